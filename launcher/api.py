@@ -134,11 +134,11 @@ def import_file(
     Raises:
         ImportRefused: the file cannot be imported; lists every reason and its location.
     """
-    from launcher.importing.read_command import Wanted
+    from launcher.importing.read_command import ImportOptions
     from launcher.importing.read_file import read_file
 
-    wanted = Wanted(backend=backend, version=version, partial=partial, world_size=world_size)
-    return read_file(str(path), wanted, variables=variables)[0]
+    options = ImportOptions(backend=backend, version=version, partial=partial, world_size=world_size)
+    return read_file(str(path), options, variables=variables)[0]
 
 
 def estimate(job: Job) -> Estimate:

@@ -1,6 +1,7 @@
 """Where in the source a record, such as a row or a rule, is declared: the place that writes its name."""
 
 import ast
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -28,20 +29,26 @@ def declared_at(names: Iterable[str], folders: Iterable[Path], beside: Collectio
         beside: other texts of the declaration, such as its arguments, in any spelling.
     """
     wanted, names = frozenset(map(_plain, beside)), tuple(names)
-    places = [place for folder in folders for name in names for place in _texts(folder).get(name, ())]
+    groups = [[place for name in names for place in _texts(folder).get(name, ())] for folder in folders]
+    places = [(order, place) for order, group in enumerate(groups) for place in group]
     if not places:
         return ""
-    best = min(places, key=lambda place: _distance(place, wanted)) if wanted else places[0]
+    best = min(places, key=lambda each: _rank(each[0], each[1], wanted))[1] if wanted else places[0][1]
     return f"{shown(best.file)}:{best.line}"
 
 
+def _rank(order: int, place: _Place, wanted: frozenset[str]) -> tuple[int, int, int]:
+    """Return what the best place has least of: its distance to a text wanted, its folder's order, its depth."""
+    return _distance(place, wanted), order, len(place.around)
+
+
 def _distance(place: _Place, wanted: frozenset[str]) -> int:
-    """Return how many calls or definitions stand between a text and one of those wanted."""
+    """Return how many calls or definitions stand between a text and one of those wanted; none is near: very many."""
     for number, node in enumerate(place.around):
         texts = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
         if any(isinstance(text, str) and _plain(text) in wanted for text in texts):
             return number
-    return len(place.around) + 100
+    return sys.maxsize
 
 
 def shown(file: Path | str) -> str:

@@ -9,15 +9,15 @@ from launcher.job.finding import Finding, Fix
 from launcher.job.secret import job_without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.mapping.engine import Translation, translate
-from launcher.mapping.ignored_fields import unread
+from launcher.mapping.ignored_fields import ignored_field_findings
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import rules_for
 from launcher.rules.effective import EffectiveValues, effective_values
-from launcher.rules.engine import load, ordered, run, without_echoes
+from launcher.rules.engine import load, ordered, run, without_duplicates
 from launcher.rules.fixes import missing, with_fixes
-from launcher.rules.native import facts_of
+from launcher.rules.native import rule_context
 from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 
@@ -27,11 +27,11 @@ DATA_PATH = "DATA_PATH"
 
 
 class Refused(Exception):
-    """No backend or version to translate for; `finding` has the reason."""
+    """No backend or version to translate `job` for; `finding` has the reason."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: Finding, job: Job) -> None:
         super().__init__(finding.message)
-        self.finding = finding
+        self.finding, self.job = finding, job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,12 @@ class Outcome:
     version: str
     native: NativeArgs
     findings: tuple[Finding, ...]
-    facts: RuleContext = dataclasses.field(repr=False, compare=False)
+    context: RuleContext = dataclasses.field(repr=False, compare=False)
 
     @property
     def effective(self) -> EffectiveValues:
         """What the phases of the backend's validation leave of the arguments."""
-        return effective_values(self.facts)
+        return effective_values(self.context)
 
     @property
     def ok(self) -> bool:
@@ -62,19 +62,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsWritten:
-    """Arguments of an existing command line or file, to be judged as they stand.
+    """Arguments of an existing command line or file, to be judged without translation.
 
     Attributes:
         native: the arguments; the job was read from them.
         flags: by canonical path, the arguments that it was read from.
         findings: what reading found.
-        unsaid: canonical fields that neither they nor what starts them says.
+        assumed: canonical fields that neither they nor what starts them says.
+        errors: what `errors_as_written` found for the same job; None: not judged yet.
     """
 
     native: NativeArgs
     flags: Mapping[str, Sequence[str]]
     findings: tuple[Finding, ...] = ()
-    unsaid: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    errors: tuple[Finding, ...] | None = None
 
 
 def chosen_backend(job: Job) -> tuple[Backend, str]:
@@ -86,21 +88,22 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
     name = job.backend.name
     try:
         if name is None:
-            raise _refused("no backend is chosen: add backend=NAME", "backend.name", "backend", backend_names())
+            raise _refused(job, "no backend is chosen: add backend=NAME", "backend.name", "backend", backend_names())
         backend = get_backend(name)
         return backend, backend.version(job.backend.version)
     except UnknownBackend:
         message = f"no backend {name!r}; installed: {', '.join(backend_names())}"
-        raise _refused(message, "backend.name", "backend", backend_names()) from None
+        raise _refused(job, message, "backend.name", "backend", backend_names()) from None
     except UnknownVersion as error:
-        raise _refused(str(error), "backend.version", "backend.version", backend.versions) from None
+        raise _refused(job, str(error), "backend.version", "backend.version", backend.versions) from None
 
 
-def _refused(message: str, field: str, key: str, works: Sequence[str]) -> Refused:
+def _refused(job: Job, message: str, field: str, key: str, works: Sequence[str]) -> Refused:
     fixes = tuple(Fix(overrides=(f"{key}={value}",)) for value in works)
-    return Refused(
-        Finding(rule="REQ-BACKEND", severity="error", message=message, fields=(field,), fixes=fixes, source="launch")
+    finding = Finding(
+        rule="REQ-BACKEND", severity="error", message=message, fields=(field,), fixes=fixes, source="launch"
     )
+    return Refused(finding, job)
 
 
 def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> Outcome:
@@ -113,18 +116,22 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     Raises:
         Refused: there is no such backend or version.
     """
-    job = job_without_secrets(job)
+    given, job = job, job_without_secrets(job)
     backend, version = chosen_backend(job)
     load((*backend.rules, *rules_for(job)))
     if written is not None:
+        if job is not given:
+            written = dataclasses.replace(written, errors=None)
         return _judged_as_written(job, backend, version, written, fixes=fixes)
-    job, told = _arrived(job, backend, version, sound if fixes else None)
-    translation, facts, findings = _judged(job, backend, version)
-    findings = without_echoes(findings)
+    job, reported = _ported(job, backend, version, change_validator if fixes else None)
+    translation, context, findings = _judged(job, backend, version)
+    findings = without_duplicates(findings)
     if fixes:
         findings = with_fixes(findings, lambda: variants_of(job))
     named = {path for finding in findings for path in finding.fields}
-    findings = ordered([*findings, *told, *unread(job, backend, version, translation.native, named)])
+    findings = ordered(
+        [*findings, *reported, *ignored_field_findings(job, backend, version, translation.native, named)]
+    )
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(
         job=job,
@@ -132,14 +139,21 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
         version=version,
         native=translation.native,
         findings=tuple(findings),
-        facts=facts,
+        context=context,
     )
+
+
+def errors_as_written(job: Job, backend: Backend, version: str, native: NativeArgs) -> list[Finding]:
+    """Return the findings of the rules that report errors, on existing arguments that the job was read from."""
+    load((*backend.rules, *rules_for(job)))
+    context = rule_context(backend.prepare(job, version), backend, version, native, as_written=True)
+    return run(context, errors_only=True)
 
 
 def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWritten, *, fixes: bool) -> Outcome:
     prepared = backend.prepare(job, version)
-    facts = facts_of(prepared, backend, version, written.native, as_written=True)
-    findings = run(facts)
+    context = rule_context(prepared, backend, version, written.native, as_written=True)
+    findings = run(context, errors=written.errors)
     if backend.catalogue(version).style == "yaml":
         # A command-line parser rejects a wrong value while it reads; a file's values are read as they are.
         findings += (each for each in pass_through(prepared, [], backend, version)[1] if each.rule == "ARG-VALUE")
@@ -150,18 +164,18 @@ def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWrit
         version=version,
         native=written.native,
         findings=tuple(findings),
-        facts=facts,
+        context=context,
     )
     if outcome.ok or not fixes:
         return outcome
     # The same errors of the job, which the user can change field by field.
     same = {(finding.rule, finding.fields): finding for finding in judge(job).findings}
-    fixed = (_with_fixes_of(same.get((each.rule, each.fields), each), each, job, written.unsaid) for each in findings)
+    fixed = (_with_fixes_of(same.get((each.rule, each.fields), each), each, job, written.assumed) for each in findings)
     return dataclasses.replace(outcome, findings=tuple(fixed))
 
 
-def _with_fixes_of(same: Finding, finding: Finding, job: Job, unsaid: Sequence[str]) -> Finding:
-    asks = missing(job, finding, unsaid) if finding.severity == "error" and unsaid else ()
+def _with_fixes_of(same: Finding, finding: Finding, job: Job, assumed: Sequence[str]) -> Finding:
+    asks = missing(job, finding, assumed) if finding.severity == "error" and assumed else ()
     return dataclasses.replace(finding, fixes=same.fixes, asks=asks or same.asks)
 
 
@@ -178,13 +192,13 @@ def variants_of(job: Job) -> Variants:
     """
     backend, version = chosen_backend(job)
     load((*backend.rules, *rules_for(job)))
-    job, _ = _arrived(job, backend, version)
+    job, _ = _ported(job, backend, version)
     # Set the reference before any value changes, instead of in each variant.
     job = _with_data_reference(job)
     return Variants(job, backend, version, lambda changed: _prepared(changed, backend, version)[0])
 
 
-def sound(job: Job) -> Callable[[Mapping[str, Value]], bool]:
+def change_validator(job: Job) -> Callable[[Mapping[str, Value]], bool]:
     """Return a predicate: whether the job's backend uses given other values, without any new error."""
     variants, (backend, version) = variants_of(job), chosen_backend(job)
     before = {(error.rule, error.fields) for error in variants.errors({})}
@@ -194,23 +208,25 @@ def sound(job: Job) -> Callable[[Mapping[str, Value]], bool]:
             return False
         changed = _prepared(with_values(job, values), backend, version)[0]
         native = translate(changed, backend, version).native
-        return not any({*values} & {*each.fields} for each in unread(changed, backend, version, native, set()))
+        return not any(
+            {*values} & {*each.fields} for each in ignored_field_findings(changed, backend, version, native, set())
+        )
 
     return passes
 
 
-def _arrived(
+def _ported(
     job: Job,
     backend: Backend,
     version: str,
-    sound: Callable[[Job], Callable[[Mapping[str, Value]], bool]] | None = None,
+    change_validator: Callable[[Job], Callable[[Mapping[str, Value]], bool]] | None = None,
 ) -> tuple[Job, Sequence[Finding]]:
     """Port the arguments of a job imported from another backend; return findings for those that cannot be ported."""
     if job.imported.backend is None and job.imported.args is None:
         return job, ()
     from launcher.port.port import port_job
 
-    ported = port_job(job, backend, version, sound)
+    ported = port_job(job, backend, version, change_validator)
     return ported.job, ported.findings
 
 
@@ -222,8 +238,8 @@ def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Findi
 def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, RuleContext, list[Finding]]:
     prepared, notes = _prepared(job, backend, version)
     translation = translate(prepared, backend, version)
-    facts = facts_of(prepared, backend, version, translation.native)
-    return translation, facts, ordered([*run(facts), *notes, *translation.findings])
+    context = rule_context(prepared, backend, version, translation.native)
+    return translation, context, ordered([*run(context), *notes, *translation.findings])
 
 
 def _with_data_reference(job: Job) -> Job:

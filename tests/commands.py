@@ -28,9 +28,9 @@ class Finished:
         return f"exit code {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-def run_process(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 240) -> Finished:
+def run_process(args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 240) -> Finished:
     """Run `launch WORDS` in a process of its own, as a shell starts it."""
-    command = [sys.executable, "-m", "launcher", *words]
+    command = [sys.executable, "-m", "launcher", *args]
     done = subprocess.run(command, cwd=cwd, env=dict(env), capture_output=True, text=True, timeout=timeout, check=False)
     return Finished(done.returncode, done.stdout, done.stderr)
 
@@ -56,12 +56,12 @@ class CommandServer:
         self.process.wait(30)
         self.process.stdout.close()  # type: ignore[union-attr]
 
-    def run(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 240) -> Finished:
+    def run(self, args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 240) -> Finished:
         """Run `launch WORDS` with this environment and nothing of the tests' own."""
         self.count += 1
         out, err = self.folder / f"{self.count}.out", self.folder / f"{self.count}.err"
         request = {
-            "words": list(words),
+            "words": list(args),
             "cwd": str(cwd),
             "env": dict(env),
             "out": str(out),

@@ -69,7 +69,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
+def restored_signals() -> Iterator[None]:
     """A test that leaves SIGINT or SIGTERM ignored in this process would make children of later tests deaf to them."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
@@ -92,9 +92,9 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer
 def launch(tmp_path: Path, commands: CommandServer) -> Launch:
     """Run `launch WORDS` as a user would, in an empty folder."""
 
-    def run(*words: str, timeout: float = 240, env: dict[str, str] | None = None) -> Finished:
+    def run(*args: str, timeout: float = 240, env: dict[str, str] | None = None) -> Finished:
         own = {"PYTHONPATH": str(ROOT), "LAUNCH_HOME": f"{tmp_path}.launch"}
-        return commands.run(words, cwd=tmp_path, env={**os.environ, **own, **(env or {})}, timeout=timeout)
+        return commands.run(args, cwd=tmp_path, env={**os.environ, **own, **(env or {})}, timeout=timeout)
 
     return run
 

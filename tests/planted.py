@@ -1,4 +1,4 @@
-"""Secrets as services make them, each drawn anew, and where people write them: for tests that look for them again."""
+"""Secrets as services make them, each drawn at random, and where people write them: for tests that search for them."""
 
 import base64
 import json

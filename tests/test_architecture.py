@@ -2,6 +2,7 @@
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ def table() -> dict[str, set[str] | None]:
     for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
         match = re.fullmatch(r"\| (?P<names>`(?:launcher|backends)/.*?`) \| .* \| (?P<imports>[a-z_, ]+) \|", line)
         if match is not None:
-            words = match["imports"]
-            imported = None if words == "everything" else set() if words == "nothing" else set(words.split(", "))
+            args = match["imports"]
+            imported = None if args == "everything" else set() if args == "nothing" else set(args.split(", "))
             for name in re.findall(r"`([^`]+)`", match["names"]):
                 found[name.removesuffix(".py")] = imported
     return found
@@ -86,6 +87,28 @@ def test_a_package_imports_what_the_table_says(package: str) -> None:
 @pytest.mark.parametrize("module", sorted(LEAVES))
 def test_leaves_import_nothing_of_ours(module):
     assert not [name for name in imports(LAUNCHER / f"{module}.py") if name.split(".")[0] in ("launcher", "backends")]
+
+
+def test_no_modules_import_each_other() -> None:
+    """Neither when they are loaded nor within functions or for types."""
+    files = [path for package in ("launcher", "backends", "tools") for path in modules(package)]
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found = set(imports(path))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                if members <= names.keys():  # only modules of the package, not the package itself
+                    found.discard(node.module or "")
+                found |= members
+        graph[name] = (found & names.keys()) - {name}
+    order = list(TopologicalSorter(graph).static_order())
+    assert (
+        order.index("launcher.mapping.rows")
+        < order.index("launcher.mapping.backend")
+        < order.index("launcher.pipeline")
+    )
 
 
 def test_nothing_imports_the_command_line():

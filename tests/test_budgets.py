@@ -37,10 +37,10 @@ BEYOND = {
 
 @pytest.mark.parametrize("name", BEYOND)
 def test_the_limit_is_named(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    words, limit = BEYOND[name]
-    assert main(list(words)) in (1, 2)
+    args, limit = BEYOND[name]
+    assert main(list(args)) in (1, 2)
     assert f"the limit is {BUDGETS[limit].limit:,}" in capsys.readouterr().err
-    assert main([*words, "--json"]) in (1, 2)
+    assert main([*args, "--json"]) in (1, 2)
     out, err = capsys.readouterr()
     tree = json.loads(out)
     assert err == ""
@@ -69,7 +69,7 @@ def _bomb(width: int, height: int, kind: str) -> str:
 
 
 @given(width=st.integers(1, 12), height=st.integers(1, 12), kind=st.sampled_from(["list", "map"]))
-def test_aliases_count_as_what_they_stand_for(width: int, height: int, kind: str) -> None:
+def test_aliases_count_as_what_they_expand_to(width: int, height: int, kind: str) -> None:
     text = _bomb(width, height, kind)
     written = sum((width**level) for level in range(height))  # leaves of all levels together
     if written > BUDGETS["yaml values"].limit:

@@ -55,8 +55,8 @@ def test_the_wheel_carries_everything_and_needs_nothing_heavy(installed: Path, t
     names = {line.partition("==")[0].lower() for line in listed.stdout.splitlines()}
     assert not names & {"torch", "numpy", "transformers", "megatron-core", "scipy", "pandas"}
     for backend in ("megatron", "megatron_lm", "mindspeed", "mindformers"):
-        words = ("dry-run", "+recipe=tiny_qwen3_moe", f"backend={backend}", "--format", "argv")
-        done = of_wheel(installed / "launch", *words, cwd=tmp_path)
+        args = ("dry-run", "+recipe=tiny_qwen3_moe", f"backend={backend}", "--format", "argv")
+        done = of_wheel(installed / "launch", *args, cwd=tmp_path)
         assert done.stdout, done.stderr
         assert "Traceback" not in done.stderr
 

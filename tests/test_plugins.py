@@ -46,8 +46,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PIP_NO_INPUT": "1",
     }
     for match in _COMMANDS.finditer(PAGE):
-        words = ["bash", "-euo", "pipefail", "-c", match["text"]]
-        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        args = ["bash", "-euo", "pipefail", "-c", match["text"]]
+        done = subprocess.run(args, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert match["says"] in done.stdout
     return {**environment, "FOLDER": str(folder)}
@@ -55,9 +55,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def run(installed: dict[str, str], tmp_path: Path) -> Run:
-    def launch(*words: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    def launch(*args: str, **more: str) -> "subprocess.CompletedProcess[str]":
         environment = {**installed, **more}
-        command = [sys.executable, "-m", "launcher", *words]
+        command = [sys.executable, "-m", "launcher", *args]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     return launch
@@ -78,8 +78,8 @@ def test_a_run_of_a_plug_in_executor_is_followed_and_stopped(run: Run) -> None:
     assert run_id in run("ps").stdout
     assert "running" in run("status", run_id).stdout
     deadline = time.monotonic() + 60
-    while "toy --" not in (said := run("logs", run_id).stdout):
-        assert time.monotonic() < deadline, said
+    while "toy --" not in (result := run("logs", run_id).stdout):
+        assert time.monotonic() < deadline, result
     assert run("stop", run_id).returncode == 0
     assert json.loads(run("status", run_id, "--json").stdout)["state"] == "stopped"
 
@@ -91,8 +91,8 @@ def test_its_end_is_known(run: Run) -> None:
 
 
 def test_what_its_run_left_is_cleaned_up(run: Run, tmp_path: Path) -> None:
-    said = run("run", *JOB, "--json", TOY_SECONDS="60", TMPDIR=str(tmp_path))
-    run_id = json.loads(said.stdout)["id"]
+    result = run("run", *JOB, "--json", TOY_SECONDS="60", TMPDIR=str(tmp_path))
+    run_id = json.loads(result.stdout)["id"]
     (mark,) = tmp_path.glob("detached-*")
     refused = run("clean", run_id, TMPDIR=str(tmp_path))
     assert (refused.returncode, mark.exists()) == (1, True)
@@ -136,34 +136,34 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
 def test_its_options_are_checked(case: tuple[tuple[str, ...], str, int], run: Run) -> None:
-    words, says, code = case
-    kept = [word for word in JOB if word.partition("=")[0] not in {each.partition("=")[0] for each in words}]
-    done = run("run", *kept, *words)
+    args, says, code = case
+    kept = [arg for arg in JOB if arg.partition("=")[0] not in {each.partition("=")[0] for each in args}]
+    done = run("run", *kept, *args)
     assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["cluster.options.nice", "nice"])
 def test_its_options_are_explained(name: str, run: Run) -> None:
-    said = run("explain", name)
-    assert said.returncode == 0, said.stderr
+    result = run("explain", name)
+    assert result.returncode == 0, result.stderr
     for line in ("option: cluster.options.nice", "type: int", "default: 0", "executor: detached (a detached session)"):
-        assert line in said.stdout.splitlines()
-    assert "Niceness of the processes." in said.stdout
+        assert line in result.stdout.splitlines()
+    assert "Niceness of the processes." in result.stdout
     assert json.loads(run("explain", name, "--json").stdout)["source"] == "nice(1)"
 
 
 def test_a_misspelt_option_gets_near_names(run: Run) -> None:
-    said = run("explain", "cluster.options.nicce")
-    assert (said.returncode, "cluster.options.nice" in said.stderr) == (2, True)
+    result = run("explain", "cluster.options.nicce")
+    assert (result.returncode, "cluster.options.nice" in result.stderr) == (2, True)
 
 
 def test_names_of_plug_ins_are_offered(run: Run) -> None:
     assert "toy" in run("dry-run", "+recipe=tiny_qwen3", "backend=tyo").stderr
     assert "detached" in run("dry-run", "+recipe=tiny_qwen3", "backend=toy", "cluster=detatched").stderr
     assert "backend=toy" in run("check", "+recipe=tiny_qwen3").stderr
-    said = run("run", "--help").stdout
-    assert "toy" in said
-    assert "detached" in said
+    result = run("run", "--help").stdout
+    assert "toy" in result
+    assert "detached" in result
 
 
 def test_a_job_file_names_plug_ins(run: Run, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ BROKEN = {
     "another name": (GOOD.replace('    name="toy"', '    name="tony"'), "calls itself 'tony'"),
     "a partial table": (
         GOOD.replace("not in MAPPED and", 'not in MAPPED and path != "seed" and'),
-        "says nothing of seed;",
+        "lacks seed;",
     ),
     "no table": (GOOD.replace("lambda version: TABLE", "lambda version: 1 / 0"), "ZeroDivisionError"),
     "its launch": (GOOD.replace("    nodes = tuple", "    1 / 0\n    nodes = tuple"), "failed: ZeroDivisionError"),
@@ -208,8 +208,8 @@ def broken(tmp_path: Path) -> Callable[[str], Run]:
         )
         environment = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}", "LAUNCH_HOME": str(tmp_path / "home")}
 
-        def launch(*words: str) -> "subprocess.CompletedProcess[str]":
-            command = [sys.executable, "-m", "launcher", *words]
+        def launch(*args: str) -> "subprocess.CompletedProcess[str]":
+            command = [sys.executable, "-m", "launcher", *args]
             return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
         return launch
@@ -234,6 +234,6 @@ def test_a_broken_plug_in_breaks_nothing_else(broken: Callable[[str], Run]) -> N
     assert launch("explain", "parallel.tp").returncode == 0
     refused = launch("dry-run", "+recipe=tiny_qwen3", "backend=megatron_lm", "cluster=odd")
     assert "executor 'odd' (distribution toy-stack 1.0)" in refused.stderr
-    told = json.loads(launch("doctor", "--json").stdout)
-    assert "ModuleNotFoundError" in told["backends"]["toy"][0]["found"]
-    assert "ModuleNotFoundError" in told["executors"]["odd"][0]["found"]
+    reported = json.loads(launch("doctor", "--json").stdout)
+    assert "ModuleNotFoundError" in reported["backends"]["toy"][0]["found"]
+    assert "ModuleNotFoundError" in reported["executors"]["odd"][0]["found"]

@@ -2,7 +2,7 @@
 
     python -m tools.exhaustive [--fresh] [--only TEXT] [--jobs N] [--write]
 
-Goes on where it was stopped: a file that passed at this state of the sources is not run again (--fresh: all anew).
+Goes on where it was stopped: a file that passed at this state of the sources is not run again (--fresh: all again).
 --write puts the result into docs/exhaustive.md. Exit code 1 if a test failed. Run it before and after a large step.
 """
 
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def digest() -> str:
-    """Return what identifies the sources: the content of every file that git tracks, docs apart."""
+    """Return what identifies the sources: the content of every file that git tracks except docs."""
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
     found = hashlib.sha256()
     for name in listed.decode().split("\0"):
@@ -104,9 +104,9 @@ def by_group(files: list[str]) -> list[list[str]]:
 
 def run(file: str) -> Result:
     """Run one test file whole."""
-    words = [sys.executable, "-m", "pytest", "--all-cases", "-rfEs", "--tb=short", "-p", "no:cacheprovider", file]
+    args = [sys.executable, "-m", "pytest", "--all-cases", "-rfEs", "--tb=short", "-p", "no:cacheprovider", file]
     start = time.monotonic()
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - start
     tail = done.stdout.strip().splitlines()[-1:] or [""]
     counts = dict.fromkeys(KINDS, 0)
@@ -165,8 +165,8 @@ def page(known: dict[str, Result]) -> str:
 
 def commit() -> str:
     """Return the commit that was tested, and whether files were changed since."""
-    words = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=, files changed"]
-    return f"commit {subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()}"
+    args = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=, files changed"]
+    return f"commit {subprocess.run(args, capture_output=True, text=True, check=True).stdout.strip()}"
 
 
 if __name__ == "__main__":

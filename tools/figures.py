@@ -107,8 +107,8 @@ def repeated_places(root: Path) -> int | None:
         return None
     pairs = 0
     for folder in ("launcher", "backends"):
-        words = ["duplicates", "--repo", str(root / folder), "--most", "1", "--seconds", "120"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        args = ["duplicates", "--repo", str(root / folder), "--most", "1", "--seconds", "120"]
+        done = subprocess.run(args, capture_output=True, text=True, check=False)
         first = re.match(r"(\d+) pairs", done.stdout)
         pairs += int(first[1]) if first else 0
     return pairs
@@ -119,9 +119,9 @@ def violations(root: Path) -> int | None:
     test = "tests/test_architecture.py"
     if not (root / test).is_file():
         return None
-    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "import", test]
+    args = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "import", test]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(args, cwd=root, env=environment, capture_output=True, text=True, check=False)
     return len(re.findall(r"^FAILED", done.stdout, flags=re.MULTILINE))
 
 
@@ -151,9 +151,9 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 
 def complex_functions(root: Path) -> list[str]:
     """Return the functions whose complexity is above the bound, as `file:line name (complexity)`."""
-    words = ["--select", "C901", "--config", f"lint.mccabe.max-complexity={_COMPLEX}", "--output-format", "json"]
+    args = ["--select", "C901", "--config", f"lint.mccabe.max-complexity={_COMPLEX}", "--output-format", "json"]
     done = subprocess.run(
-        ["ruff", "check", "--quiet", "--ignore-noqa", *words, "launcher", "backends"],
+        ["ruff", "check", "--quiet", "--ignore-noqa", *args, "launcher", "backends"],
         cwd=root,
         capture_output=True,
         text=True,

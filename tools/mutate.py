@@ -150,9 +150,9 @@ def try_one(fault: Fault, copy: Path, *, slow: bool) -> str:
     path.write_bytes(before[: fault.start] + fault.text.encode() + before[fault.end :])
     try:
         for marks in (["not slow"], ["slow"]) if slow else (["not slow"],):
-            words = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "auto", "--dist", "loadgroup", "-m", *marks]
+            args = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "auto", "--dist", "loadgroup", "-m", *marks]
             for folder in tests_of(fault.file):
-                done = subprocess.run([*words, folder], cwd=copy, capture_output=True, text=True, check=False)
+                done = subprocess.run([*args, folder], cwd=copy, capture_output=True, text=True, check=False)
                 failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
                 if done.returncode not in (0, 5):
                     return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else "could not be collected"

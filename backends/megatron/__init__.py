@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from backends.megatron.effective import effective
 from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch import argv, command, launch
 from backends.megatron.mapping.merge import prepare
@@ -17,7 +16,7 @@ _TRAINS = ("sft", "pt", "rlhf")
 ENTRY = Entry(
     programs={"megatron": _TRAINS},
     scripts={f"_megatron/{command}.py": command for command in _TRAINS},
-    others={
+    excluded={
         "megatron export": "it converts checkpoints (launch convert)",
         **{
             f"swift {command}": "it runs on transformers, not on Megatron"
@@ -40,9 +39,8 @@ ENTRY = Entry(
     config=("config",),
     positional_config=True,
     environment_cluster=True,
-    own=late("backends.megatron.native_only.table:rows"),
-    effective=effective,
-    signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
+    native_only=late("backends.megatron.native_only.table:rows"),
+    markers=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
     renames=RENAMES,
 )
 
@@ -77,7 +75,7 @@ BACKEND = Backend(
     entry=ENTRY,
     environment=ENVIRONMENT,
     support=SUPPORT,
-    started_by=Path(__file__).parent / "catalogue" / "launchers",
+    launchers=Path(__file__).parent / "catalogue" / "launchers",
     watch=Watch(
         # swift/megatron/callbacks/print.py, on_log; trainers/base.py, save_checkpoint @4.6.0; before 4.0 as Megatron-LM
         iteration_line=r"iteration('?: '| +)[0-9]+/ *[0-9]+",

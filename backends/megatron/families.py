@@ -100,7 +100,7 @@ def _unknown(since: str | None, until: str | None) -> Unbuildable:
     return Unbuildable(
         doc="Families without a Megatron model.",
         when=lambda model: model.model_type is not None and model.model_type not in known,
-        say=lambda model: f"no Megatron model of {model.model_type} (it has {', '.join(known)})",
+        describe=lambda model: f"no Megatron model of {model.model_type} (it has {', '.join(known)})",
         fields=("model.model_type",),
         source=_SOURCE,
         since=since,
@@ -118,7 +118,7 @@ ROWS: tuple[Unbuildable, ...] = (
         id="SW-BUILD-BIAS",
         doc="Dense layers with biases are built and then cannot be filled with weights, or are filled without biases.",
         when=lambda model: model.linear_bias and not model.is_moe,
-        say=lambda model: (
+        describe=lambda model: (
             "linear_bias (mlp_bias of config.json): loading weights of a dense layer with biases ends in an assertion"
         ),
         fields=("model.linear_bias",),
@@ -136,12 +136,28 @@ ROWS: tuple[Unbuildable, ...] = (
             and model.first_k_dense_replace > 0
             and "first_k_dense_replace" not in model.overridden
         ),
-        say=lambda model: (
+        describe=lambda model: (
             f"{model.model_type} with {model.first_k_dense_replace} dense layers (mlp_only_layers of config.json):"
             " the key is not read, and every layer is built with experts"
         ),
         fields=("model.first_k_dense_replace",),
         source=_PARSER,
+    ),
+    Unbuildable(
+        id="SW-BUILD-DENSE-COUNT",
+        doc="More dense layers than layers: the pattern that is made of config.json has a negative number in it.",
+        when=lambda model: (
+            model.is_moe
+            and _row(model).reads_dense_layers
+            and model.first_k_dense_replace > (model.num_hidden_layers or 0)
+            and not {"first_k_dense_replace", "num_hidden_layers", "moe_layer_freq"} & set(model.overridden)
+        ),
+        describe=lambda model: (
+            f"first_k_dense_replace {model.first_k_dense_replace} of config.json with {model.num_hidden_layers} layers:"
+            f" at most {model.num_hidden_layers}"
+        ),
+        fields=("model.first_k_dense_replace", "model.num_hidden_layers"),
+        source=f"{_PARSER}; mcore-bridge 1.6.5 config/model_config.py:26 (invalid pattern)",
     ),
 )
 """Models that Megatron-SWIFT cannot build."""

@@ -35,22 +35,21 @@ _STORED = {
 
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": "", "pretrain_mamba.py": ""},
-    others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
-    kin={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
-    own=late("backends.megatron_lm.native_only.table:rows"),
-    effective=late("backends.megatron_lm.effective:effective"),
+    excluded=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
+    fork_options={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
+    native_only=late("backends.megatron_lm.native_only.table:rows"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
     stored_config="yaml-cfg",
     stored=_STORED,
     renames=_HERE / "renames.json",
-    signs=("NCCL_", "NVTE_", "CUDA_VISIBLE_DEVICES", "/workspace/megatron", "GPUS_PER_NODE"),
+    markers=("NCCL_", "NVTE_", "CUDA_VISIBLE_DEVICES", "/workspace/megatron", "GPUS_PER_NODE"),
 )
 
 RULES = tuple(
     f"backends.megatron_lm.rules.{part}"
     for part in (
         *("arguments", "state", "plain", "config", "config_16", "reinforcement", "sizes", "rampup", "defaults"),
-        *("effective_layout", "effective_model", "effective_training"),
+        *("effective.layout", "effective.model", "effective.training", "effective.unread"),
     )
 )
 
@@ -91,6 +90,6 @@ BACKEND = Backend(
     entry=ENTRY,
     environment=ENVIRONMENT,
     support=SUPPORT,
-    started_by=_HERE / "catalogue" / "launchers",
+    launchers=_HERE / "catalogue" / "launchers",
     watch=WATCH,
 )

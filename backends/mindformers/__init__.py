@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from backends.mindformers.effective import effective
 from backends.mindformers.environment import ENVIRONMENT
 from backends.mindformers.launch import argv, launch
 from backends.mindformers.mapping.table import table
@@ -56,10 +55,9 @@ ENTRY = Entry(
     },
     pairs=("options",),
     flatten=flatten,
-    own=late("backends.mindformers.native_only.table:rows"),
-    effective=effective,
+    native_only=late("backends.mindformers.native_only.table:rows"),
     only={"run_mode": ("train", "finetune")},
-    signs=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),
+    markers=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),
 )
 
 BACKEND = Backend(
@@ -77,7 +75,11 @@ BACKEND = Backend(
     prepare=prepare,
     argv=argv,
     rules=tuple(
-        f"backends.mindformers.rules.{name}" for name in ("general", "keys", "layers", "model", "pynative", "values")
+        f"backends.mindformers.rules.{name}"
+        for name in (
+            *("general", "keys", "layers", "model", "pynative", "values"),
+            *("effective.defaults", "effective.model", "effective.training", "effective.unread"),
+        )
     ),
     requires=("module:mindspore", "env:MINDFORMERS_PATH"),
     install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
@@ -88,7 +90,7 @@ BACKEND = Backend(
     other_entries=("2.1.0-pynative",),
     environment=ENVIRONMENT,
     support=SUPPORT,
-    started_by=_FOLDER / "launchers",
+    launchers=_FOLDER / "launchers",
     watch=Watch(
         # core/callback/callback.py, MFLossMonitor and CheckpointMonitor @1.6.0; checkpoint/utils.py @2.1.0
         iteration_line=r"step:\[ *[0-9]+/ *[0-9]+\]",

@@ -41,7 +41,7 @@ _RENAMED: Mapping[str, Mapping[str, str]] = {
     },
 }
 # MLATransformerConfig's defaults (parallel_core/transformer_config.py @2.1.0).
-_STRETCH = {
+_SCALING = {
     "original_max_position_embeddings": 4096,
     "beta_fast": 32,
     "beta_slow": 1,
@@ -83,19 +83,19 @@ def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
     For data parallelism derived from the world size (-1), one node of 8 devices is assumed. Sharded weights
     (optim_grads_params) have no counterpart: optimizer states and gradients are sharded.
     """
-    left = {section: dict(node) for section, node in tree.items() if isinstance(node, Mapping)}
+    sections = {section: dict(node) for section, node in tree.items() if isinstance(node, Mapping)}
     found: dict[str, Any] = dict(_SKELETON)
     for section, names in _RENAMED.items():
-        node = left.get(section, {})
+        node = sections.get(section, {})
         found |= {path: node.pop(name) for name, path in names.items() if node.get(name) is not None}
-    _put_model(left, found)
-    _put_parallelism(left, found)
-    _put_batch(left, found)
-    _put_training(left, found)
-    _put_data(left, found)
-    _put_checkpoint(left, found)
-    _put_recompute(left, found)
-    rest = {f"{section}.{name}": value for section, node in left.items() for name, value in node.items()}
+    _set_model(sections, found)
+    _set_parallelism(sections, found)
+    _set_batch(sections, found)
+    _set_training(sections, found)
+    _set_data(sections, found)
+    _set_checkpoint(sections, found)
+    _set_recompute(sections, found)
+    rest = {f"{section}.{name}": value for section, node in sections.items() for name, value in node.items()}
     return {
         **found,
         **{path: value for path, value in rest.items() if value is not None and not _is_default(path, value)},
@@ -114,19 +114,19 @@ def _catalogue() -> Catalogue:
     return load(Path(__file__).parent / "catalogue" / "2.1.0-pynative.json")
 
 
-def _put_model(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    model = left.pop("model", {})
+def _set_model(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    model = sections.pop("model", {})
     found["trainer.model_name"] = model.get("model_type", "llm")
     if model.get("position_embedding_type") == "yarn":
         factor = model.pop("scaling_factor", None) or model.pop("rotary_scaling_factor", 40)
-        stretch = {"type": "yarn", "factor": factor}
-        stretch |= {name: model.pop(name, default) for name, default in _STRETCH.items()}
-        model |= {"position_embedding_type": "rope", "rope_scaling": stretch}
+        scaling = {"type": "yarn", "factor": factor}
+        scaling |= {name: model.pop(name, default) for name, default in _SCALING.items()}
+        model |= {"position_embedding_type": "rope", "rope_scaling": scaling}
     found |= {f"model.model_config.{name}": value for name, value in model.items()}
 
 
-def _put_parallelism(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    node = left.get("parallelism", {})
+def _set_parallelism(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    node = sections.get("parallelism", {})
     if found.get("parallel_config.context_parallel", 1) > 1:
         found["parallel_config.context_parallel_algo"] = _CP.get(
             node.get("context_parallel_method", ""), "colossalai_cp"
@@ -150,8 +150,8 @@ def _put_parallelism(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> 
         node["data_parallel_shard_strategy"] = strategy
 
 
-def _put_batch(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    parallelism, training = left.get("parallelism", {}), left.get("training", {})
+def _set_batch(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    parallelism, training = sections.get("parallelism", {}), sections.get("training", {})
     staged = found.get("parallel_config.pipeline_stage", 1)
     tp, cp = found.get("parallel_config.model_parallel", 1), found.get("parallel_config.context_parallel", 1)
     ranks = _counted(staged) * _counted(tp) * _counted(cp)
@@ -178,23 +178,29 @@ def _counted(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 1
 
 
-def _put_training(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    training = left.get("training", {})
+def _set_training(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    training = sections.get("training", {})
     found.setdefault("seed", 42)
     norm = training.pop("max_norm", 1.0)
     found["runner_wrapper.use_clip_grad"] = norm > 0
     if norm > 0:
         found["runner_wrapper.max_grad_norm"] = norm
-    optimizer = {"type": "AdamW", "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.01, **left.pop("optimizer", {})}
+    optimizer = {
+        "type": "AdamW",
+        "betas": (0.9, 0.95),
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+        **sections.pop("optimizer", {}),
+    }
     if optimizer["type"] != "AdamW":
         optimizer = {name: value for name, value in optimizer.items() if name not in ("betas", "eps")}
     found |= {f"optimizer.{name}": value for name, value in optimizer.items() if value is not None}
-    schedule = {"total_steps": -1, **left.pop("lr_scheduler", {})}
+    schedule = {"total_steps": -1, **sections.pop("lr_scheduler", {})}
     found |= {f"lr_schedule.{name}": value for name, value in schedule.items() if value is not None}
 
 
-def _put_data(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    loader = dict(left.get("train_dataset", {}).pop("dataloader", None) or {})
+def _set_data(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    loader = dict(sections.get("train_dataset", {}).pop("dataloader", None) or {})
     columns = loader.pop("column_names", None)
     if columns is not None:
         found["train_dataset.input_columns"] = columns
@@ -212,7 +218,7 @@ def _put_data(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
         view = NativeView(found)
         names = tuple(columns or columns_of_file(view))
         found["parallel.dataset_strategy"] = strategy(names, found["parallel_config.data_parallel"])
-    steps = left.get("training", {}).pop("steps", 1000)
+    steps = sections.get("training", {}).pop("steps", 1000)
     if "train_dataset.data_loader.sizes" in found:
         found["train_dataset.data_loader.sizes"] = (steps * _global_batch(found), 0, 0)
         found["runner_config.epochs"] = 1
@@ -227,8 +233,8 @@ def _global_batch(found: Mapping[str, Any]) -> int:
     return size
 
 
-def _put_checkpoint(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    node = left.get("checkpoint", {})
+def _set_checkpoint(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    node = sections.get("checkpoint", {})
     saved = {there: node.pop(name) for name, there in _SAVED.items() if node.get(name) not in (None, "")}
     if node.pop("enable_save", True):
         saved.setdefault("save_checkpoint_steps", 1000)
@@ -237,20 +243,20 @@ def _put_checkpoint(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> N
     load, fresh = node.pop("load_path", ""), node.pop("no_load_optim", False)
     if load:
         found |= {"load_checkpoint": load, "auto_trans_ckpt": True, "resume_training": not fresh}
-    tensorboard = left.get("monitor", {}).pop("tensorboard", None) or {}
+    tensorboard = sections.get("monitor", {}).pop("tensorboard", None) or {}
     if tensorboard.get("output_dir"):
         found["tensorboard.tensorboard_dir"] = tensorboard["output_dir"]
     found["callbacks.MFLossMonitor.per_print_times"] = tensorboard.get("log_interval", 1)
 
 
-def _put_recompute(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    node = left.get("recompute", {})
+def _set_recompute(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    node = sections.get("recompute", {})
     mode, layers = node.get("mode", "None"), found.get("model.model_config.num_hidden_layers")
     if mode == "None":
-        left.pop("recompute", None)
+        sections.pop("recompute", None)
     elif mode == "full" and node.get("full_recompute_layer") in (
         [f"0-{(layers or 0) - 1}"],
         (f"0-{(layers or 0) - 1}",),
     ):
-        left.pop("recompute")
+        sections.pop("recompute")
         found["recompute_config.recompute"] = True

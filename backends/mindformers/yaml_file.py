@@ -30,8 +30,8 @@ VALUES = frozenset(
 )
 CALLBACKS = "callbacks"
 _DATASET, _TASK = "train_dataset", "train_dataset_task"
-_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*\Z")
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "none"})
+_UNQUOTED = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*\Z")
+_KEYWORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "none"})
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
@@ -138,7 +138,7 @@ def render(native: NativeArgs, comments: Mapping[str, str] | None = None) -> str
             lines.extend(_block(node, 1))
         else:
             lines.extend(_entry(name, node, 0))
-            if name == _TASK and isinstance(node, dict) and "dataset_config" not in node:
+            if name == _TASK and isinstance(node, dict) and node and "dataset_config" not in node:
                 lines.append(f"  dataset_config: *{_DATASET}")
     return "\n".join(lines) + "\n"
 
@@ -182,7 +182,7 @@ def _scalar(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     text = str(value)
-    return text if _PLAIN.match(text) and text.lower() not in _WORDS else _quoted(text)
+    return text if _UNQUOTED.match(text) and text.lower() not in _KEYWORDS else _quoted(text)
 
 
 def _quoted(text: str) -> str:

@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": "", "posttrain_gpt.py": "", "pretrain_deepseek4.py": "", "pretrain_mamba.py": ""},
-    others={
+    excluded={
         "train_fsdp2.py": "it takes other arguments (YAML sections of its own), which have no mapping",
         "rlhf_gpt.py": "it is a Hydra program over MindSpeed-RL",
         "inference.py": "it does not train",
@@ -24,10 +24,9 @@ ENTRY = Entry(
         "convert_ckpt.py": "it converts checkpoints (launch convert)",
         "convert_ckpt_v2.py": "it converts checkpoints (launch convert)",
     },
-    effective=late("backends.mindspeed.effective:effective"),
     renames=_HERE.parent / "megatron_lm" / "renames.json",
-    own=late("backends.mindspeed.native_only.table:rows"),
-    signs=(
+    native_only=late("backends.mindspeed.native_only.table:rows"),
+    markers=(
         "ASCEND_",
         "HCCL_",
         "PYTORCH_NPU_",
@@ -44,7 +43,7 @@ RULES = (
         f"backends.mindspeed.rules.{part}"
         for part in (
             *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
-            *("changes", "version_2_1", "effective"),
+            *("changes", "version_2_1", "effective", "unread"),
         )
     ),
     *MEGATRON_RULES,
@@ -87,6 +86,6 @@ BACKEND = Backend(
     other_entries=("master-fsdp2",),
     environment=ENVIRONMENT,
     support=SUPPORT,
-    started_by=_HERE / "catalogue" / "launchers",
+    launchers=_HERE / "catalogue" / "launchers",
     watch=WATCH,
 )

@@ -14,7 +14,7 @@ from typing import Any, Final
 from backends.mindspeed.checkpoint import OLD_NAMES, OPTIONS, STACK, VERSION_OF_OLD_NAMES, is_on
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.layouts.core import CoreTensor
-from launcher.convert.layouts.legacy import Dialect, Experts
+from launcher.convert.layouts.legacy import Experts, NamingScheme
 from launcher.convert.logical import Logical
 from launcher.convert.lora.legacy import legacy_adapters
 from launcher.convert.lora.logical import Shared, target_modules
@@ -28,20 +28,20 @@ _QUERY_DOWN: Final = (f"{_ATTENTION}linear_q_down_proj", f"{_ATTENTION}linear_q_
 _KEY_VALUE_DOWN: Final = f"{_ATTENTION}linear_kv_down_proj"
 
 
-def _dialect(logical: Logical, layout: Layout) -> Dialect:
+def _scheme(logical: Logical, layout: Layout) -> NamingScheme:
     experts: Experts = "fused" if layout.grouped_experts else "sequential"
     return _spelled(experts, old=layout.version == VERSION_OF_OLD_NAMES)
 
 
-def _found(_logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) -> Dialect:
+def _found(_logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) -> NamingScheme:
     return _spelled("sequential", old=any(".linear_kvb." in name or ".linear_qb." in name for name in names))
 
 
-def _spelled(experts: Experts, *, old: bool) -> Dialect:
+def _spelled(experts: Experts, *, old: bool) -> NamingScheme:
     def respell(logical: Logical, tensors: Iterable[CoreTensor]) -> Iterator[CoreTensor]:
         return _respelled(logical, tensors, old=old)
 
-    return Dialect(naming="local", experts=experts, respell=respell, norm_with_head=True)
+    return NamingScheme(naming="local", experts=experts, respell=respell, norm_with_head=True)
 
 
 def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, old: bool) -> Iterator[CoreTensor]:
@@ -113,7 +113,7 @@ FORMAT = legacy_adapters(
     "mindspeed_adapter",
     "MindSpeed-LLM LoRA (torch)",
     AdapterStack(arguments=_arguments, refused=_refused, shared=SHARED),
-    replace(STACK, dialect=_dialect, found=_found),
+    replace(STACK, scheme=_scheme, found=_found),
     options=OPTIONS,
 )
 """Format that `--lora-load` loads."""

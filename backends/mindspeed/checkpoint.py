@@ -16,10 +16,10 @@ from typing import Any
 from backends.mindspeed.families import QWEN2_MOE, is_named
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
-from launcher.convert.formats.legacy import Stack, dialect_found, holds_legacy, legacy_format
+from launcher.convert.formats.legacy import Stack, holds_legacy, legacy_format, scheme_of
 from launcher.convert.formats.legacy_read import first_look
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell
-from launcher.convert.layouts.legacy import Dialect, Experts
+from launcher.convert.layouts.legacy import Experts, NamingScheme
 from launcher.convert.logical import Logical
 from launcher.convert.slices import Split, moved, rows
 from launcher.job.model import Model
@@ -43,7 +43,7 @@ VERSION_OF_OLD_NAMES = "2.1.0"
 OPTIONS = ("mla_mm_split", "schedules_method")
 
 
-def _dialect(logical: Logical, layout: Layout) -> Dialect:
+def _scheme(logical: Logical, layout: Layout) -> NamingScheme:
     naming = layout.naming or "local"
     if naming == "transformer_engine" and (logical.model.is_mla or is_named(logical.model.model_type, QWEN2_MOE)):
         raise ConvertError(
@@ -62,8 +62,8 @@ def _dialect(logical: Logical, layout: Layout) -> Dialect:
     return _spelled(naming=naming, experts=experts, split=split, old=layout.version == VERSION_OF_OLD_NAMES)
 
 
-def _found(logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) -> Dialect:
-    plain = dialect_found(names)
+def _found(logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) -> NamingScheme:
+    plain = scheme_of(names)
     engine = plain.naming == "transformer_engine"
     split = any(name.endswith("linear_kv_nope.weight") for name in names)
     old = logical.model.is_mla and any(name.endswith(".k_layernorm.weight") for name in names)
@@ -87,8 +87,8 @@ def _of_converter(logical: Logical, tensors: Iterable[CoreTensor], *, respell: R
             yield tensor
 
 
-def _spelled(*, naming: Naming, experts: Experts, split: bool, old: bool) -> Dialect:
-    return Dialect(
+def _spelled(*, naming: Naming, experts: Experts, split: bool, old: bool) -> NamingScheme:
+    return NamingScheme(
         naming=naming,
         experts=experts,
         respell=partial(_respelled, split=split, old=old),
@@ -225,7 +225,7 @@ def _recognises(path: Path) -> bool:
     return "linear_qkv.weight" in ends and bool(ends & latent)
 
 
-STACK = Stack(dialect=_dialect, found=_found, folded=_folded, arguments=_arguments, states=False)
+STACK = Stack(scheme=_scheme, found=_found, folded=_folded, arguments=_arguments, states=False)
 """MindSpeed-LLM's variant of Megatron's legacy format."""
 FORMAT = legacy_format("mindspeed", "MindSpeed-LLM (torch)", STACK, recognises=_recognises, options=OPTIONS)
 """Format that MindSpeed-LLM loads with `--ckpt-format torch`."""

@@ -121,7 +121,7 @@ def _chunks(job: Job) -> int:
     return job.parallel.vpp or max(1, parts // job.parallel.pp)
 
 
-def own_part(job: Job) -> dict[str, Value]:
+def partial_recompute(job: Job) -> dict[str, Value]:
     """Return the partial recomputation that the job sets; empty where it sets none."""
     part = {path: value_at(job, path) for path in _OWN if value_at(job, path)}
     if job.recompute.granularity == "selective":
@@ -137,7 +137,7 @@ def parts_of(job: Job, backend: _Backend) -> list[dict[str, Value]]:
     The part that frees most memory per time comes first. If the backend rejects a union, a second chain has modules
     only: some stacks recompute activation function and norms by their own options, or Megatron-core's modules.
     """
-    own = own_part(job)
+    own = partial_recompute(job)
     if own:
         return [own]
     rated = [part for _, part in sorted(_rated(backend), key=lambda item: item[0])]
@@ -230,7 +230,7 @@ def _for_all(job: Job, plain: Posed, parts: list[dict[str, Value]], empty_ends: 
     """
     most = 2 * -(-plain.problem.layers // plain.problem.parts)
     yield from (_choice(replace(plain.problem, covered=count), {}) for count in range(most + 1))
-    own = own_part(job)
+    own = partial_recompute(job)
     for part in parts:
         posed = pose(job, empty_ends=empty_ends, whole=part)
         depths = range(most + 1) if own and part.get("recompute.granularity") != "selective" else range(1)

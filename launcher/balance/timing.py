@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from launcher.balance.problem import Problem, Split
-from launcher.pipeline_schedule.long_step import finish_by_rounds
+from launcher.pipeline_schedule.long_step import Middle, finish
 from launcher.pipeline_schedule.precedence import Precedence
 from launcher.pipeline_schedule.simulation import Pipeline
 
@@ -80,4 +80,4 @@ def pipeline_of(problem: Problem, split: Split) -> Pipeline:
 
 def seconds(problem: Problem, split: Split) -> float:
     """Return when the last step ends if every step starts as early as it can."""
-    return finish_by_rounds(pipeline_of(problem, split))
+    return finish(pipeline_of(problem, split), Middle.PERIOD)

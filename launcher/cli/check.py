@@ -13,8 +13,8 @@ from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
 from launcher.compose import compose
 from launcher.job import Job, Origin
+from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
-from launcher.job.migrations import JOB_FILES, versioned
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB
 from launcher.pipeline import judge, variants_of
@@ -91,8 +91,8 @@ def _existing(options: argparse.Namespace) -> Answer:
         return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
     job, _ = with_known_model(imported)
     findings = list(judge_existing(imported).findings)
-    unsaid = () if imported.devices_specified else DEVICES
-    return _show(options, findings, located(imported), label, job if options.fix else None, unsaid)
+    assumed = () if imported.devices_specified else DEVICES
+    return _show(options, findings, located(imported), label, job if options.fix else None, assumed)
 
 
 def _version_of(words: list[str], backend: "Backend") -> str | None:
@@ -126,7 +126,7 @@ def _show(
     job: Job,
     label: str,
     broken: Job | None,
-    unsaid: Collection[str] = (),
+    assumed: Collection[str] = (),
 ) -> Answer:
     errors = sum(finding.severity == "error" for finding in findings)
     tree: dict[str, object] = {"ok": not errors, "findings": [finding.as_tree() for finding in findings]}
@@ -134,14 +134,14 @@ def _show(
         print_findings(findings, job, sys.stdout)
         print(f"{label}: {f'{errors} error' + 's' * (errors != 1) if errors else 'ok'}")
     if broken is not None:
-        tree["fixed"] = _fix(broken, options, unsaid)
+        tree["fixed"] = _fix(broken, options, assumed)
     return Answer(code=1 if errors else 0, tree=tree)
 
 
-def _fix(job: Job, options: argparse.Namespace, unsaid: Collection[str]) -> dict[str, object]:
+def _fix(job: Job, options: argparse.Namespace, assumed: Collection[str]) -> dict[str, object]:
     from launcher.rules.repair import repair
 
-    found = repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, unsaid)
+    found = repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, assumed)
     if options.output:
         _write(Path(options.output), found.as_tree())
     if not options.json:
@@ -163,7 +163,4 @@ def _fix(job: Job, options: argparse.Namespace, unsaid: Collection[str]) -> dict
 
 
 def _write(path: Path, tree: dict[str, object]) -> None:
-    import yaml
-
-    body = yaml.safe_dump(versioned(tree, JOB_FILES), sort_keys=False, allow_unicode=True)
-    write_file(path, f"# @package _global_\n# What `launch check --fix` changed.\n{body}", JOB)
+    write_file(path, f"# @package _global_\n# What `launch check --fix` changed.\n{job_file_text(tree)}", JOB)

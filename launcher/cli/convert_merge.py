@@ -34,14 +34,14 @@ def merge_body(options: argparse.Namespace) -> int:
     from launcher.convert.convert import refuse_overlap
     from launcher.convert.lora.merge import merge, plan_merge
     from launcher.convert.ownership import checkpoint_contents
-    from launcher.convert.staging import check_space, check_target
+    from launcher.convert.staging import check_space, check_start
     from launcher.outputs.protected import located
 
     model, adapter, out = (Path(path).expanduser() for path in (options.model, options.adapter, options.out))
     planned = plan_merge(model, adapter, out)
     refuse_overlap(out, planned.read)
     target = located(out)
-    check_target(target, overwrite=options.overwrite, judge=checkpoint_contents)
+    check_start(target, overwrite=options.overwrite, judge=checkpoint_contents)
     if options.dry_run:
         check_space(target, planned.bytes_written, planned.files)
         if options.json:

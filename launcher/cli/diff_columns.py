@@ -14,7 +14,7 @@ from launcher.compose import ComposeError
 from launcher.compose.errors import Mistake
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import is_job_file, read_file
 from launcher.importing.side_by_side import Side
 from launcher.job import Job, derive
@@ -110,7 +110,7 @@ def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Rea
     if is_job_file(word):
         return _Read(word=word, job=composed_of([f"+job={word}", *common], options.config_dir))
     variables = dict(pair.split("=", 1) for pair in options.set)
-    imported = read_file(word, Wanted(partial=options.partial), variables=variables)[0]
+    imported = read_file(word, ImportOptions(partial=options.partial), variables=variables)[0]
     with tempfile.TemporaryDirectory(prefix="launch-diff-") as folder:
         path = Path(folder) / f"{imported.job.name or 'job'}.yaml"
         path.write_text(job_yaml(imported, word, with_version=True), encoding="utf-8")

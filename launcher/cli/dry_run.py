@@ -12,7 +12,7 @@ from launcher.cli.options import composed, parse, parser
 from launcher.cli.refusal import NotDone
 from launcher.convert.offer import Offer, offered
 from launcher.job import Job, Origin, as_tree, output_dir, with_values
-from launcher.job.migrations import JOB_FILES, versioned
+from launcher.job.file_text import job_file_text
 from launcher.mapping.environment import Explained, explained
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
@@ -224,8 +224,6 @@ def _submit(outcome: Outcome, plan: LaunchPlan) -> None:
 
 
 def _yaml(job: Job) -> None:
-    import yaml
-
     from launcher.importing.job_file import uninterpolated
 
     tree = uninterpolated(as_tree(job))
@@ -234,7 +232,7 @@ def _yaml(job: Job) -> None:
         if job.origin(path).kind == "derived":
             section, name = path.split(".")
             tree[section][name] = None
-    print(yaml.safe_dump(versioned(tree, JOB_FILES), sort_keys=False, allow_unicode=True), end="")
+    print(job_file_text(tree), end="")
 
 
 _SHOW = {"text": _text, "argv": _argv, "shell": _shell, "submit": _submit}

@@ -10,12 +10,11 @@ from launcher.cli.explain_secrets import explained_secret
 from launcher.cli.explain_variables import known_variables
 from launcher.job import field_at, fields
 from launcher.mapping.backend import Backend
-from launcher.mapping.engine import active_rows
 from launcher.mapping.environment import Variable
 from launcher.mapping.launchers import ENVIRONMENT, starters
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native_only_index import native_only_index_of
 from launcher.mapping.renames import find_renamed, renames_of
-from launcher.mapping.rows import Row
+from launcher.mapping.rows import Row, active_rows
 from launcher.plan.executor import option_rules
 from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
@@ -34,9 +33,9 @@ def load_all(backends: Iterable[Backend]) -> None:
 
 def _of_estimate() -> dict[str, Rule]:
     """Return the rules that only an estimate applies."""
-    from launcher.estimate.check import own_rules
+    from launcher.estimate.check import estimate_rules
 
-    return {rule.id: rule for rule in own_rules()}
+    return {rule.id: rule for rule in estimate_rules()}
 
 
 def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
@@ -230,7 +229,7 @@ def _argument(name: str, backends: Sequence[Backend]) -> Tree | None:
 
 def _no_field(backend: Backend, argument: Argument) -> str:
     """Return why an argument has no field, where that is known."""
-    row = owns_of(backend.name).reason(argument.name, argument)
+    row = native_only_index_of(backend.name).reason(argument.name, argument)
     return f"{row.no_field}  [{row.source}]" if row is not None else ""
 
 

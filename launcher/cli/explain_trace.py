@@ -18,8 +18,7 @@ from launcher.job import Job, field_at
 from launcher.job import fields as job_fields
 from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, backend_names, get_backend
-from launcher.mapping.engine import active_rows
-from launcher.mapping.rows import Row
+from launcher.mapping.rows import Row, active_rows
 from launcher.pipeline import Outcome, judge
 from launcher.report.findings import format_finding
 from launcher.rules.registry import RULES, Rule
@@ -114,7 +113,7 @@ def _concerning(word: Word, found: Tree, outcome: Outcome) -> list[Any]:
 def _walk(word: Word, backend: Backend, outcome: Outcome | None) -> Tree:
     """Return fields, rows, arguments and rules of a word on one backend; empty: unknown to this backend."""
     version = outcome.version if outcome else _version(word, backend)
-    if not version or (word.rule and not RULES[word.rule].holds_for(backend.name, version)):
+    if not version or (word.rule and not RULES[word.rule].applies_to(backend.name, version)):
         return {}
     catalogue, table = backend.catalogue(version), backend.table(version)
     named = matching(word.argument, catalogue) if word.argument else []
@@ -152,7 +151,7 @@ def _version(word: Word, backend: Backend) -> str:
         version
         for version in backend.versions
         if word.field
-        or (word.rule and RULES[word.rule].holds_for(backend.name, version))
+        or (word.rule and RULES[word.rule].applies_to(backend.name, version))
         or (word.argument and matching(word.argument, backend.catalogue(version)))
     ]
     return has[0] if has else ""
@@ -164,7 +163,7 @@ def _rules(word: Word, named: Sequence[Argument], backend: Backend, version: str
     else:
         names = {argument.name for argument in named}
         found = (RULES[id] for id in sorted(RULES) if names & flags_of(RULES[id]))
-    return [rule for rule in found if rule.holds_for(backend.name, version)]
+    return [rule for rule in found if rule.applies_to(backend.name, version)]
 
 
 def _row(row: Row, backend: Backend) -> Tree:

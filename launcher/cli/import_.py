@@ -74,12 +74,12 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
     target, _, target_version = (options.to or "").partition("@")
-    for name, wanted in ((options.backend, options.backend_version), (target or None, target_version or None)):
+    for name, version in ((options.backend, options.backend_version), (target or None, target_version or None)):
         if name is not None and name not in backend_names():
             raise WrongUse(f"no backend {name!r}", *backend_names())
-        if name is not None and wanted is not None:
+        if name is not None and version is not None:
             try:
-                get_backend(name).version(wanted)
+                get_backend(name).version(version)
             except UnknownVersion as error:
                 raise WrongUse(str(error)) from None
     if options.to is not None and not target:
@@ -106,15 +106,15 @@ def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
 
 def _imported(options: argparse.Namespace, argv: list[str]) -> list[Imported]:
     from launcher.importing.read_argv import read_argv
-    from launcher.importing.read_command import Wanted
+    from launcher.importing.read_command import ImportOptions
     from launcher.importing.read_file import read_file
 
     if argv:
         name = options.backend or backend_names()[0]
         return [read_argv(argv, backend=name, version=options.backend_version, partial=options.partial)]
-    wanted = Wanted(backend=options.backend, version=options.backend_version, partial=options.partial)
+    read_options = ImportOptions(backend=options.backend, version=options.backend_version, partial=options.partial)
     variables = dict(pair.split("=", 1) for pair in options.set)
     try:
-        return read_file(options.file, wanted, variables=variables, all_commands=options.all_commands)
+        return read_file(options.file, read_options, variables=variables, all_commands=options.all_commands)
     except UnknownVersion as error:
         raise ImportRefused([Note(message=str(error), where=options.file)]) from None

@@ -62,12 +62,14 @@ class Refusal:
 
     Attributes:
         lines: text for standard error; empty: the findings in their usual format.
+        job: the job that the findings are about, for the values of their fields and where these were set.
         more: entries of the JSON document besides `ok` and `findings`.
     """
 
     code: int
     findings: tuple["Finding", ...]
     lines: tuple[str, ...] = ()
+    job: "Job | None" = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -82,7 +84,7 @@ class Refusal:
         if self.lines:
             print("\n".join(self.lines), file=sys.stderr)
         else:
-            print_findings(self.findings)
+            print_findings(self.findings, self.job)
 
 
 def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:
@@ -281,7 +283,7 @@ def _finding(rule: str, message: str, *, works: Sequence[str] = (), fields: Sequ
 def _judged(code: int) -> Callable[[Any, str], Refusal]:
     def render(error: Any, name: str) -> Refusal:
         findings = (error.finding,) if hasattr(error, "finding") else tuple(error.findings)
-        return Refusal(code=code, findings=findings)
+        return Refusal(code=code, findings=findings, job=getattr(error, "job", None))
 
     return render
 

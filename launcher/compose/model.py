@@ -109,7 +109,8 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
         # A job file written for another machine (`launch import`): its own architecture fields and the overrides apply.
         return _with_typed(job)
     if not file.is_file():
-        raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where, field="model.path")])
+        what = f"model.path: {file} does not exist; a model's folder is expected (a name on a hub: model.hub_id)"
+        raise ComposeError([Mistake(what=what, where=where, field="model.path")])
     try:
         read = read_config(file)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -56,6 +56,7 @@ def _stem(name: str) -> str:
     return _SUFFIXES.sub("", name.rstrip("/").rsplit("/", 1)[-1].lower())
 
 
+@cache
 def _read(path: Path) -> Preset:
     import yaml
 

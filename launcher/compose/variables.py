@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from launcher.job.secret import find, is_read_here, looks_random, variable_of
+from launcher.job.secret import find, is_read_by_launcher, looks_random, variable_of
 
 _FREE = ("backend.env.", "imported.env.", "cluster.setup")
 _REFERENCE = r"(?<!\\)\$\{\s*oc\.env\s*:\s*(?P<name>[A-Z][A-Z0-9_]*)\s*(?:,[^{}]*)?\}"
@@ -57,4 +57,4 @@ def _is_kept(name: str, path: str) -> bool:
     if value is None:
         return False  # its default applies
     free = path.startswith(_FREE) and re.fullmatch(_NO_TEXT, value) is None
-    return free or (not is_read_here(path) and looks_random(value))
+    return free or (not is_read_by_launcher(path) and looks_random(value))

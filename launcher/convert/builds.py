@@ -8,7 +8,6 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Format, Layout
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend
-from launcher.mapping.unbuildable_models import cannot_build
 
 
 def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
@@ -26,11 +25,11 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
         return layout
     backend = get_backend(name)
     version = backend.version(layout.version)
-    rows = cannot_build(backend, version, model)
+    rows = backend.cannot_build(version, model)
     if rows:
         raise ConvertError(
             [
-                f"{backend.title} {version} cannot build this model: {row.say(model)} [{row.source}]; works:"
+                f"{backend.title} {version} cannot build this model: {row.describe(model)} [{row.source}]; works:"
                 f" {_others(model, backend)}"
                 for row in rows
             ]
@@ -51,9 +50,9 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
     for backend in map(get_backend, backend_names()):
         if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
             continue
-        rows = cannot_build(backend, backend.default_version, model)
+        rows = backend.cannot_build(backend.default_version, model)
         if rows:
-            found.append(f"{backend.title} cannot build this model: {rows[0].say(model)}")
+            found.append(f"{backend.title} cannot build this model: {rows[0].describe(model)}")
         elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
             found.append(
                 f"{backend.title} names the layers of this model differently: write with --backend {backend.name}"
@@ -67,6 +66,6 @@ def _others(model: Model, this: Backend) -> str:
         for backend in map(get_backend, backend_names())
         if backend is not this
         and backend.checkpoint_format
-        and not cannot_build(backend, backend.default_version, model)
+        and not backend.cannot_build(backend.default_version, model)
     ]
     return " · ".join(can) or "another model"

@@ -32,7 +32,7 @@ from launcher.convert.progress import Progress
 from launcher.convert.prove import prove
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
-from launcher.convert.staging import Staging, another_target, check_target
+from launcher.convert.staging import Staging, another_target, check_start
 from launcher.convert.verify import only_nan
 from launcher.outputs.protected import located, overlap
 
@@ -45,7 +45,7 @@ def prepare(asked: Conversion) -> Prepared:
         ContainerError: a file is damaged, unsafe or of an unknown kind, or the target cannot be written.
     """
     refuse_overlap(asked.out, {"the checkpoint that is read": asked.source, "--model": asked.donor})
-    check_target(located(asked.out), overwrite=asked.overwrite, judge=checkpoint_contents)
+    check_start(located(asked.out), overwrite=asked.overwrite, judge=checkpoint_contents)
     with _without_collector():
         return _prepared(asked)
 

@@ -50,8 +50,8 @@ class Staging:
     def __init__(self, target: Path, *, digest: str, overwrite: bool = False, judge: Judge = _nothing_known) -> None:
         self.target = located(target)
         self.directory = self._sibling(_PARTIAL)
-        self._overwrite, self._judge = overwrite, judge
-        self._published = False
+        self._digest, self._overwrite, self._judge = digest, overwrite, judge
+        self._published = self._cleaned = False
         self.left: str | None = None
         self.restored = False
         self.kept: Path | None = None
@@ -63,7 +63,7 @@ class Staging:
         try:
             self.resumed = self._start(digest, known)
         except BaseException:
-            self._journal.close(remove=not known)
+            self._journal.close(remove=not known or _is_obsolete(self._journal, self.target))
             raise
         self.finished = frozenset(self._journal.progress.finished if self.resumed else ())
         self.notes: dict[str, Any] = self._journal.progress.notes if self.resumed else {}
@@ -132,7 +132,8 @@ class Staging:
     ) -> None:
         if not self._published and self.layout is None:
             self.discard()
-        self._journal.close(remove=self._published)
+        # An exception between the last rename and the end of the removal leaves the rest of it to the next start.
+        self._journal.close(remove=self._cleaned)
 
     def check_space(self, bytes_needed: int, files_needed: int) -> None:
         """Compare what will be written with the space and inodes of the file system; Unwritable with both numbers."""
@@ -176,6 +177,7 @@ class Staging:
         _flush(self.target.parent)
         if replaced is not None:
             self._remove(self.target.with_name(replaced.name), replaced)
+        self._cleaned = True
         return self.target
 
     def _rename(self, replaced: ReplacedFolder | None) -> None:
@@ -197,8 +199,33 @@ class Staging:
 
     def discard(self) -> None:
         """Remove everything written so far, including the journal."""
+        if self.layout is not None:
+            # First, so that an interrupted removal is never taken for a conversion that can be continued.
+            with contextlib.suppress(Unwritable):
+                self._journal.restart(self._digest)
         shutil.rmtree(self.directory, ignore_errors=True)
-        self._published = True
+        self._published = self._cleaned = True
+
+
+def check_start(target: Path, *, overwrite: bool, judge: Judge = _nothing_known) -> None:
+    """Reject a target as `check_target` does, and then remove a journal that describes nothing any more."""
+    try:
+        check_target(target, overwrite=overwrite, judge=judge)
+    except Unwritable:
+        path = target.with_name(target.name + _JOURNAL)
+        with contextlib.suppress(Unwritable):  # of a conversion that is running, or not a journal of ours
+            if path.exists():
+                journal = Journal(path)
+                journal.close(remove=_is_obsolete(journal, target))
+        raise
+
+
+def _is_obsolete(journal: Journal, target: Path) -> bool:
+    """Return whether nothing is left that the journal describes: the process ended just before it removed it."""
+    replaced = journal.progress.replaced
+    described = [target.with_name(target.name + _PARTIAL)]
+    described += [] if replaced is None else [target.with_name(replaced.name)]
+    return not any(map(os.path.lexists, described))
 
 
 def check_target(target: Path, *, overwrite: bool, judge: Judge = _nothing_known) -> None:

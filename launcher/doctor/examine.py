@@ -30,7 +30,7 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Itera
         device, python = job.hardware.device, job.cluster.python
         yield from software(backend, outcome.version, device=device, python=python, environ=environ)
     if here:
-        yield devices(job, forced=forced)
+        yield devices(job, supported=backend.devices, forced=forced)
         yield from rendezvous(job)
     yield from disk(job, here=here)
     yield from paths(job, here=here)

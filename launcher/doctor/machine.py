@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
@@ -27,15 +27,17 @@ def devices_seen(kind: str, environ: Mapping[str, str] = os.environ, folder: Pat
     return count if visible is None else min(count, len([word for word in visible.split(",") if word.strip()]))
 
 
-def devices(job: Job, *, forced: bool = False) -> Check:
+def devices(job: Job, *, supported: Collection[str] = tuple(_FILES), forced: bool = False) -> Check:
     """Return whether this machine has the devices of one node.
 
     Args:
+        supported: kinds of devices that the backend runs on.
         forced: a machine without devices is only a warning: the driver's files may be hidden here.
     """
     kind, wanted = job.hardware.device, job.cluster.devices_per_node
-    if kind not in _FILES:
-        return Check(what="devices", verdict=SKIPPED, found=f"{kind}: no devices to count")
+    if kind not in _FILES or not _FILES.keys() & set(supported):
+        counted = kind if kind not in _FILES else ", ".join(supported)
+        return Check(what="devices", verdict=SKIPPED, found=f"{counted}: no devices to count")
     seen = devices_seen(kind)
     if seen >= wanted:
         return Check(what="devices", verdict=OK, found=f"{seen} {kind}")

@@ -5,10 +5,23 @@ from dataclasses import replace
 
 from launcher.compose.presets import named_like
 from launcher.importing.presets import with_preset
-from launcher.job import Job, Origin, Value, value_at, with_values
+from launcher.job import Job, Origin, Value, override_text, value_at, with_values
 from launcher.mapping.backend import get_backend
+from launcher.rules.effects import Overruled, overruled
 
 _DERIVED = Origin(kind="derived")
+# Sections whose values decide memory and time; sizes of the model are the job's.
+_ESTIMATED = (
+    "batch.",
+    "kernels.",
+    "moe.",
+    "offload.",
+    "optimizer.",
+    "overlap.",
+    "parallel.",
+    "precision.",
+    "recompute.",
+)
 
 
 def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
@@ -23,7 +36,35 @@ def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
     if job.model.hidden_size is None:
         job = _named(job, notes)
     job = _with_vocabulary(job, notes)
+    job = _validated(job, notes)
     return _with_defaults(job, notes), tuple(notes)
+
+
+def overruled_by_validation(job: Job) -> list[Overruled]:
+    """Return the fields that the estimate reads and that the backend's validation leaves at another value."""
+    if job.backend.name is None or job.imported.backend not in (None, job.backend.name):
+        return []
+    backend = get_backend(job.backend.name)
+    version = backend.version(job.backend.version)
+    found = overruled(backend.prepare(job, version), backend, version)
+    return [each for each in found if _is_estimated(each.path, job)]
+
+
+def _validated(job: Job, notes: list[str]) -> Job:
+    """Return the job with the values that its backend's validation leaves."""
+    found = overruled_by_validation(job)
+    for each in found:
+        old, new = override_text(each.before), override_text(each.after)
+        title = get_backend(job.backend.name or "").title
+        notes.append(f"{each.path}: {new} instead of {old}, as {title} sets it ({each.rule})")
+    return with_values(job, {each.path: each.after for each in found}, _DERIVED) if found else job
+
+
+def _is_estimated(path: str, job: Job) -> bool:
+    """Return whether a field is one that the estimate reads and that the model's own files do not decide."""
+    if path == "parallel.distributed_optimizer" and job.optimizer.type == "muon":
+        return False  # Muon's states are spread over the ranks, too: layer by layer
+    return path.startswith(_ESTIMATED)
 
 
 def _through_mapping(job: Job) -> Job:
@@ -31,15 +72,15 @@ def _through_mapping(job: Job) -> Job:
     if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
         return job
     from launcher.mapping.engine import translate
-    from launcher.rules.native import facts_of
+    from launcher.rules.native import rule_context
 
     backend = get_backend(job.backend.name)
     version = backend.version(job.backend.version)
-    facts = facts_of(job, backend, version, translate(job, backend, version).native)
-    read = set(facts.passed.values())
+    context = rule_context(job, backend, version, translate(job, backend, version).native)
+    read = set(context.passthrough.values())
     if not read:
         return job
-    changed = {path: value_at(facts.job, path) for path in facts.passed}
+    changed = {path: value_at(context.job, path) for path in context.passthrough}
     return _without(with_values(job, changed, _DERIVED), read)
 
 

@@ -99,15 +99,15 @@ def _rule(id: str, source: str) -> Callable[[Check], Check]:
 
 
 @_rule("EST-HARDWARE", source="launch estimate")
-def hardware_is_usable(facts: RuleContext) -> Iterator[Violation]:
+def hardware_is_usable(context: RuleContext) -> Iterator[Violation]:
     """Memory, peaks, bandwidths and efficiencies of the hardware must be above zero where they are given."""
-    yield from _of_hardware(facts.job.hardware)[0]
+    yield from _of_hardware(context.job.hardware)[0]
 
 
 @_rule("EST-MEM-FACTOR", source="launch estimate")
-def factor_is_a_share(facts: RuleContext) -> Iterator[Violation]:
+def factor_is_a_share(context: RuleContext) -> Iterator[Violation]:
     """estimate.mem_factor is a share of memory and estimate.attention_sparsity a share of attention."""
-    options = facts.job.estimate
+    options = context.job.estimate
     if options.mem_factor > 1:
         message = f"estimate.mem_factor {options.mem_factor:g} is above 1: it is the share that tensors fill"
         yield Violation(message=message, fields=("estimate.mem_factor",))
@@ -117,9 +117,9 @@ def factor_is_a_share(facts: RuleContext) -> Iterator[Violation]:
 
 
 @_rule("EST-SHARES", source="launch estimate")
-def shares_are_at_most_one(facts: RuleContext) -> Iterator[Violation]:
+def shares_are_at_most_one(context: RuleContext) -> Iterator[Violation]:
     """Efficiencies and the offload fraction are at most 1, and the capacity factor of experts is above 0."""
-    job = facts.job
+    job = context.job
     yield from _of_hardware(job.hardware)[1]
     fraction = job.offload.optimizer_fraction
     if fraction is not None and fraction > 1:
@@ -131,9 +131,9 @@ def shares_are_at_most_one(facts: RuleContext) -> Iterator[Violation]:
 
 
 @_rule("EST-STAGES", source="megatron-core 0.16.1 transformer_block.py get_num_layers_to_build")
-def layers_fill_stages(facts: RuleContext) -> Iterator[Violation]:
+def layers_fill_stages(context: RuleContext) -> Iterator[Violation]:
     """The layers must divide evenly over stages and chunks, or an uneven split must place all of them."""
-    job = facts.job
+    job = context.job
     for name in ("first_stage_layers", "last_stage_layers"):
         if getattr(job.parallel, name) == 0 and job.parallel.pp > 1:
             message = f"parallel.{name} is 0: a stage without layers needs parallel.layout"
@@ -150,9 +150,9 @@ def layers_fill_stages(facts: RuleContext) -> Iterator[Violation]:
 
 
 @_rule("EST-SEQUENCE", source="megatron-core 0.16.1 get_batch_on_this_cp_rank, sequence parallel")
-def sequence_divides(facts: RuleContext) -> Iterator[Violation]:
+def sequence_divides(context: RuleContext) -> Iterator[Violation]:
     """Each rank gets an equal share of the sequence."""
-    job = facts.job
+    job = context.job
     parts = job.parallel.cp * (job.parallel.tp if job.parallel.sequence_parallel else 1)
     if job.batch.seq_length is not None and job.batch.seq_length % parts:
         yield Violation(
@@ -162,9 +162,9 @@ def sequence_divides(facts: RuleContext) -> Iterator[Violation]:
 
 
 @_rule("EST-VOCAB", source="launch estimate")
-def vocabulary_is_known(facts: RuleContext) -> Iterator[Violation]:
+def vocabulary_is_known(context: RuleContext) -> Iterator[Violation]:
     """The vocabulary size must be set: a backend takes it from the tokenizer, which the estimate does not load."""
-    job = facts.job
+    job = context.job
     if job.model.vocab_size is None and job.tokenizer.padded_vocab_size is None:
         named = f" ({job.tokenizer.path})" if job.tokenizer.path else ""
         yield Violation(
@@ -174,9 +174,9 @@ def vocabulary_is_known(facts: RuleContext) -> Iterator[Violation]:
 
 
 @_rule("EST-RECOMPUTE", source="megatron-core 0.16.1 transformer_block.py _checkpointed_forward")
-def recompute_fits_chunk(facts: RuleContext) -> Iterator[Violation]:
+def recompute_fits_chunk(context: RuleContext) -> Iterator[Violation]:
     """recompute.num_layers counts layers of one chunk (or stage) and cannot exceed their number."""
-    job = facts.job
+    job = context.job
     number = job.recompute.num_layers
     if number is None or job.recompute.granularity != "full" or job.recompute.method == "block":
         return  # method block recomputes at most all layers
@@ -198,14 +198,14 @@ def recompute_fits_chunk(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-def own_rules() -> tuple[Rule, ...]:
+def estimate_rules() -> tuple[Rule, ...]:
     """Return the rules that apply to estimates only."""
     return tuple(_OWN)
 
 
 def problems(job: Job) -> list[Finding]:
     """Return the errors that make an estimate meaningless, in the order of the rules; empty for a valid job."""
-    facts = RuleContext(job=job)
+    context = RuleContext(job=job)
     found: list[Finding] = []
     complete = True
     for declared in _rules():
@@ -213,7 +213,7 @@ def problems(job: Job) -> list[Finding]:
             break
         if found and declared.id in _FOLLOWS:
             continue
-        for fault in declared.check(facts):
+        for fault in declared.check(context):
             complete = complete and not declared.id.startswith("REQ-")
             found.append(
                 Finding(

@@ -11,7 +11,7 @@ from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StepTime
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
-from launcher.pipeline_schedule.long_step import finish
+from launcher.pipeline_schedule.long_step import Middle, finish
 from launcher.pipeline_schedule.order import Schedule
 from launcher.pipeline_schedule.simulation import Pipeline
 
@@ -100,7 +100,7 @@ def step_time(
     Args:
         whole: simulate every micro-batch, also those in the periodic middle of a long step.
     """
-    total = finish(pipeline_of(sizes, machine, costs), whole=whole)
+    total = finish(pipeline_of(sizes, machine, costs), Middle.SIMULATED if whole else Middle.BUSIEST)
     slowest = max(range(sizes.pp), key=lambda stage: sum(c.forward_total + c.backward_total for c in costs[stage]))
     last = max(tails, key=lambda item: item.comm + item.optimizer)
     count = sizes.micro_batches

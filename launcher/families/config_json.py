@@ -123,7 +123,7 @@ def _lost(model: Model, back: Mapping[str, Value]) -> Iterator[str]:
         wanted, value = _effective(model, name), _at(back, name)
         if wanted != value:
             yield (
-                f"{name}={wanted!r} cannot be said in a config.json of model_type {model.model_type}"
+                f"{name}={wanted!r} cannot be expressed in a config.json of model_type {model.model_type}"
                 f" (it would be read as {value!r})"
             )
 

@@ -10,8 +10,8 @@ from launcher.job.derive import with_fields
 from launcher.job.model import Model
 
 
-def filled(job: Job, known: Model, where: str, said: Collection[str], kept: Collection[str] = ()) -> Job:
-    """Return the job with the architecture of `known` wherever nothing else is said.
+def filled(job: Job, known: Model, where: str, specified: Collection[str], unchanged: Collection[str] = ()) -> Job:
+    """Return the job with the architecture of `known` wherever nothing else is specified.
 
     Fields that config.json does not determine stay as they are. Values that contradict `known` are recorded in
     `model.overridden`, and what they replace in their origin.
@@ -19,19 +19,19 @@ def filled(job: Job, known: Model, where: str, said: Collection[str], kept: Coll
     Args:
         known: the model that its own file describes.
         where: that file, as the user would type it.
-        said: fields below `model` that the user, a recipe, a job file or a script states, dotted.
-        kept: further fields that keep their values, without being a statement about the model.
+        specified: fields below `model` that the user, a recipe, a job file or a script states, dotted.
+        unchanged: further fields that keep their values, without being a statement about the model.
     """
     values: dict[str, Value] = {}
     differing = list(job.model.overridden)
     origins = dict(job.origins)
     for name in determined_fields():
         path, value = f"model.{name}", model_value(known, name)
-        if name in said:
+        if name in specified:
             if model_value(job.model, name) != value:
                 differing.append(name)
                 origins[path] = dataclasses.replace(job.origin(path), replaced=f"{_shown(value)} in {where}")
-        elif name not in kept:
+        elif name not in unchanged:
             values[path] = value
             origins[path] = Origin(kind="derived", where=where)
     values["model.overridden"] = tuple(dict.fromkeys(differing))

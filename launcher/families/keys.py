@@ -39,13 +39,6 @@ NO_PRUNING = Pinned(name="pruned_heads", value={}, why="pruned heads have no can
 PINNED = (SILU, NO_PRUNING)
 QWEN2_PINNED = (*PINNED, Pinned(name="use_mrope", value=False, why="multi-modal positions have no canonical field"))
 
-QWEN_EXPERTS = (
-    Key(field="num_experts", names=("num_experts", "num_local_experts")),
-    Key(field="num_experts_per_tok"),
-    Key(field="moe_intermediate_size"),
-    Key(field="norm_topk_prob", default=False),
-)
-
 LATENT = (
     # transformers defaults to 1536, but V2-Lite uses null: no default is assumed.
     Key(field="q_lora_rank", null=True),
@@ -54,6 +47,16 @@ LATENT = (
     Key(field="qk_rope_head_dim"),
     Key(field="v_head_dim"),
 )
+
+
+def qwen_experts(*, norm_topk_prob: bool = False) -> tuple[Key, ...]:
+    """Return the keys of Qwen's experts, with the default of the family's class."""
+    return (
+        Key(field="num_experts", names=("num_experts", "num_local_experts")),
+        Key(field="num_experts_per_tok"),
+        Key(field="moe_intermediate_size"),
+        Key(field="norm_topk_prob", default=norm_topk_prob),
+    )
 
 
 def routed(*, norm_topk_prob: bool, scaling: float) -> tuple[Key, ...]:

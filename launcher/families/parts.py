@@ -26,10 +26,12 @@ class Part:
     meaning: Callable[[Model], Mapping[str, Value]] = lambda model: {}
 
 
-def rope(theta_default: Any = NEEDED, *, partial: float | None = None, truncate: bool = True) -> Part:
+def rope(
+    theta_default: Any = NEEDED, *, partial: float | None = None, truncate: bool = True, scaled: bool = False
+) -> Part:
     """Rotary positions; see `launcher.families.rope`."""
     return Part(
-        read=lambda source: read_rope(source, theta_default, partial=partial, truncate=truncate),
+        read=lambda source: read_rope(source, theta_default, partial=partial, truncate=truncate, scaled=scaled),
         write=lambda model: write_rope(model, partial=partial is not None, truncate=truncate),
     )
 
@@ -180,6 +182,9 @@ ONE_WIDTH = Part(
 
 
 def _read_shared_experts(source: Source) -> dict[str, Value]:
+    if "n_shared_experts" not in source.config:
+        # The published code of DeepSeek-V2 defaults to none, transformers' classes to one or two.
+        source.problem(f"the key n_shared_experts is needed for model_type {source.model_type} and is missing")
     count, width = source.get("n_shared_experts", 0), source.get("moe_intermediate_size")
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         source.problem(f"n_shared_experts: needs a whole number, got {count!r}")
@@ -209,14 +214,14 @@ def routing(*, scoring: str, method: str) -> Part:
                 source.problem(f"{name}={value!r} is not known for model_type {source.model_type}: {', '.join(known)}")
         grouped = way != "greedy"
         groups = source.field("n_group", ("n_group",), NEEDED if grouped else None, null=not grouped)
-        kept = source.field("topk_group", ("topk_group",), NEEDED if grouped else None, null=not grouped)
+        topk_group = source.field("topk_group", ("topk_group",), NEEDED if grouped else None, null=not grouped)
         if not grouped or groups == 1:  # one group: routing is not limited
-            groups = kept = None
+            groups = topk_group = None
         return {
             "scoring_func": score if score in scorings else scoring,
             "router_expert_bias": way == "noaux_tc",
             "n_group": groups,
-            "topk_group": kept,
+            "topk_group": topk_group,
         }
 
     def write(model: Model) -> dict[str, Any]:

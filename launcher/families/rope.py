@@ -27,13 +27,13 @@ _METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 _ALL_KEYS: Final = tuple(dict.fromkeys(key for keys in _METHODS.values() for key in keys))
-_APART: Final = ("rope_theta", "partial_rotary_factor")  # read separately from the scaling
+_SEPARATE: Final = ("rope_theta", "partial_rotary_factor")  # read separately from the scaling
 # Settings without a canonical field: only these values, which have no effect, are accepted.
 _NEUTRAL: Final[Mapping[str, Any]] = {"attention_factor": None, "truncate": True}
 
 
 def read_rope(
-    source: Source, theta_default: Any, *, partial: float | None = None, truncate: bool = True
+    source: Source, theta_default: Any, *, partial: float | None = None, truncate: bool = True, scaled: bool = False
 ) -> dict[str, Value]:
     """Return `rope_theta`, `partial_rotary_factor` and `rope_scaling.*`.
 
@@ -42,7 +42,10 @@ def read_rope(
         theta_default: default base of the family's class; NEEDED: the base must be given.
         partial: default fraction of the head that the family's class rotates; None: it rotates whole heads.
         truncate: whether the family's YaRN rounds the bounds of its ramp to whole dimensions.
+        scaled: the family's class scales positions by default: a file must say whether its model does.
     """
+    if scaled and not {"rope_parameters", "rope_scaling"} & source.config.keys():
+        source.problem(f"the key rope_scaling is needed for model_type {source.model_type} and is missing")
     new = _mapping(source, "rope_parameters")
     old = _mapping(source, "rope_scaling")
     if new and old and {**new, **old} != {**old, **new}:
@@ -86,7 +89,7 @@ def _scaling(source: Source, name: str, block: Mapping[str, Any], truncate: bool
     fields: dict[str, Value] = {"rope_scaling.type": None} | {f"rope_scaling.{key}": None for key in _ALL_KEYS}
     method = block.get("rope_type", block.get("type"))
     if method in (None, "default"):
-        if method is None and set(block) - {*_APART, *_NEUTRAL}:
+        if method is None and set(block) - {*_SEPARATE, *_NEUTRAL}:
             source.problem(f"{name}: the key rope_type is needed and is missing")
         return fields
     if method not in _METHODS:
@@ -104,7 +107,7 @@ def _scaling(source: Source, name: str, block: Mapping[str, Any], truncate: bool
             fields[f"rope_scaling.{key}"] = source.typed(f"{name}.{key}", raw, f"rope_scaling.{key}")
         else:
             fields[f"rope_scaling.{key}"] = default
-    _refuse_rest(source, name, block, {"rope_type", "type", *_APART, *known}, {**_NEUTRAL, "truncate": truncate})
+    _refuse_rest(source, name, block, {"rope_type", "type", *_SEPARATE, *known}, {**_NEUTRAL, "truncate": truncate})
     if method == "yarn" and not truncate and block.get("truncate", True):
         source.problem(f"{name}.truncate=true cannot be expressed, only false: it is what the family's code does")
     return fields

@@ -22,7 +22,7 @@ FINAL: Final = (
         core="output_layer.weight",
         hf=(hf("lm_head.weight", "vocab", "hidden"),),
         kind="vocabulary",
-        lacks="tie_word_embeddings",
+        unless="tie_word_embeddings",
     ),
 )
 
@@ -69,7 +69,7 @@ LATENT_ATTENTION: Final = (
         core="self_attention.linear_q_proj.weight",
         hf=(hf("self_attn.q_proj.weight", "latent_query", "hidden"),),
         kind="column",
-        lacks="q_lora_rank",
+        unless="q_lora_rank",
     ),
     Row(
         core="self_attention.linear_q_down_proj.weight",

@@ -38,13 +38,13 @@ class Row:
     """One Megatron-core tensor and the Hugging Face tensors that it consists of.
 
     Attributes:
-        core: name inside its layer, for Transformer Engine's layers; `{expert}` stands for the expert's number.
+        core: name inside its layer, for Transformer Engine's layers; `{expert}` is the expert's number.
         hf: its Hugging Face tensors.
         kind: how they are combined and split.
         local: the name for megatron-core's local layers; None if the same.
         local_kind: the kind for local layers; None if the same.
         needs: field of section `model` that must be set (true) for the tensor to exist.
-        lacks: field that must not be set.
+        unless: field that must not be set.
         exact: keeps its number format when the model is cast (a float32 router bias determines the expert choice).
     """
 
@@ -54,13 +54,13 @@ class Row:
     local: str | None = None
     local_kind: Kind | None = None
     needs: str | None = None
-    lacks: str | None = None
+    unless: str | None = None
     exact: bool = False
 
     def exists(self, model: Model) -> bool:
         """Return whether this architecture has the tensor."""
         needed = self.needs is None or bool(getattr(model, self.needs))
-        return needed and (self.lacks is None or not getattr(model, self.lacks))
+        return needed and (self.unless is None or not getattr(model, self.unless))
 
     @property
     def of_expert(self) -> bool:

@@ -8,12 +8,21 @@ from launcher.importing.imported import Imported, ImportedArg
 from launcher.job import Job, Value, fields, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
-from launcher.mapping.engine import active_rows, fields_of_flags, read_back, write_row
-from launcher.mapping.ignored_fields import OF_DATA, OF_FILES, OF_LAUNCH, Said, idle, model_files
+from launcher.mapping.engine import fields_of_flags, read_back, write_row
+from launcher.mapping.ignored_fields import (
+    DATA_FIELDS,
+    LAUNCHER_FIELDS,
+    MODEL_FILE_FIELDS,
+    AppliedFields,
+    inapplicable,
+    model_files,
+)
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
-from launcher.mapping.rows import Row
+from launcher.mapping.rows import Row, active_rows
 from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
+from launcher.rules.effective import EffectiveValues
+from launcher.rules.native import effective_of
 
 TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher sets it"
@@ -98,35 +107,36 @@ class _Ledger:
         for finding in outcome.findings:
             if finding.rule == "MAP-UNSUPPORTED":
                 self.refused.update(dict.fromkeys(finding.fields, finding))
-        self.said = Said(outcome.job, route.target, route.version, self.written)
+        is_yaml = route.source.catalogue(route.source_version).style == "yaml"
+        self.unread = _effective(imported, route).without_effect() if is_yaml else frozenset[str]()
+        self.applied = AppliedFields(outcome.job, route.target, route.version, self.written)
 
     def account(self, each: ImportedArg) -> Account:
         """Return the account of one argument."""
-        found = self._passed(each, each.flag)
+        found = self._passthrough(each, each.flag)
         if found is not None:
             return found
         return self._translated(each, each.fields) if each.fields else self._implied(each)
 
-    def _passed(self, each: ImportedArg, name: str) -> Account | None:
+    def _passthrough(self, each: ImportedArg, name: str) -> Account | None:
         """Return the account of an argument that the source's job passes through under this name."""
         outcome = self.outcome
         if name in outcome.substituted:
             return self._translated(each, outcome.substituted[name])
         if name in outcome.kept:
             return _account(each, PASSED_THROUGH, target_flags=(outcome.kept[name],))
-        said = outcome.missing.get(name)
-        return None if said is None else _account(each, DROPPED, missing=said)
+        applied = outcome.missing.get(name)
+        return None if applied is None else _account(each, DROPPED, missing=applied)
 
     def _implied(self, each: ImportedArg) -> Account:
         if is_default(self.route, each.flag, each.value):
             return self._without_effect(each, DEFAULT)
         if self.route.source.catalogue(self.route.source_version).style == "yaml":
-            unread = each.flag not in self.route.source.entry.effective({each.flag: each.value})
-            return self._without_effect(each, "training does not read it" if unread else BY_LAUNCHER)
+            return self._without_effect(each, "training does not read it" if each.flag in self.unread else BY_LAUNCHER)
         paths, names = self._read_in_addition(each)
         if paths:
             return self._translated(each, paths)
-        found = self._passed(each, names[0]) if names else None
+        found = self._passthrough(each, names[0]) if names else None
         return found or self._without_effect(each, BY_LAUNCHER)
 
     def _without_effect(self, each: ImportedArg, why: str) -> Account:
@@ -137,7 +147,7 @@ class _Ledger:
         before = read_back(self.given, self.route.source, self.route.source_version).job
         rest = {flag: value for flag, value in self.given.items() if flag != each.flag}
         after = read_back(rest, self.route.source, self.route.source_version).job
-        paths = (path for path in fields() if not path.startswith(OF_LAUNCH))
+        paths = (path for path in fields() if not path.startswith(LAUNCHER_FIELDS))
         names = (name for name in before.backend.args if name not in after.backend.args)
         return tuple(path for path in paths if value_at(before, path) != value_at(after, path)), tuple(names)
 
@@ -151,7 +161,7 @@ class _Ledger:
         refused = next((self.refused[path] for path in heavy if path in self.refused), None)
         if refused is not None:
             return self._refused(each, paths, refused)
-        lost = [path for path in set_paths if not self.said.says(path)]
+        lost = [path for path in set_paths if not self.applied.is_applied(path)]
         if lost and not target_flags:
             return self._ignored(each, paths, lost[0])
         return _account(each, TRANSLATED, fields=paths, target_flags=target_flags)
@@ -191,21 +201,21 @@ class _Ledger:
         there, job = self.route.there, self.outcome.job
         if path in self.table.irrelevant:
             why = self.table.irrelevant[path]
-            return _dropped(each, paths, does=_doc(paths, (path,)), why=why, without="nothing is needed")
-        if path.startswith(OF_FILES) and self.route.target.reads_hub and not idle(job, path):
+            return _dropped(each, paths, does=_doc(paths, (path,)), why=why, without="no action is needed")
+        if path.startswith(MODEL_FILE_FIELDS) and self.route.target.reads_hub and not inapplicable(job, path):
             return self._in_model_files(each, paths)
         if job.model.hidden_size is None:
             return _account(
                 each, TRANSLATED, fields=paths, note=f"written once the model is known to {there}: {MODEL_FILES}"
             )
-        if path.startswith(OF_DATA) and "data.format" in self.refused:
+        if path.startswith(DATA_FIELDS) and "data.format" in self.refused:
             note = f"written once the data are in a form that {there} reads: data.format"
             return _account(each, TRANSLATED, fields=paths, note=note)
         return self._unread(each, paths, path)
 
     def _unread(self, each: ImportedArg, paths: tuple[str, ...], path: str) -> Account:
         """Return the account of an argument that the target's table ignores for this job."""
-        why = idle(self.outcome.job, path)
+        why = inapplicable(self.outcome.job, path)
         affects_training = not why and fields()[path].meta.affects_training
         return _dropped(
             each,
@@ -213,7 +223,7 @@ class _Ledger:
             does=_doc(paths, (path,)),
             effect=TRAINING if affects_training else NOTHING,
             why=why or f"{self.route.there} does not read it with the other values of this job",
-            without=f"{self.route.there} uses its default" if affects_training else "nothing is needed",
+            without=f"{self.route.there} uses its default" if affects_training else "no action is needed",
         )
 
     def _in_model_files(self, each: ImportedArg, paths: tuple[str, ...]) -> Account:
@@ -227,22 +237,26 @@ class _Ledger:
             effect=NOTHING if named else MODEL,
             why=f"{there} reads that from the model's own files" + (f" ({named})" if named else ""),
             works=() if named else model_files(self.outcome.job),
-            without="nothing is needed",
+            without="no action is needed",
         )
+
+
+def _effective(imported: Imported, route: PortRoute) -> EffectiveValues:
+    return effective_of(imported.job, route.source, route.source_version, imported.native, as_written=True)
 
 
 def _doc(paths: tuple[str, ...], first: Iterable[str]) -> str:
     path = next((path for path in first if path in fields()), paths[0] if paths else "")
     doc = fields()[path].meta.doc if path else ""
-    return f"{path}: {doc[:1].lower()}{doc[1:].rstrip('.')}" if doc else "is an argument of its own"
+    return f"{path}: {doc[:1].lower()}{doc[1:].rstrip('.')}" if doc else "has no description"
 
 
 def _account(each: ImportedArg, status: str, **more: Any) -> Account:
     return Account(flag=each.flag, value=each.value, where=each.where, status=status, **more)
 
 
-def _dropped(each: ImportedArg, paths: tuple[str, ...] = (), **said: Any) -> Account:
-    missing = DroppedArg(flag=each.flag, value=each.value, fields=paths, **said)
+def _dropped(each: ImportedArg, paths: tuple[str, ...] = (), **applied: Any) -> Account:
+    missing = DroppedArg(flag=each.flag, value=each.value, fields=paths, **applied)
     return _account(each, DROPPED, fields=paths, missing=missing)
 
 

@@ -26,7 +26,7 @@ class Parsed:
         warnings: (option, warning).
         lenient: (option, warning) on a value that is read although the parser itself rejects it.
         open: options whose values the script leaves unset, with the words as typed.
-        unread: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
+        unknown_output: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
         loose: options with a valid value in a spelling that this version's parser rejects.
     """
 
@@ -38,7 +38,7 @@ class Parsed:
     warnings: list[tuple[str, str]] = field(default_factory=list)
     lenient: list[tuple[str, str]] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
+    unknown_output: list[str] = field(default_factory=list)
     loose: set[str] = field(default_factory=set)
 
 
@@ -47,29 +47,29 @@ def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = 
     parsed = Parsed()
     at = 0
     while at < len(argv):
-        word = argv[at]
+        arg = argv[at]
         at += 1
-        if not _is_option(word, catalogue):
-            if not _drop_open(word, parsed):
-                parsed.positional.append(shown(word))
+        if not _is_option(arg, catalogue):
+            if not _drop_open(arg, parsed):
+                parsed.positional.append(shown(arg))
             continue
-        if word == "--":
+        if arg == "--":
             parsed.positional.extend(shown(rest) for rest in argv[at - 1 :])
             break
-        name, equals, attached = word.partition("=")
+        name, equals, attached = arg.partition("=")
         values, at = ([attached], at) if equals else _following(argv, at, catalogue)
         _option(shown(name), values, bool(equals), catalogue, command, parsed)
     return parsed
 
 
-def _is_option(word: str, catalogue: Catalogue) -> bool:
+def _is_option(arg: str, catalogue: Catalogue) -> bool:
     """Return whether argparse treats a word as an option (ArgumentParser._parse_optional)."""
-    if len(word) < 2 or not word.startswith("-"):
+    if len(arg) < 2 or not arg.startswith("-"):
         return False
-    if " " in word:
-        name, equals, _ = word.partition("=")
+    if " " in arg:
+        name, equals, _ = arg.partition("=")
         return bool(equals) and isinstance(resolve(shown(name), catalogue), Argument)
-    return not _NEGATIVE.fullmatch(word)
+    return not _NEGATIVE.fullmatch(arg)
 
 
 def _following(argv: Sequence[str], at: int, catalogue: Catalogue) -> tuple[list[str], int]:
@@ -79,14 +79,14 @@ def _following(argv: Sequence[str], at: int, catalogue: Catalogue) -> tuple[list
     return list(argv[at:end]), end
 
 
-def _drop_open(word: str, parsed: Parsed) -> bool:
+def _drop_open(arg: str, parsed: Parsed) -> bool:
     """Drop a word that is only an unset variable, as bash does; record one that is only command output as unread."""
-    if not only(word):
+    if not only(arg):
         return False
-    if has_output(word):
-        parsed.unread.append(shown(word))
+    if has_output(arg):
+        parsed.unknown_output.append(shown(arg))
         return True
-    parsed.warnings.append((shown(word), "is not set: replaced by nothing"))
+    parsed.warnings.append((shown(arg), "is not set: replaced by nothing"))
     return True
 
 
@@ -121,12 +121,12 @@ def _option(
         _unknown(name, values, parsed)
         return
     negated = negated or _is_negation(name, argument, catalogue)
-    taken = _arity(argument, values, attached, negated, command)
-    values, taken = _one_text(name, argument, values, taken, parsed)
-    for word in values[taken:]:
-        if not _drop_open(word, parsed):
-            parsed.positional.append(shown(word))
-    _store(name, argument, values[:taken], negated, command, parsed)
+    count = _arity(argument, values, attached, negated, command)
+    values, count = _one_text(name, argument, values, count, parsed)
+    for arg in values[count:]:
+        if not _drop_open(arg, parsed):
+            parsed.positional.append(shown(arg))
+    _store(name, argument, values[:count], negated, command, parsed)
 
 
 def _is_negation(name: str, argument: Argument, catalogue: Catalogue) -> bool:
@@ -141,12 +141,12 @@ def _unknown(name: str, values: list[str], parsed: Parsed) -> None:
     parsed.unknown[name.lstrip("-")] = tuple(shown(value) for value in values)
 
 
-def _one_text(name: str, argument: Argument, values: list[str], taken: int, parsed: Parsed) -> tuple[list[str], int]:
+def _one_text(name: str, argument: Argument, values: list[str], count: int, parsed: Parsed) -> tuple[list[str], int]:
     """Join the words of an unquoted placeholder such as `your tokenizer path` into one value."""
     is_text = argument.type == "str" and argument.choices is None
-    meant = (taken == 1 and argument.nargs is None) or (taken > 1 and argument.is_list and values[0] == "your")
-    if not meant or not is_text or len(values) < 2 or any(only(word) for word in values[1:]):
-        return values, taken
+    is_sentence = (count == 1 and argument.nargs is None) or (count > 1 and argument.is_list and values[0] == "your")
+    if not is_sentence or not is_text or len(values) < 2 or any(only(arg) for arg in values[1:]):
+        return values, count
     text = " ".join(values)
     parsed.lenient.append((name, f"has blanks in its value {shown(text)!r}: taken as one text; a shell would split it"))
     return [text], 1
@@ -168,11 +168,11 @@ def _arity(argument: Argument, values: list[str], attached: bool, negated: bool,
     return min(1, len(values))
 
 
-def _store(name: str, argument: Argument, words: list[str], negated: bool, command: str | None, parsed: Parsed) -> None:
-    typed = [shown(word) for word in words]
-    if any(is_open(word) for word in words):
+def _store(name: str, argument: Argument, args: list[str], negated: bool, command: str | None, parsed: Parsed) -> None:
+    typed = [shown(arg) for arg in args]
+    if any(is_open(arg) for arg in args):
         parsed.open[argument.name] = " ".join(typed)
-    value = _value(name, argument, words, negated, command, parsed)
+    value = _value(name, argument, args, negated, command, parsed)
     if value is None:
         return
     key = argument.name
@@ -186,10 +186,8 @@ def _store(name: str, argument: Argument, words: list[str], negated: bool, comma
     parsed.values[key] = value
 
 
-def _value(
-    name: str, argument: Argument, words: list[str], negated: bool, command: str | None, parsed: Parsed
-) -> Value:
-    typed = [shown(word) for word in words]
+def _value(name: str, argument: Argument, args: list[str], negated: bool, command: str | None, parsed: Parsed) -> Value:
+    typed = [shown(arg) for arg in args]
     if argument.is_flag:
         if typed:
             parsed.problems.append((name, f"takes no value, got {typed[0]!r}"))
@@ -208,30 +206,30 @@ def _value(
     if argument.is_list:
         if isinstance(argument.nargs, int) and len(typed) != argument.nargs:
             parsed.problems.append((name, f"takes {argument.nargs} values, got {len(typed)}"))
-        return tuple(_typed(name, argument, word, is_open(raw), parsed) for word, raw in zip(typed, words, strict=True))
-    return _typed(name, argument, typed[0], is_open(words[0]), parsed)
+        return tuple(_typed(name, argument, arg, is_open(raw), parsed) for arg, raw in zip(typed, args, strict=True))
+    return _typed(name, argument, typed[0], is_open(args[0]), parsed)
 
 
-def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parsed: Parsed) -> Value:
-    value = typed_value(word, argument)
-    whole = _whole(word) if value is None and argument.type == "int" and argument.choices is None else None
-    if whole is not None:
+def _typed(name: str, argument: Argument, arg: str, is_placeholder: bool, parsed: Parsed) -> Value:
+    value = typed_value(arg, argument)
+    number = _as_whole_number(arg) if value is None and argument.type == "int" and argument.choices is None else None
+    if number is not None:
         parsed.loose.add(name)
-        parsed.lenient.append((name, f"{word} is read as {whole}: its parser accepts digits only"))
-        return whole
+        parsed.lenient.append((name, f"{arg} is read as {number}: its parser accepts digits only"))
+        return number
     if value is None:
         if not is_placeholder:
             from launcher.catalogue.catalogue import check_value
 
-            parsed.problems.append((name, check_value(argument, word, name=name.lstrip("-")) or f"cannot be {word!r}"))
-        return word
+            parsed.problems.append((name, check_value(argument, arg, name=name.lstrip("-")) or f"cannot be {arg!r}"))
+        return arg
     return value
 
 
-def typed_value(word: str, argument: Argument) -> Value:
+def typed_value(arg: str, argument: Argument) -> Value:
     """Return the typed value of one command-line word; None if it does not fit the argument."""
     for kind in argument.type.split("|"):
-        value = _CONVERT.get(kind, _as_text)(word)
+        value = _CONVERT.get(kind, _as_text)(arg)
         if value is not None:
             # A parser compares with the word: no word is the choice None.
             known = {str(choice) for choice in argument.choices or () if choice is not None or argument.type != "str"}
@@ -241,63 +239,63 @@ def typed_value(word: str, argument: Argument) -> Value:
     return None
 
 
-def _whole(word: str) -> int | None:
+def _as_whole_number(arg: str) -> int | None:
     """Return the integer value of `1000000.0` or `1e6`; an older parser read such a number as a float."""
-    value = _as_float(word)
+    value = _as_float(arg)
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else None
 
 
-def _as_int(word: str) -> Value:
+def _as_int(arg: str) -> Value:
     try:
-        return int(word)
+        return int(arg)
     except ValueError:
         return None
 
 
-def _as_float(word: str) -> Value:
+def _as_float(arg: str) -> Value:
     try:
-        return float(word)
+        return float(arg)
     except ValueError:
         return None
 
 
-def _as_bool(word: str) -> Value:
-    lowered = word.lower()
+def _as_bool(arg: str) -> Value:
+    lowered = arg.lower()
     return True if lowered in TRUE_WORDS else False if lowered in FALSE_WORDS else None
 
 
-def _as_json(word: str) -> Value:
+def _as_json(arg: str) -> Value:
     """Parse JSON mappings and lists, so that `{"a": 1}` compares by content, not white space; other words stay text."""
-    if word[:1] not in "{[":
-        return word
+    if arg[:1] not in "{[":
+        return arg
     try:
-        found = json_value(word)
+        found = json_value(arg)
     except ValueError:
-        return word
-    return found if isinstance(found, (dict, list)) else word
+        return arg
+    return found if isinstance(found, (dict, list)) else arg
 
 
-def _as_json_text(word: str) -> Value:
+def _as_json_text(arg: str) -> Value:
     """Return what json.loads does not refuse."""
     try:
-        json_value(word)
+        json_value(arg)
     except ValueError:
         return None
-    return _as_json(word)
+    return _as_json(arg)
 
 
-def _as_expression(word: str) -> Value:
+def _as_expression(arg: str) -> Value:
     """Return a list expression as it is; another word is a whole number (Megatron-LM's moe_freq_type)."""
-    return word if "[" in word else _as_int(word)
+    return arg if "[" in arg else _as_int(arg)
 
 
-def _as_ints(word: str) -> Value:
+def _as_ints(arg: str) -> Value:
     """Return `1,2` and `(1,2)` as they are (Megatron-LM's tuple_type)."""
-    return None if any(_as_int(part) is None for part in word.strip("()").split(",")) else word
+    return None if any(_as_int(part) is None for part in arg.strip("()").split(",")) else arg
 
 
-def _as_text(word: str) -> Value:
-    return word
+def _as_text(arg: str) -> Value:
+    return arg
 
 
 _CONVERT: Mapping[str, Callable[[str], Value]] = {

@@ -4,16 +4,19 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from launcher.importing.cluster import environment_of
+from launcher.importing.config import as_meant
 from launcher.importing.imported import Imported, ImportedArg
 from launcher.importing.notes import Note
-from launcher.job import Value, derive, fields
+from launcher.job import Job, Value, derive, fields
 from launcher.job.cluster import Cluster
 from launcher.job.derive import with_values
 from launcher.job.secret import job_without_secrets
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import ReadBack, fields_of_flags, read_back
 from launcher.mapping.native import NativeArg, NativeArgs
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native_only_index import native_only_index_of
+from launcher.rules.effective import EffectiveValues
+from launcher.rules.native import effective_of
 
 
 def assemble(
@@ -40,8 +43,10 @@ def assemble(
     pseudo = backend.entry.command_argument
     rest = {arg.flag: arg.value for arg in read.unmapped if arg.flag != pseudo or pseudo in values} | args
     without = _without_effect(rest, values, backend, version, command)
-    places = {flag: index for index, flag in enumerate(values)}
-    ordered = sorted((flag for flag in rest if flag not in without), key=lambda flag: places.get(flag, len(places)))
+    positions = {flag: index for index, flag in enumerate(values)}
+    ordered = sorted(
+        (flag for flag in rest if flag not in without), key=lambda flag: positions.get(flag, len(positions))
+    )
     unmapped = {flag: rest[flag] for flag in ordered}
     choice = dataclasses.replace(
         read.job.backend,
@@ -55,11 +60,11 @@ def assemble(
         job=derive(job_without_secrets(job)),
         native=NativeArgs(backend=backend.name, version=version, args=_native(values)),
         unmapped=_native(unmapped),
+        dropped=without if backend.catalogue(version).style == "yaml" else (),
         mapped_args=tuple(_mapped_args(values, {*unmapped}, {*without}, fields_of_flags(backend.name, version))),
         warnings=(
             *(_kept_note(flag, value) for flag, value in args.items() if isinstance(value, str)),
             *_refused_notes(unmapped, backend.name),
-            *([_unread_note(without)] if backend.catalogue(version).style == "yaml" and without else []),
         ),
     )
 
@@ -98,29 +103,29 @@ def _without_effect(
     catalogue = backend.catalogue(version)
     if catalogue.style == "argparse":  # there, some are read before defaults exist
         return ()
-    read = backend.entry.effective(values) if catalogue.style == "yaml" else values
+    found = _effective(values, backend, version) if catalogue.style == "yaml" else None
+    unread = frozenset[str]() if found is None else found.without_effect()
     known = {flag: argument for flag in rest if (argument := catalogue.get(flag)) is not None}
     default = {flag for flag, argument in known.items() if argument.is_default(rest[flag], command)}
-    without = tuple(flag for flag in rest if flag in values and (flag in default or flag not in read))
-    if catalogue.style != "yaml" or not without:
+    without = tuple(flag for flag in rest if flag in values and (flag in default or flag in unread))
+    if found is None or not without:
         return without
     # A section that exists for one key alone (a callback with its own default) needs that key.
-    left = backend.entry.effective({flag: value for flag, value in values.items() if flag not in without})
-    gone = {key.rpartition(".")[0] for key in set(read) - set(values) - set(left)}
+    left = _effective({flag: value for flag, value in values.items() if flag not in without}, backend, version)
+    added = found.read_by_name().keys() - values.keys() - left.read_by_name().keys()
+    gone = {key.rpartition(".")[0] for key in added}
     return tuple(flag for flag in without if flag.rpartition(".")[0] not in gone)
 
 
-def _unread_note(flags: tuple[str, ...]) -> Note:
-    shown = ", ".join(flags[:6]) + (", …" if len(flags) > 6 else "")
-    return Note(
-        message=f"{len(flags)} keys are dropped, as they equal the default or training does not read them: {shown}"
-    )
+def _effective(values: Mapping[str, Value], backend: Backend, version: str) -> EffectiveValues:
+    native = NativeArgs(backend=backend.name, version=version, args=_native(values))
+    return effective_of(Job(), backend, version, native, as_written=True)
 
 
 def _refused_notes(unmapped: Iterable[str], backend: str) -> Iterator[Note]:
     """Yield notes on arguments that the parser accepts only to reject them."""
     for flag in unmapped:
-        row = owns_of(backend).reason(flag)
+        row = native_only_index_of(backend).reason(flag)
         if row is not None and row.refused_for:
             yield Note(message=f"--{flag} is refused by its own parser ({row.source})", works=(f"--{row.refused_for}",))
 
@@ -134,6 +139,9 @@ def _read(
 ) -> tuple[ReadBack, set[str]]:
     """Read the mapping backwards; arguments whose value a field rejects are passed through instead."""
     pseudo = backend.entry.command_argument
+    catalogue = backend.catalogue(version)
+    if catalogue.style == "yaml":
+        values = {flag: as_meant(flag, value, catalogue) for flag, value in values.items()}
     while True:
         given = {flag: value for flag, value in values.items() if flag not in kept}
         if pseudo is not None and command:

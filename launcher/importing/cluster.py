@@ -43,15 +43,15 @@ def environment_of(env: Mapping[str, str]) -> dict[str, str]:
 
     Secrets become references to the submitter's environment: no file and no screen shows them.
     """
-    own = {name: value for name, value in env.items() if name not in _OF_LAUNCHERS}
+    job_variables = {name: value for name, value in env.items() if name not in _OF_LAUNCHERS}
     variables = Variables()
-    return {name: _kept(name, value, variables) for name, value in own.items()}
+    return {name: _as_reference(name, value, variables) for name, value in job_variables.items()}
 
 
-def _kept(name: str, value: str, variables: Variables) -> str:
+def _as_reference(name: str, value: str, variables: Variables) -> str:
     if is_open(value):
         return f"${{{variable_of(name)}}}" if is_secret(name) else _referring(value)
-    return str(by_reference(name, value, variables, whole=True))
+    return str(by_reference(name, value, variables, is_variable=True))
 
 
 def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note]:
@@ -106,7 +106,7 @@ def cluster_of(
     numbers = dict(_numbers(options, where, found.warnings))
     # `--nnodes $WORLD_SIZE` does not give the number of nodes.
     found.is_specified = world_size is not None or (bool(options) and ("nodes" in numbers or "nodes" not in options))
-    nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(options))
+    nodes, per_node = _node_counts(numbers, world_size, found.warnings, where, bool(options))
     spend("nodes", nodes, where)
     spend("devices", per_node, where)
     addr = options.get("addr", "")
@@ -167,7 +167,7 @@ def _fullest_node(total: int) -> int:
     return next(size for size in range(min(total, _DEFAULT_PER_NODE), 0, -1) if total % size == 0)
 
 
-def _shape(
+def _node_counts(
     numbers: Mapping[str, int], world_size: int | None, warnings: list[Note], where: str, is_specified: bool
 ) -> tuple[int, int]:
     """Return number of nodes and devices per node."""

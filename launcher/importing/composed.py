@@ -137,26 +137,26 @@ def _put_module(found: Composed, name: str, module: Mapping[str, Any], file: str
 
 def _beside(file: str, name: str) -> Path | None:
     parents = Path(file).resolve().parents[:_DEEPEST]
-    places = (parent / root / name for parent in parents for root in _MODULE_ROOTS)
-    return next((path for path in places if path.is_file()), None)
+    candidates = (parent / root / name for parent in parents for root in _MODULE_ROOTS)
+    return next((path for path in candidates if path.is_file()), None)
 
 
 # -- interpolation
 
 
 def _resolved(tree: Mapping[str, Any], variables: Mapping[str, str], warnings: list[Note], file: str) -> dict[str, Any]:
-    taken: list[str] = []
+    defaulted: list[str] = []
 
     def inside(node: Any) -> Any:
         if isinstance(node, Mapping):
             return {key: inside(value) for key, value in node.items()}
         if isinstance(node, list):
             return [inside(value) for value in node]
-        return _text(node, tree, variables, taken) if isinstance(node, str) and "${" in node else node
+        return _text(node, tree, variables, defaulted) if isinstance(node, str) and "${" in node else node
 
     resolved = {key: inside(value) for key, value in tree.items()}
-    if taken:
-        names = tuple(dict.fromkeys(taken))
+    if defaulted:
+        names = tuple(dict.fromkeys(defaulted))
         shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
         works = (f"--set {names[0].partition('=')[0]}=VALUE",)
         warnings.append(
@@ -165,7 +165,9 @@ def _resolved(tree: Mapping[str, Any], variables: Mapping[str, str], warnings: l
     return resolved
 
 
-def _text(text: str, tree: Mapping[str, Any], variables: Mapping[str, str], taken: list[str], depth: int = 0) -> Any:
+def _text(
+    text: str, tree: Mapping[str, Any], variables: Mapping[str, str], defaulted: list[str], depth: int = 0
+) -> Any:
     """Return a text with its interpolations resolved; typed as a YAML scalar if the whole text is one."""
 
     def value_of(part: re.Match[str]) -> Any:
@@ -174,16 +176,16 @@ def _text(text: str, tree: Mapping[str, Any], variables: Mapping[str, str], take
             return parse_scalar(variables[name])
         if default is not None:
             default = default[1:] if part["mark"] == ":" and default.startswith("-") and len(default) > 1 else default
-            taken.append(f"{name}={default}")
+            defaulted.append(f"{name}={default}")
             return parse_scalar(default)
         there, value = _at(tree, name)
         if not there or depth > _DEEPEST or isinstance(value, (Mapping, list)):
             return part.group()
-        return _text(value, tree, variables, taken, depth + 1) if isinstance(value, str) else value
+        return _text(value, tree, variables, defaulted, depth + 1) if isinstance(value, str) else value
 
-    whole = _OPEN.fullmatch(text)
-    if whole is not None:
-        return value_of(whole)
+    reference = _OPEN.fullmatch(text)
+    if reference is not None:
+        return value_of(reference)
     return _OPEN.sub(lambda part: "" if (value := value_of(part)) is None else str(value), text)
 
 

@@ -168,15 +168,15 @@ def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalo
     parsed = Parsed()
     flatten = entry.flatten or (lambda nested: dict(nested))
     for path, value in flatten(tree).items():
-        if isinstance(value, str) and _EXPONENT.fullmatch(value):
-            value = float(value)
-        elif isinstance(value, float) and value.is_integer() and _type(path, catalogue) == "int":
-            value = int(value)
         if is_known(path, catalogue):
-            problem = catalogue.check(path, value)
+            meant = as_meant(path, value, catalogue)
+            problem = catalogue.check(path, meant)
             parsed.values[path] = value
             if problem is not None:
                 parsed.warnings.append((path, f"is kept as it is: {problem}"))
+            if type(meant) is not type(value):
+                kind = "text in YAML" if isinstance(value, str) else "no whole number"
+                parsed.warnings.append((path, f"is read as {meant!r}: {value} is {kind}"))
         else:
             parsed.unknown[path] = (value,)
     for path, value in _options(argv, entry, parsed):
@@ -185,9 +185,13 @@ def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalo
     return parsed
 
 
-def _type(path: str, catalogue: Catalogue) -> str:
+def as_meant(path: str, value: Value, catalogue: Catalogue) -> Value:
+    """Return the number that a value of a file stands for, which is what its field holds: `1e-5` is text there."""
     argument = catalogue.get(path)
-    return "" if argument is None else argument.type
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        return float(value)
+    is_whole = isinstance(value, float) and value.is_integer() and argument is not None and argument.type == "int"
+    return int(value) if isinstance(value, float) and is_whole else value
 
 
 def is_known(path: str, catalogue: Catalogue) -> bool:

@@ -1,15 +1,17 @@
 """Makes an import exact: arguments that the fields do not reproduce are passed through as well."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import differences, written
-from launcher.job import Origin, Value, fields, value_at
+from launcher.importing.roundtrip import lost
+from launcher.job import Job, Origin, Value, fields, value_at
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
-from launcher.mapping.equivalence import Difference
+from launcher.mapping.equivalence import Difference, canonical
+from launcher.mapping.native import NativeArgs
+from launcher.rules.native import effective_of
 
 _ROUNDS = 3
 
@@ -26,15 +28,14 @@ def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
     """
     imported = make(kept)
     for _ in range(_ROUNDS):
-        found = [*differences(imported), *_unwritten(imported)]
+        found = lost(imported)
         if not found:
             return imported
         repaired = _repaired(imported, found)
         bad = _contradictions(repaired)
         more = bad & {arg.flag for arg in imported.native}
         if not bad:
-            left = len(differences(repaired)) + len(list(_unwritten(repaired)))
-            return repaired if left < len(found) else imported
+            return repaired if len(lost(repaired)) < len(found) else imported
         if more <= kept:
             return _repaired(imported, found, without=bad)
         kept = kept | more
@@ -42,35 +43,38 @@ def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
     return imported
 
 
-def _unwritten(imported: Imported) -> Iterator[Difference]:
-    """Yield arguments of fields that no row can write, although their effect may be the default's."""
-    fields = {
-        path
-        for finding in written(imported.job, imported.backend, imported.version)[1]
-        if finding.rule == "MAP-UNSUPPORTED" and finding.severity == "error"
-        for path in finding.fields
-    }
-    for each in imported.mapped_args if fields else ():
-        if not fields.isdisjoint(each.fields) and each.flag not in imported.job.backend.args:
-            yield Difference(flag=each.flag, before=each.value, after=None)
-
-
 def _repaired(imported: Imported, found: list[Difference], without: Iterable[str] = ()) -> Imported:
-    catalogue = get_backend(imported.backend).catalogue(imported.version)
+    repairs = {flag: value for each in found for flag, value in _repair(each, imported).items()}
+    return passing(imported, {flag: value for flag, value in repairs.items() if flag not in set(without)})
+
+
+def _repair(difference: Difference, imported: Imported) -> dict[str, Value]:
+    """Return the input's arguments that store into the differing destination, or else that decide its value.
+
+    None as value: omit the argument.
+    """
+    backend = get_backend(imported.backend)
+    catalogue = backend.catalogue(imported.version)
     given = {arg.flag: arg.value for arg in imported.native}
-    repairs = {flag: value for each in found for flag, value in _repair(each, given, catalogue).items()}
-    return _with(imported, {flag: value for flag, value in repairs.items() if flag not in set(without)})
-
-
-def _repair(difference: Difference, given: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
-    """Return the input's arguments that store into the differing destination; None as value: omit the argument."""
-    effective = get_backend(catalogue.backend).entry.effective
-    storing = [flag for flag, value in given.items() if _dest(flag, catalogue) == difference.flag]
-    storing = storing or [flag for flag, value in given.items() if difference.flag in effective({flag: value})]
+    storing = [flag for flag in given if difference.flag in (flag, _dest(flag, catalogue))]
+    storing = storing or _deciding(difference.flag, imported)
     if storing:
         return {flag: given[flag] for flag in storing}
     argument = catalogue.by_dest(difference.flag) or catalogue.get(difference.flag)
     return {difference.flag if argument is None else argument.name: None}
+
+
+def _deciding(dest: str, imported: Imported) -> list[str]:
+    """Return the arguments without any one of which training would read another value of a destination."""
+    backend, native = get_backend(imported.backend), imported.native
+
+    def value(args: NativeArgs) -> Value:
+        found = effective_of(imported.job, backend, imported.version, args, as_written=True)
+        return canonical(found.read().get(dest))
+
+    whole = value(native)
+    flags = dict.fromkeys(arg.flag for arg in native)
+    return [flag for flag in flags if value(native.with_args(arg for arg in native if arg.flag != flag)) != whole]
 
 
 def _dest(flag: str, catalogue: Catalogue) -> str:
@@ -78,7 +82,8 @@ def _dest(flag: str, catalogue: Catalogue) -> str:
     return flag if argument is None else argument.dest
 
 
-def _with(imported: Imported, repairs: Mapping[str, Value]) -> Imported:
+def passing(imported: Imported, repairs: Mapping[str, Value]) -> Imported:
+    """Return the import with these arguments passed through beside its fields; None as value: omit the argument."""
     job = imported.job
     plain = {flag: list(value) if isinstance(value, tuple) else value for flag, value in repairs.items()}
     backend = dataclasses.replace(job.backend, args={**job.backend.args, **plain})
@@ -88,8 +93,12 @@ def _with(imported: Imported, repairs: Mapping[str, Value]) -> Imported:
 def _contradictions(imported: Imported) -> set[str]:
     """Return pass-through arguments for which the job file would be rejected, since a field contradicts them."""
     backend = get_backend(imported.backend)
-    origin = Origin(kind="recipe")
-    specified = [path for path, info in fields().items() if value_at(imported.job, path) != info.default]
-    job = dataclasses.replace(imported.job, origins={**dict.fromkeys(specified, origin), **imported.job.origins})
-    translation = translate(backend.prepare(job, imported.version), backend, imported.version)
+    translation = translate(backend.prepare(as_loaded(imported.job), imported.version), backend, imported.version)
     return {flag for finding in translation.findings if finding.rule == "ARG-CONTRADICTION" for flag in finding.flags}
+
+
+def as_loaded(job: Job) -> Job:
+    """Return the job with the origins that its values have in a job file."""
+    specified = [path for path, info in fields().items() if value_at(job, path) != info.default]
+    specified += [f"backend.args.{flag}" for flag in job.backend.args]
+    return dataclasses.replace(job, origins={**dict.fromkeys(specified, Origin(kind="recipe")), **job.origins})

@@ -14,7 +14,7 @@ from launcher.importing.slurm import Request, request_of
 from launcher.mapping.backend import Backend, Entry, backend_names, get_backend
 
 _PYTHON_VALUES = frozenset({"-X", "-W"})
-_TRAINS = re.compile(r"train|finetune|sft|rlhf")
+_TRAINING_NAME = re.compile(r"train|finetune|sft|rlhf")
 _FEWEST_ARGUMENTS = 4
 
 
@@ -46,7 +46,7 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
+class ExcludedCommand:
     """A command that is not a training command of a backend, and why.
 
     Attributes:
@@ -66,7 +66,7 @@ def entries() -> Iterator[tuple[Backend, Entry]]:
         yield backend, backend.entry
 
 
-def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[Invocation], list[Other]]:
+def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[Invocation], list[ExcludedCommand]]:
     """Return the training commands of a script, and its other commands, known ones first.
 
     Args:
@@ -78,15 +78,17 @@ def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[
             results[index] = recognise(commands[index], assume=backend)  # a fork's script: the user names the backend
     found = [each for each in results if isinstance(each, Invocation)]
     found.sort(key=lambda each: backend is not None and backend not in each.backends)
-    others = [each for each in results if isinstance(each, Other)]
+    excluded = [each for each in results if isinstance(each, ExcludedCommand)]
     if not found and backend is not None:
-        taken = [_assumed(command, backend) for command, each in zip(commands, results, strict=True) if _strange(each)]
-        found = [each for each in taken if each is not None]
-    return found, sorted(others, key=lambda other: other.unknown)
+        assumed = [
+            _assumed(command, backend) for command, each in zip(commands, results, strict=True) if _is_unknown(each)
+        ]
+        found = [each for each in assumed if each is not None]
+    return found, sorted(excluded, key=lambda other: other.unknown)
 
 
-def _strange(result: Invocation | Other | None) -> bool:
-    return isinstance(result, Other) and result.unknown
+def _is_unknown(result: Invocation | ExcludedCommand | None) -> bool:
+    return isinstance(result, ExcludedCommand) and result.unknown
 
 
 def _assumed(command: Command, backend: str) -> Invocation | None:
@@ -94,8 +96,8 @@ def _assumed(command: Command, backend: str) -> Invocation | None:
     return result if isinstance(result, Invocation) else None
 
 
-def recognise(command: Command, assume: str | None = None) -> Invocation | Other | None:
-    """Return the training command in a command; `Other` if it is known not to be one, None if it starts no training.
+def recognise(command: Command, assume: str | None = None) -> Invocation | ExcludedCommand | None:
+    """Return the training command in a command; `ExcludedCommand`: it is not one; None: it starts no training.
 
     Args:
         assume: backend of a script that looks like training and is no known entry point.
@@ -139,11 +141,11 @@ def _started(words: Sequence[str], head: str) -> Started | None:
     if head.startswith("python") and head.replace("python", "").replace(".", "").isdigit() | (head == "python"):
         return _python(words[1:])
     if any(
-        head in entry.programs or f"{head} {words[1] if len(words) > 1 else ''}" in entry.others
+        head in entry.programs or f"{head} {words[1] if len(words) > 1 else ''}" in entry.excluded
         for _, entry in entries()
     ):
         return Started(words=tuple(words))
-    if head.endswith(".py") and (_scripts(words[0]) or _other(words[0])):
+    if head.endswith(".py") and (_scripts(words[0]) or _excluded(words[0])):
         return Started(words=tuple(words))
     return None
 
@@ -170,7 +172,7 @@ def _entry(
     head: str,
     where: str,
     assume: str | None,
-) -> Invocation | Other | None:
+) -> Invocation | ExcludedCommand | None:
     if not words:
         return None
     first, rest = shown(words[0]), tuple(words[1:])
@@ -182,18 +184,20 @@ def _entry(
             else _entry(_tail(words, len(started.words)), started.module, env, cluster, head, where, assume)
         )
     launcher = head if head in LAUNCHERS or head == "msrun_launcher.sh" else ("torchrun" if cluster else "")
-    made: dict[str, Any] = {"env": env, "cluster": cluster, "launcher": launcher, "where": where}
+    details: dict[str, Any] = {"env": env, "cluster": cluster, "launcher": launcher, "where": where}
     program = first.rpartition("/")[2]
     command = shown(rest[0]) if rest else ""
     backends = tuple(backend.name for backend, entry in entries() if program in entry.programs)
     if backends:
         known = {name for backend, entry in entries() for name in entry.programs.get(program, ())}
         if command in known:
-            return Invocation(program=f"{program} {command}", backends=backends, command=command, argv=rest[1:], **made)
+            return Invocation(
+                program=f"{program} {command}", backends=backends, command=command, argv=rest[1:], **details
+            )
     for _, entry in entries():
         for name in (f"{program} {command}", program):
-            if name in entry.others and not _scripts(first):
-                return Other(program=name, why=entry.others[name], where=where)
+            if name in entry.excluded and not _scripts(first):
+                return ExcludedCommand(program=name, why=entry.excluded[name], where=where)
     if module and first == "coverage":
         at = next((index for index, word in enumerate(rest) if shown(word).endswith(".py")), len(rest))
         return _entry(rest[at:], False, env, cluster, head, where, assume)
@@ -206,39 +210,39 @@ def _entry(
             backends=tuple(scripts),
             command=next(iter(scripts.values())),
             argv=rest,
-            **made,
+            **details,
         )
-    return _other(first, where) or _unknown(first, rest, launcher, assume, made)
+    return _excluded(first, where) or _unknown(first, rest, launcher, assume, details)
 
 
 def _unknown(
-    path: str, argv: tuple[str, ...], launcher: str, assume: str | None, made: Mapping[str, Any]
-) -> Invocation | Other | None:
+    path: str, argv: tuple[str, ...], launcher: str, assume: str | None, details: Mapping[str, Any]
+) -> Invocation | ExcludedCommand | None:
     """Classify a script with an unknown name: it may train if a launcher starts it or its name suggests training."""
     name = path.rpartition("/")[2]
-    if not name.endswith(".py") or not (launcher or _TRAINS.search(name)) or len(argv) < _FEWEST_ARGUMENTS:
+    if not name.endswith(".py") or not (launcher or _TRAINING_NAME.search(name)) or len(argv) < _FEWEST_ARGUMENTS:
         return None
-    kin = tuple(backend.name for backend, entry in entries() if _kin(entry, argv))
-    if assume is not None or kin:
-        return Invocation(program=name, backends=kin if assume is None else (assume,), argv=argv, **made)
-    return Other(program=name, why="it is not a known entry point", where=made["where"], unknown=True)
+    forked = tuple(backend.name for backend, entry in entries() if _fork_of(entry, argv))
+    if assume is not None or forked:
+        return Invocation(program=name, backends=forked if assume is None else (assume,), argv=argv, **details)
+    return ExcludedCommand(program=name, why="it is not a known entry point", where=details["where"], unknown=True)
 
 
-def _kin(entry: Entry, argv: Sequence[str]) -> str:
+def _fork_of(entry: Entry, argv: Sequence[str]) -> str:
     """Return the project whose script adds its own arguments to those of an entry point; empty: none known."""
     options = {shown(word).partition("=")[0] for word in argv}
-    return next((project for option, project in entry.kin.items() if option in options), "")
+    return next((project for option, project in entry.fork_options.items() if option in options), "")
 
 
-def stand_in(invocation: "Invocation", entry: Entry) -> Note | None:
+def renamed_script_note(invocation: "Invocation", entry: Entry) -> Note | None:
     """Return the note that a script of another name is read, and will be started, as the backend's own script."""
-    own = next(iter(entry.scripts), "")
-    if not own or not invocation.program.endswith(".py") or _scripts(invocation.program):
+    script = next(iter(entry.scripts), "")
+    if not script or not invocation.program.endswith(".py") or _scripts(invocation.program):
         return None
-    project = _kin(entry, invocation.argv)
+    project = _fork_of(entry, invocation.argv)
     whose = f" of {project}" if project else ""
     return Note(
-        message=f"{invocation.program}{whose} is read as {own}, which is what the job starts", where=invocation.where
+        message=f"{invocation.program}{whose} is read as {script}, which is what the job starts", where=invocation.where
     )
 
 
@@ -253,9 +257,9 @@ def _scripts(path: str) -> dict[str, str]:
     }
 
 
-def _other(path: str, where: str = "") -> Other | None:
+def _excluded(path: str, where: str = "") -> ExcludedCommand | None:
     name = path.rpartition("/")[2]
     for _, entry in entries():
-        if name in entry.others:
-            return Other(program=name, why=entry.others[name], where=where)
+        if name in entry.excluded:
+            return ExcludedCommand(program=name, why=entry.excluded[name], where=where)
     return None

@@ -6,7 +6,7 @@ from typing import Any
 from launcher.importing.imported import Imported
 from launcher.importing.presets import preset_of, specified_model_fields, without_preset
 from launcher.job import Job, Value, fields, value_at
-from launcher.job.migrations import JOB_FILES, versioned
+from launcher.job.file_text import job_file_text
 
 # Computed whenever the job is composed.
 _DERIVED = frozenset({"model.overridden", "parallel.dp", "backend.name"})
@@ -54,8 +54,6 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
         source: input of the import, for the header of the file.
         with_version: pin the version; omitted if it is the default.
     """
-    import yaml
-
     job = imported.job
     preset = preset_of(imported.job)
     named = preset is not None or job.model.path is not None
@@ -79,8 +77,4 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
     defaults = [{"override /backend": imported.backend}]
     if preset is not None:
         defaults.append({"override /model": preset.name})
-    choice = versioned({"defaults": defaults}, JOB_FILES)
-    body = yaml.safe_dump(choice, sort_keys=False) + yaml.safe_dump(
-        tree, sort_keys=False, allow_unicode=True, width=120
-    )
-    return "\n".join(line.replace("\n", " ") for line in head) + "\n" + body
+    return "\n".join(line.replace("\n", " ") for line in head) + "\n" + job_file_text({"defaults": defaults, **tree})

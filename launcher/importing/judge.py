@@ -19,9 +19,13 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
         strict: `all` or `upstream`, instead of `all`.
         fixes: search for changes with which the job passes.
     """
-    job, unreadable = with_known_model(imported)
+    judged = imported.judged
+    if judged is not None and judged.read is imported.job and judged.native is imported.native:
+        job, unreadable, errors = judged.job, judged.unreadable, judged.errors
+    else:
+        (job, unreadable), errors = with_known_model(imported), None
     if strict is not None:
-        job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, strict=strict))
+        job, errors = dataclasses.replace(job, rules=dataclasses.replace(job.rules, strict=strict)), None
     problems = [*map(str, imported.problems), *([unreadable] if unreadable else [])]
     findings = [
         Finding(rule="IMPORT", severity="error", message=problem, source="reading the file") for problem in problems
@@ -37,7 +41,8 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
         native=imported.native,
         flags=_flags_by_field(imported),
         findings=tuple(findings),
-        unsaid=() if imported.devices_specified else DEVICES,
+        errors=errors,
+        assumed=() if imported.devices_specified else DEVICES,
     )
     return judge(job, written=written, fixes=fixes)
 

@@ -28,9 +28,9 @@ class Note:
         object.__setattr__(self, "works", tuple(map(redacted, self.works)))
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
+        location = f"{self.where}: " if self.where else ""
         works = f" (works: {' · '.join(self.works)})" if self.works else ""
-        return f"{place}{self.message}{works}"
+        return f"{location}{self.message}{works}"
 
 
 class ImportRefused(Exception):

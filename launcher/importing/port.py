@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from launcher.catalogue.catalogue import plain
 from launcher.importing.accounts import Account, Outcome, accounts
+from launcher.importing.exact import as_loaded
 from launcher.importing.imported import Imported, source_of
 from launcher.importing.presets import with_preset
-from launcher.job import Job, Origin, fields, value_at
+from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
 from launcher.port.dropped import DroppedArg, PortRoute
@@ -58,21 +59,21 @@ def ported(
             (`all`: every argument); they become warnings.
         fixes: search for values that satisfy all rules; this takes most of the time.
     """
-    from launcher.pipeline import judge, sound
+    from launcher.pipeline import change_validator, judge
 
     job = imported.job
-    passed = {plain(name) for name in job.backend.args}
-    told = dataclasses.replace(
+    passthrough = {plain(name) for name in job.backend.args}
+    origin = dataclasses.replace(
         source_of(imported),
         args=job.backend.args,
         env=job.backend.env,
         # The others have canonical fields: nothing is dropped for them.
-        accept=tuple(name for name in accepted if name == ALL or plain(name) in passed),
+        accept=tuple(name for name in accepted if name == ALL or plain(name) in passthrough),
     )
     backend = get_backend(target)
     chosen = dataclasses.replace(job.backend, name=target, version=backend.version(version), args={}, env={})
-    start = with_preset(dataclasses.replace(_as_file(job), backend=chosen, imported=told))
-    result = port_job(start, backend, backend.version(version), sound if fixes else None)
+    start = with_preset(as_loaded(dataclasses.replace(job, backend=chosen, imported=origin)))
+    result = port_job(start, backend, backend.version(version), change_validator if fixes else None)
     outcome = judge(result.job, fixes=fixes)
     return Ported(
         job=outcome.job,
@@ -80,12 +81,6 @@ def ported(
         variables=tuple(name for name in job.backend.env if name not in outcome.job.backend.env),
         findings=outcome.findings,
     )
-
-
-def _as_file(job: Job) -> Job:
-    """Return the job with its values marked as set by a file, as they will be once written."""
-    said = (path for path, info in fields().items() if value_at(job, path) != info.default)
-    return dataclasses.replace(job, origins={**dict.fromkeys(said, Origin(kind="recipe")), **job.origins})
 
 
 def _accounts(imported: Imported, result: PortResult, judged: "Judged") -> list[Account]:

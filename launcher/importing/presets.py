@@ -59,8 +59,8 @@ def with_preset(job: Job, preset: Preset | None = None) -> Job:
     return _with_fields(job, preset, (), _kept(job))
 
 
-def _with_fields(job: Job, preset: Preset, specified: Collection[str], kept: Collection[str]) -> Job:
-    return filled(job, model_of(preset.fields), f"conf/model/{preset.name}.yaml", specified, kept)
+def _with_fields(job: Job, preset: Preset, specified: Collection[str], unchanged: Collection[str]) -> Job:
+    return filled(job, model_of(preset.fields), f"conf/model/{preset.name}.yaml", specified, unchanged)
 
 
 def _kept(job: Job) -> set[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from launcher.importing.imported import Imported
-from launcher.importing.invocation import Invocation, Other, recognise
+from launcher.importing.invocation import ExcludedCommand, Invocation, recognise
 from launcher.importing.notes import refuse
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.shell.state import Command
 
 
@@ -24,11 +24,11 @@ def read_argv(
         ImportRefused: no training command of this backend, or an invalid argument.
     """
     words = tuple(str(word) for word in argv)
-    wanted = Wanted(backend=backend, version=version, world_size=world_size, partial=partial)
+    options = ImportOptions(backend=backend, version=version, world_size=world_size, partial=partial)
     invocation = Invocation(program="", backends=(backend,), argv=words, env=env or {})
     if words and not words[0].startswith("-"):
         found = recognise(Command(words=words, env=env or {}, where=""), assume=backend)
-        if isinstance(found, Other):
+        if isinstance(found, ExcludedCommand):
             raise refuse(f"{found.program}: {found.why}")
         invocation = found or invocation
-    return read_command(invocation, wanted)
+    return read_command(invocation, options)

@@ -12,11 +12,12 @@ from launcher.importing.assemble import assemble
 from launcher.importing.cluster import cluster_of, fitting, secrets_of
 from launcher.importing.config import Configuration, configuration
 from launcher.importing.exact import exact
-from launcher.importing.imported import Imported, source_of
-from launcher.importing.invocation import Invocation, stand_in
+from launcher.importing.imported import Imported, with_source
+from launcher.importing.invocation import Invocation, renamed_script_note
 from launcher.importing.notes import ImportRefused, Note
+from launcher.importing.refused import with_refused
 from launcher.importing.shell.placeholders import INHERITED
-from launcher.importing.versions import Match, best, values_of_words
+from launcher.importing.versions import Match, best, value_of_args
 from launcher.job import Value
 from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, redacted
@@ -26,7 +27,7 @@ from launcher.mapping.renames import find_renamed
 
 # Up to this many argument names may match by chance in a command of another backend.
 _FEW = 2
-_MOST_WORDS = 5
+_MAX_SHOWN_VALUES = 5
 _TOKEN = re.compile(r"_(token|tag|tokens)$")
 # Placeholders in examples for a user's own value: "your path", my_model, /path/to/x, <name>.
 # In a sentence ("put your answer in <answer></answer>") they are plain words.
@@ -37,7 +38,7 @@ _BLANK = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ImportOptions:
     """Options of an import.
 
     Attributes:
@@ -46,7 +47,7 @@ class Wanted:
         world_size: number of devices, if known from another source.
         folder: searched for configuration files, besides the working directory.
         sources: text of the input by file, to find the line of an argument.
-        signs: text searched for signs of a backend.
+        markers: text searched for signs of a backend.
         files: content of files that the script itself writes.
         warnings: notes on the input collected so far.
     """
@@ -63,10 +64,10 @@ class Wanted:
 
 
 # Options listed in a note.
-_MOST_OPTIONS = 4
+_MAX_SHOWN_OPTIONS = 4
 
 
-def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration | None = None) -> Imported:
+def read_command(invocation: Invocation, options: ImportOptions, settings: Configuration | None = None) -> Imported:
     """Return the job of one command.
 
     Args:
@@ -75,29 +76,29 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     Raises:
         ImportRefused: arguments that no version has, an ambiguous backend, invalid values; unless `partial`.
     """
-    settings = settings or configuration(invocation, wanted.folder, wanted.files)
-    match = _chosen(invocation, settings, wanted)
-    _refuse_namesakes(match, invocation, wanted)
-    places = Places(wanted.sources, invocation.where)
-    values, problems, warnings = _values(match, places)
-    warnings += _of_other_commands(values, invocation.command, match, places)
-    _refuse_other_uses(values, match, places)
-    other = stand_in(invocation, match.backend.entry)
-    warnings = [*wanted.warnings, *([] if other is None else [other]), *warnings, *settings.warnings]
-    if problems and not wanted.partial:
+    settings = settings or configuration(invocation, options.folder, options.files)
+    match = _chosen(invocation, settings, options)
+    _refuse_ambiguous_program(match, invocation, options)
+    locations = SourceLocations(options.sources, invocation.where)
+    values, problems, warnings = _values(match, locations)
+    warnings += _of_other_commands(values, invocation.command, match, locations)
+    _refuse_other_uses(values, match, locations)
+    renamed = renamed_script_note(invocation, match.backend.entry)
+    warnings = [*options.warnings, *([] if renamed is None else [renamed]), *warnings, *settings.warnings]
+    if problems and not options.partial:
         raise ImportRefused(problems, partial=True)
     backend = match.backend
     env = {**settings.env, **invocation.env}
-    said = cluster_of(
+    found = cluster_of(
         invocation.cluster,
         env,
         from_environment=backend.entry.environment_cluster,
         where=invocation.where,
-        world_size=wanted.world_size,
+        world_size=options.world_size,
     )
-    said.cluster = invocation.slurm.put(said.cluster)
+    found.cluster = invocation.slurm.put(found.cluster)
     command = invocation.command or None
-    kept = {flag for flag, value in values.items() if _misfit(value, flag, match)}
+    kept = {flag for flag, value in values.items() if _is_invalid(value, flag, match)}
 
     def on(cluster: Cluster) -> Callable[[set[str]], Imported]:
         return lambda kept: assemble(
@@ -108,30 +109,40 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
             kept=kept,
             cluster=cluster,
             env=env,
-            name=invocation.slurm.name or wanted.name,
+            name=invocation.slurm.name or options.name,
         )
 
-    cluster = said if said.is_specified else fitting(said, on(said.cluster)(kept).job, invocation.where)
+    cluster = found if found.is_specified else fitting(found, on(found.cluster)(kept).job, invocation.where)
     slurm = invocation.slurm.notes(invocation.where)
-    others = _other_version(match, invocation.where)
+    excluded = _other_version(match, invocation.where)
     imported = dataclasses.replace(exact(on(cluster.cluster), kept), program=redacted(invocation.program))
+    imported = with_refused(with_source(imported))
     return dataclasses.replace(
         imported,
-        job=dataclasses.replace(imported.job, imported=source_of(imported)),
         warnings=(
-            *others,
+            *excluded,
             *warnings,
-            *secrets_of(env, places.of_variable),
+            *secrets_of(env, locations.of_variable),
             *slurm,
             *cluster.warnings,
             *imported.warnings,
+            *_dropped_notes(imported),
         ),
-        mapped_args=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.mapped_args),
+        mapped_args=tuple(dataclasses.replace(each, where=locations.of(each.flag)) for each in imported.mapped_args),
         where=invocation.where,
-        devices_specified=said.is_specified,
+        devices_specified=found.is_specified,
         problems=tuple(problems),
-        other_version=others[0].message if others else "",
+        other_version=excluded[0].message if excluded else "",
     )
+
+
+def _dropped_notes(imported: Imported) -> Iterator[Note]:
+    """Yield a note on the keys of a file that its job does not have."""
+    flags = [flag for flag in imported.dropped if flag not in imported.exact]
+    if flags:
+        shown = ", ".join(flags[:6]) + (", …" if len(flags) > 6 else "")
+        why = "as they equal the default or training does not read them"
+        yield Note(message=f"{len(flags)} keys are dropped, {why}: {shown}")
 
 
 def _other_version(match: Match, where: str) -> tuple[Note, ...]:
@@ -141,35 +152,35 @@ def _other_version(match: Match, where: str) -> tuple[Note, ...]:
         return ()
     dashes = "" if match.backend.catalogue(match.version).style == "yaml" else "--"
     names = [f"{dashes}{name}" for name in default.refused]
-    shown = ", ".join(names[:_MOST_OPTIONS]) + (", …" if len(names) > _MOST_OPTIONS else "")
+    shown = ", ".join(names[:_MAX_SHOWN_OPTIONS]) + (", …" if len(names) > _MAX_SHOWN_OPTIONS else "")
     message = (
         f"read as {match.backend.title} {match.version}, which accepts more of it: {default.version} refuses {shown}"
     )
     return (Note(message=message, where=where, works=(f"--backend-version {default.version}",)),)
 
 
-def _refuse_namesakes(match: Match, invocation: Invocation, wanted: Wanted) -> None:
+def _refuse_ambiguous_program(match: Match, invocation: Invocation, options: ImportOptions) -> None:
     """Reject a program name that two backends share, if only one is importable and the command has no sign of it."""
-    if wanted.backend is not None or _signs(match.backend, invocation, wanted):
+    if options.backend is not None or _marker_count(match.backend, invocation, options):
         return
     for name in backend_names():
         backend = get_backend(name)
-        if name != match.backend.name and invocation.program in backend.entry.others:
-            said = f"{invocation.program} of {backend.title}: {backend.entry.others[invocation.program]}"
+        if name != match.backend.name and invocation.program in backend.entry.excluded:
+            message = f"{invocation.program} of {backend.title}: {backend.entry.excluded[invocation.program]}"
             works = (f"--backend {match.backend.name}",)
-            raise ImportRefused([Note(message=said, where=invocation.where, works=works)])
+            raise ImportRefused([Note(message=message, where=invocation.where, works=works)])
 
 
-def _refuse_other_uses(values: Mapping[str, Value], match: Match, places: "Places") -> None:
+def _refuse_other_uses(values: Mapping[str, Value], match: Match, locations: "SourceLocations") -> None:
     for flag, training in match.backend.entry.only.items():
         if flag in values and values[flag] not in training:
             works = tuple(f"{flag}: {value}" for value in training)
             raise ImportRefused(
-                [Note(message=f"{flag} {values[flag]} is not training", where=places.of(flag), works=works)]
+                [Note(message=f"{flag} {values[flag]} is not training", where=locations.of(flag), works=works)]
             )
 
 
-def _misfit(value: Value, flag: str, match: Match) -> bool:
+def _is_invalid(value: Value, flag: str, match: Match) -> bool:
     """Return whether a value is text of the wrong type for the argument: unset or invalid."""
     argument = match.backend.catalogue(match.version).get(flag)
     words = value if isinstance(value, tuple) else (value,)
@@ -179,25 +190,25 @@ def _misfit(value: Value, flag: str, match: Match) -> bool:
 # -- backend and version
 
 
-def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
-    if wanted.backend and invocation.program and wanted.backend not in invocation.backends:
-        raise _of_another(invocation, wanted.backend)
-    names = (wanted.backend,) if wanted.backend else invocation.backends
-    matches = [_match(get_backend(name), invocation, settings, wanted) for name in names]
+def _chosen(invocation: Invocation, settings: Configuration, options: ImportOptions) -> Match:
+    if options.backend and invocation.program and options.backend not in invocation.backends:
+        raise _wrong_backend(invocation, options.backend)
+    names = (options.backend,) if options.backend else invocation.backends
+    matches = [_match(get_backend(name), invocation, settings, options) for name in names]
     # If one backend extends the other, the one with the smaller parser is the plain one.
-    plain = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.default_version)))
-    matches = [match for match in matches if match is plain or _speaks(match, plain, invocation, wanted)]
-    least = min(match.misfits for match in matches)
-    fitting = [match for match in matches if match.misfits == least]
+    base = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.default_version)))
+    matches = [match for match in matches if match is base or _needs_extension(match, base, invocation, options)]
+    least = min(match.mismatches for match in matches)
+    fitting = [match for match in matches if match.mismatches == least]
     if len(fitting) == 1:
         return fitting[0]
-    signs = {match.backend.name: _signs(match.backend, invocation, wanted) for match in fitting}
-    most = max(signs.values())
-    likely = [match for match in fitting if signs[match.backend.name] == most]
+    markers = {match.backend.name: _marker_count(match.backend, invocation, options) for match in fitting}
+    most = max(markers.values())
+    likely = [match for match in fitting if markers[match.backend.name] == most]
     if len(likely) == 1:
         return likely[0]
-    if invocation.program and plain in likely:
-        return plain
+    if invocation.program and base in likely:
+        return base
     raise ImportRefused(
         [
             Note(
@@ -209,29 +220,34 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
     )
 
 
-def _of_another(invocation: Invocation, backend: str) -> ImportRefused:
+def _wrong_backend(invocation: Invocation, backend: str) -> ImportRefused:
     titles = " and ".join(get_backend(name).title for name in invocation.backends)
     message = f"{invocation.program} is a program of {titles}, not of {get_backend(backend).title}"
     works = (*(f"--backend {name}" for name in invocation.backends), f"--to {backend} to port it")
     return ImportRefused([Note(message=message, where=invocation.where, works=works)])
 
 
-def _speaks(match: Match, plain: Match, invocation: Invocation, wanted: Wanted) -> bool:
+def _needs_extension(match: Match, base: Match, invocation: Invocation, options: ImportOptions) -> bool:
     """Return whether a command is for a backend that extends the plain one, and not only for its older parser."""
-    better = plain.misfits - match.misfits
-    if not invocation.program or match.misfits == 0 or better <= 0 or _signs(match.backend, invocation, wanted):
+    better = base.mismatches - match.mismatches
+    if (
+        not invocation.program
+        or match.mismatches == 0
+        or better <= 0
+        or _marker_count(match.backend, invocation, options)
+    ):
         return True
     catalogue = match.backend.catalogue(match.version)
     usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
     # Arguments of both parsers decide nothing, even if the extension redeclares them.
-    lacking = plain.backend.catalogue(plain.version)
+    base_catalogue = base.backend.catalogue(base.version)
     arguments = [argument for argument in map(catalogue.get, match.parsed.values) if argument is not None]
-    own = sum(argument.origin != usual and lacking.get(argument.name) is None for argument in arguments)
-    return own > better / 2 and (own > _FEW or not _signs(plain.backend, invocation, wanted))
+    specific = sum(argument.origin != usual and base_catalogue.get(argument.name) is None for argument in arguments)
+    return specific > better / 2 and (specific > _FEW or not _marker_count(base.backend, invocation, options))
 
 
-def _match(backend: Backend, invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
-    version = backend.version(wanted.version) if wanted.version else None
+def _match(backend: Backend, invocation: Invocation, settings: Configuration, options: ImportOptions) -> Match:
+    version = backend.version(options.version) if options.version else None
     command = invocation.command or None
 
     def read(catalogue: Catalogue) -> Parsed:
@@ -240,15 +256,15 @@ def _match(backend: Backend, invocation: Invocation, settings: Configuration, wa
     return best(backend, version, read)
 
 
-def _signs(backend: Backend, invocation: Invocation, wanted: Wanted) -> int:
-    texts = [*invocation.env, *wanted.sources.values(), *wanted.sources]
-    return sum(any(sign in text for text in texts) for sign in backend.entry.signs)
+def _marker_count(backend: Backend, invocation: Invocation, options: ImportOptions) -> int:
+    texts = [*invocation.env, *options.sources.values(), *options.sources]
+    return sum(any(marker in text for text in texts) for marker in backend.entry.markers)
 
 
 # -- arguments
 
 
-class Places:
+class SourceLocations:
     """Finds the line of an argument in the text of the input."""
 
     def __init__(self, sources: Mapping[str, str], default: str) -> None:
@@ -284,28 +300,28 @@ class Places:
         return () if ends else ("a backslash at the end of the line, before the line with the value",)
 
 
-def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note], list[Note]]:
+def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value], list[Note], list[Note]]:
     """Return the typed values, errors and warnings."""
     parsed, backend, version = match.parsed, match.backend, match.version
     variables = Variables()
     values = {flag: by_reference(flag, value, variables) for flag, value in parsed.values.items()}
     problems = [
-        Note(message=_deprecation(option, text), where=where, works=places.hint(where, text))
+        Note(message=_deprecation(option, text), where=where, works=locations.hint(where, text))
         for option, text in parsed.problems
-        for where in (places.of(option.lstrip("-")),)
+        for where in (locations.of(option.lstrip("-")),)
     ]
     warnings = [
-        Note(message=f"{option} {text}", where=places.of(option.lstrip("-$"))) for option, text in parsed.warnings
+        Note(message=f"{option} {text}", where=locations.of(option.lstrip("-$"))) for option, text in parsed.warnings
     ]
     warnings += [
-        Note(message=f"{option} {text}", where=places.of(option.lstrip("-")), rule="ARG-VALUE")
+        Note(message=f"{option} {text}", where=locations.of(option.lstrip("-")), rule="ARG-VALUE")
         for option, text in parsed.lenient
     ]
     catalogue = backend.catalogue(version)
     dashes = "" if catalogue.style == "yaml" else "--"
     for option, words in parsed.unknown.items():
         known = find_renamed(option, backend, version)
-        where = places.of(option)
+        where = locations.of(option)
         if option in parsed.ambiguous and not known.message:
             problems.append(Note(message=_deprecation(f"--{option}", parsed.ambiguous[option]), where=where))
             continue
@@ -313,7 +329,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
-        value = by_reference(option, _as_in_other_version(option, values_of_words(words), backend), variables)
+        value = by_reference(option, _as_in_other_version(option, value_of_args(words), backend), variables)
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = catalogue.get(known.name)
             typed = value if argument is None else _typed(value, argument)
@@ -336,18 +352,18 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         works = known.works if dashes else _near_keys(option, catalogue)
         problems.append(Note(message=message, where=where, works=works))
         values[option] = value
-    problems += [_unread_note(typed, places) for typed in dict.fromkeys(parsed.unread)]
-    problems += _left_over(parsed.positional, places)
+    problems += [_unread_note(typed, locations) for typed in dict.fromkeys(parsed.unknown_output)]
+    problems += _unassigned(parsed.positional, locations)
     for flag, value in values.items():
         if values[flag] != parsed.values.get(flag, values[flag]):
-            warnings.append(_secret_note(flag, places))
+            warnings.append(_secret_note(flag, locations))
         elif flag not in parsed.open and flag in parsed.values and _is_blank(flag, value):
             message = f"--{flag} {' '.join(_texts(value))!r} is a placeholder: kept as it is"
             warnings = [note for note in warnings if f"{flag} has blanks in its value" not in note.message]
-            warnings.append(Note(message=message, where=places.of(flag)))
+            warnings.append(Note(message=message, where=locations.of(flag)))
     for flag, typed in parsed.open.items():
         if not _inherited(typed):
-            warnings.append(_placeholder_note(flag, typed, places))
+            warnings.append(_placeholder_note(flag, typed, locations))
     return values, problems, warnings
 
 
@@ -356,37 +372,45 @@ def _is_refused(option: str, catalogue: Catalogue) -> bool:
     return catalogue.style != "yaml" or catalogue.refuses(option)
 
 
-def _of_other_commands(values: Mapping[str, Value], command: str, match: Match, places: Places) -> Iterator[Note]:
+def _of_other_commands(
+    values: Mapping[str, Value], command: str, match: Match, locations: SourceLocations
+) -> Iterator[Note]:
     """Yield notes on arguments that only other sub-commands of the program take."""
     catalogue = match.backend.catalogue(match.version)
     for flag in values:
         argument = catalogue.get(flag)
         if command and argument is not None and argument.commands and command not in argument.commands:
             message = f"--{flag} is an argument of {', '.join(argument.commands)}, not of {command}"
-            yield Note(message=message, where=places.of(flag), works=("leave it out",), rule="ARG-UNKNOWN")
+            yield Note(message=message, where=locations.of(flag), works=("leave it out",), rule="ARG-UNKNOWN")
 
 
-def _unread_note(typed: str, places: Places) -> Note:
-    message = f"{typed} stands for arguments that are unknown without running it"
-    return Note(message=message, where=places.of(typed), works=("the arguments themselves in its place",))
+def _unread_note(typed: str, locations: SourceLocations) -> Note:
+    message = f"{typed} may be any number of arguments, unknown without running it"
+    return Note(message=message, where=locations.of(typed), works=("the arguments themselves in its place",))
 
 
 def _near_keys(key: str, catalogue: Catalogue) -> tuple[str, ...]:
     """Return keys like one of a file: in the same section, or with the same last part where one has no section."""
     section, _, leaf = key.rpartition(".")
     pairs = ((name, *name.rpartition(".")[::2]) for name in catalogue.suggest(key))
-    return tuple(name for name, other, last in pairs if other == section or (last == leaf and not (other and section)))
+    return tuple(
+        name for name, renamed, last in pairs if renamed == section or (last == leaf and not (renamed and section))
+    )
 
 
-def _left_over(words: Sequence[str], places: Places) -> list[Note]:
+def _unassigned(words: Sequence[str], locations: SourceLocations) -> list[Note]:
     """Return notes on words that belong to no argument: individually if they are few."""
     if not words:
         return []
-    shown = ", ".join(repr(word) for word in words[:_MOST_WORDS]) + (" …" if len(words) > _MOST_WORDS else "")
-    some = f"{shown}: {len(words)} words belong to no argument" if len(words) > 1 else f"{shown} belongs to no argument"
+    shown = ", ".join(repr(word) for word in words[:_MAX_SHOWN_VALUES]) + (
+        " …" if len(words) > _MAX_SHOWN_VALUES else ""
+    )
+    some = (
+        f"{shown}: {len(words)} values belong to no argument" if len(words) > 1 else f"{shown} belongs to no argument"
+    )
     comment = "no blank and no comment after the backslash that continues a line"
     works = comment if {"#", "\\"} & set(words) else "leave it out" if len(words) == 1 else "leave them out"
-    return [Note(message=some, where=places.default, works=(works,))]
+    return [Note(message=some, where=locations.default, works=(works,))]
 
 
 def _typed(value: Value, argument: Argument) -> Value:
@@ -413,10 +437,10 @@ def _is_blank(flag: str, value: Value) -> bool:
     return not _TOKEN.search(flag) and _BLANK.search(" ".join(_texts(value))) is not None
 
 
-def _secret_note(flag: str, places: Places) -> Note:
+def _secret_note(flag: str, locations: SourceLocations) -> Note:
     works = ("export what it names where the job starts",)
     return Note(
-        message=f"{flag} is a secret: the job refers to it, its value is dropped", where=places.of(flag), works=works
+        message=f"{flag} is a secret: the job refers to it, its value is dropped", where=locations.of(flag), works=works
     )
 
 
@@ -435,13 +459,13 @@ def _deprecation(option: str, text: str) -> str:
     return f"--{text}" if text.startswith(name) else f"--{name} {text}"
 
 
-def _placeholder_note(flag: str, typed: str, places: Places) -> Note:
+def _placeholder_note(flag: str, typed: str, locations: SourceLocations) -> Note:
     names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", typed) if not typed.startswith("$(")]
     return Note(
         message=f"--{flag} {typed} is kept as it is: the script does not set its value",
-        where=places.of(flag),
+        where=locations.of(flag),
         works=tuple(f"--set {name}=VALUE" for name in dict.fromkeys(names)),
     )
 
 
-__all__ = ["Wanted", "read_command"]
+__all__ = ["ImportOptions", "read_command"]

@@ -14,9 +14,9 @@ from launcher.importing.config import Configuration, is_known
 from launcher.importing.evaluate import notes, run_script
 from launcher.importing.flat import flat_settings
 from launcher.importing.imported import Imported
-from launcher.importing.invocation import Invocation, Other, find
+from launcher.importing.invocation import ExcludedCommand, Invocation, find
 from launcher.importing.notes import ImportRefused, Note, refuse
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
@@ -32,13 +32,13 @@ _TYPOGRAPHIC = re.compile(
 )
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 # Above this share of keys that nothing reads, a configuration belongs to another program.
-_MOST_UNREAD = 0.4
+_MAX_UNKNOWN_SHARE = 0.4
 _STRUCTURED = (".yaml", ".yml", ".json")
 
 
 def read_file(
     path: str | Path,
-    wanted: Wanted,
+    options: ImportOptions,
     *,
     variables: Mapping[str, str] | None = None,
     all_commands: bool = False,
@@ -53,25 +53,27 @@ def read_file(
     """
     path = Path(path)
     try:
-        return _read(path, read_text(path), wanted, variables or {}, all_commands)
+        return _read(path, read_text(path), options, variables or {}, all_commands)
     except BeyondBudget as error:
         raise refuse(error.message, error.where or str(path), error.works) from None
 
 
-def _read(path: Path, text: str, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
-    wanted = dataclasses.replace(wanted, folder=str(path.parent), name=wanted.name or job_name(path))
+def _read(
+    path: Path, text: str, options: ImportOptions, variables: Mapping[str, str], all_commands: bool
+) -> list[Imported]:
+    options = dataclasses.replace(options, folder=str(path.parent), name=options.name or job_name(path))
     if path.suffix in _STRUCTURED:
-        return [_structured(text, path, wanted, variables)]
+        return [_structured(text, path, options, variables)]
     dump = dumped(text)
     if dump is not None:
         world = dump.values.get("world_size")
-        wanted = dataclasses.replace(wanted, sources={str(path): dump.text})
-        if wanted.world_size is None and isinstance(world, int) and world > 0:
-            wanted = dataclasses.replace(wanted, world_size=world)
-        return [_settings(Composed(tree=dump.values), path, wanted, is_dump=True)]
+        options = dataclasses.replace(options, sources={str(path): dump.text})
+        if options.world_size is None and isinstance(world, int) and world > 0:
+            options = dataclasses.replace(options, world_size=world)
+        return [_settings(Composed(tree=dump.values), path, options, is_dump=True)]
     if _is_argv(text):
-        return [read_words(_split(text, path), wanted, str(path), text)]
-    return _script(text, path, wanted, variables, all_commands)
+        return [read_words(_split(text, path), options, str(path), text)]
+    return _script(text, path, options, variables, all_commands)
 
 
 def _split(text: str, path: Path) -> list[str]:
@@ -106,7 +108,7 @@ def _is_argv(text: str) -> bool:
     return first.startswith("--")
 
 
-def read_words(words: Sequence[str], wanted: Wanted, where: str = "", text: str = "") -> Imported:
+def read_words(words: Sequence[str], options: ImportOptions, where: str = "", text: str = "") -> Imported:
     """Return the job that a plain argument list describes.
 
     Raises:
@@ -114,16 +116,18 @@ def read_words(words: Sequence[str], wanted: Wanted, where: str = "", text: str 
     """
     names = [name for name in backend_names() if get_backend(name).entry.flatten is None]
     sources = {where: text} if where else {}
-    wanted = dataclasses.replace(wanted, sources=sources)
-    backends = (wanted.backend,) if wanted.backend else tuple(names)
+    options = dataclasses.replace(options, sources=sources)
+    backends = (options.backend,) if options.backend else tuple(names)
     words = [word for word in words if word.strip() not in ("", "\\")]
-    return read_command(Invocation(program="", backends=backends, argv=tuple(words), where=where), wanted)
+    return read_command(Invocation(program="", backends=backends, argv=tuple(words), where=where), options)
 
 
 # -- scripts
 
 
-def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
+def _script(
+    text: str, path: Path, options: ImportOptions, variables: Mapping[str, str], all_commands: bool
+) -> list[Imported]:
     batch = batch_words(text)
     slurm = request_of(batch).variables()
     state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables), outer=batch)
@@ -131,14 +135,16 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
         run_script(text, state, path.parent)
     except RecursionError:
         raise refuse("is nested too deeply", str(path)) from None
-    found, others = find(state.commands, wanted.backend)
+    found, excluded = find(state.commands, options.backend)
     warnings = [*notes(state.warnings), *_assumed(state), *_typographic(text, path), *ignored(text, str(path))]
     if not found:
-        nothing = _nothing_found(path, others, len(state.commands), state.stopped)
-        raise ImportRefused([*notes(state.problems), nothing] if wanted.partial else notes(state.problems) or [nothing])
-    if state.problems and not wanted.partial:
+        nothing = _nothing_found(path, excluded, len(state.commands), state.stopped)
+        raise ImportRefused(
+            [*notes(state.problems), nothing] if options.partial else notes(state.problems) or [nothing]
+        )
+    if state.problems and not options.partial:
         raise ImportRefused(notes(state.problems), partial=True)
-    wanted = dataclasses.replace(wanted, sources=state.sources, files=state.heredocs)
+    options = dataclasses.replace(options, sources=state.sources, files=state.heredocs)
     chosen = _distinct(found)
     if not all_commands:
         warnings += [
@@ -147,7 +153,7 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
         ]
         chosen = chosen[:1]
     try:
-        jobs = [read_command(invocation, wanted) for invocation in chosen]
+        jobs = [read_command(invocation, options) for invocation in chosen]
     except ImportRefused as error:
         raise ImportRefused([*error.notes, *_typographic(text, path)], partial=error.partial) from None
     return [
@@ -161,9 +167,9 @@ def _typographic(text: str, path: Path) -> list[Note]:
     lines = [(number, _TYPOGRAPHIC.search(line)) for number, line in enumerate(text.splitlines(), 1)]
     return [
         Note(
-            message=f"{_named(found.group(found.lastindex or 0)[0])}: a shell takes it as part of a word",
+            message=f"{_named(found.group(found.lastindex or 0)[0])}: a shell reads it as part of an argument",
             where=f"{path}:{number}",
-            works=("a hyphen, quote or blank typed anew",),
+            works=("type the hyphen, quote or space again",),
         )
         for number, found in lines
         if found is not None and not found.string.lstrip().startswith("#")
@@ -192,13 +198,13 @@ def _assumed(state: State) -> list[Note]:
     ]
 
 
-def _nothing_found(path: Path, others: Sequence[Other], commands: int, stopped: str) -> Note:
-    if others:
-        other = others[0]
-        readers = [name for name in backend_names() if _takes_scripts(name)] if other.unknown else []
-        why = f"{other.why}; its arguments can be read as those of a backend" if readers else other.why
+def _nothing_found(path: Path, excluded: Sequence[ExcludedCommand], commands: int, stopped: str) -> Note:
+    if excluded:
+        command = excluded[0]
+        readers = [name for name in backend_names() if _has_scripts(name)] if command.unknown else []
+        why = f"{command.why}; its arguments can be read as those of a backend" if readers else command.why
         works = tuple(f"--backend {name}" for name in readers)
-        return Note(message=f"{other.program}: {why}", where=other.where, works=works)
+        return Note(message=f"{command.program}: {why}", where=command.where, works=works)
     known = [name for each in backend_names() for name in _entry_names(each)]
     what = "no command" if not commands else f"none of its {commands} commands"
     before = f" before it exits at line {stopped.rpartition(':')[2]}" if stopped else ""
@@ -209,7 +215,7 @@ def _nothing_found(path: Path, others: Sequence[Other], commands: int, stopped: 
     )
 
 
-def _takes_scripts(name: str) -> bool:
+def _has_scripts(name: str) -> bool:
     """Return whether a backend's training scripts take arguments: forks may have a copy under another name."""
     entry = get_backend(name).entry
     return entry.flatten is None and any("/" not in script for script in entry.scripts)
@@ -224,29 +230,29 @@ def _entry_names(name: str) -> list[str]:
 # -- YAML and JSON
 
 
-def _structured(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str]) -> Imported:
+def _structured(text: str, path: Path, options: ImportOptions, variables: Mapping[str, str]) -> Imported:
     tree = parse_mapping(text, str(path))
     if not tree:
         raise refuse("holds no settings", str(path))
     repeated = repeated_keys(text, str(path))
-    wanted = dataclasses.replace(wanted, sources={str(path): text}, warnings=repeated)
+    options = dataclasses.replace(options, sources={str(path): text}, warnings=repeated)
     sections = _argument_sections()
     for (arguments, environment), backends in sections.items():
         if isinstance(tree.get(arguments), dict):
-            return _flag_mapping(tree[arguments], tree.get(environment), backends, path, wanted)
+            return _flag_mapping(tree[arguments], tree.get(environment), backends, path, options)
     if _is_job(tree, 0.0) and not {"experiment", *BASES} & set(tree):
         raise refuse("is a job of Launch already", str(path), f"launch dry-run +job={path}")
     found = composed(tree, str(path), variables)
-    if found.problems and not wanted.partial:
+    if found.problems and not options.partial:
         raise ImportRefused(found.problems, partial=True)
-    wanted = dataclasses.replace(wanted, warnings=[*repeated, *found.warnings, *found.problems])
-    return _settings(found, path, wanted)
+    options = dataclasses.replace(options, warnings=[*repeated, *found.warnings, *found.problems])
+    return _settings(found, path, options)
 
 
-def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = False) -> Imported:
+def _settings(found: Composed, path: Path, options: ImportOptions, *, is_dump: bool = False) -> Imported:
     """Import settings that are merged into one tree."""
     tree = found.tree
-    names = _likely(tree, path, wanted, is_dump=is_dump)
+    names = _likely(tree, path, options, is_dump=is_dump)
     backend = get_backend(names[0])
     entry = backend.entry
     if backend.catalogue(backend.default_version).style == "argparse":
@@ -256,8 +262,8 @@ def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = Fa
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
         flat = flat_settings(tree, backend, str(path))
-        wanted = dataclasses.replace(
-            wanted, version=wanted.version or flat.version, world_size=wanted.world_size or flat.world_size
+        options = dataclasses.replace(
+            options, version=options.version or flat.version, world_size=options.world_size or flat.world_size
         )
         settings = Configuration(argv=flat.words, env={**found.env, **variables}, warnings=flat.notes)
     else:
@@ -270,7 +276,7 @@ def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = Fa
         cluster=found.cluster,
         where=str(path),
     )
-    return read_command(invocation, wanted, settings)
+    return read_command(invocation, options, settings)
 
 
 def _command_of(name: str, tree: Mapping[str, Any]) -> str:
@@ -291,7 +297,7 @@ def _argument_sections() -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def _flag_mapping(
-    arguments: Mapping[str, Any], environment: Any, backends: tuple[str, ...], path: Path, wanted: Wanted
+    arguments: Mapping[str, Any], environment: Any, backends: tuple[str, ...], path: Path, options: ImportOptions
 ) -> Imported:
     """Import `--flag: value` pairs: true is a bare flag, false omits the flag."""
     words: list[str] = []
@@ -300,26 +306,26 @@ def _flag_mapping(
             continue
         words.append(str(flag) if str(flag).startswith("--") else f"--{flag}")
         if value is not True:
-            plain = _BRACKETS.fullmatch(str(value)) if _takes_several(str(flag), backends) else None
+            plain = _BRACKETS.fullmatch(str(value)) if _accepts_several(str(flag), backends) else None
             text = plain.group(1).replace(",", " ") if plain is not None else str(value)
             texts = [str(item) for item in value] if isinstance(value, list) else text.split(" ")
             texts = [text for text in texts if text] if plain is not None else texts
             words += [_REFERENCE.sub(lambda found: placeholder(found.group()), text) for text in texts]
     env = {str(key): str(value) for key, value in environment.items()} if isinstance(environment, dict) else {}
     invocation = Invocation(program=path.name, backends=backends, argv=tuple(words), env=env, where=str(path))
-    return read_command(invocation, wanted)
+    return read_command(invocation, options)
 
 
-def _takes_several(flag: str, backends: Sequence[str]) -> bool:
+def _accepts_several(flag: str, backends: Sequence[str]) -> bool:
     """Return whether an argument takes several words, so that `[2 2]` is a list and not a text."""
     found = (get_backend(name).catalogue(get_backend(name).default_version).get(flag) for name in backends)
     return any(argument is not None and argument.is_list for argument in found)
 
 
-def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted, *, is_dump: bool) -> tuple[str, ...]:
+def _likely(tree: Mapping[str, Any], path: Path, options: ImportOptions, *, is_dump: bool) -> tuple[str, ...]:
     """Return the backend of these settings: the one that knows most of the top-level keys."""
-    if wanted.backend:
-        return (wanted.backend,)
+    if options.backend:
+        return (options.backend,)
     known: dict[str, float] = {}
     for name in backend_names():
         backend = get_backend(name)
@@ -339,21 +345,21 @@ def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted, *, is_dump: boo
         if isinstance(tree.get("defaults"), list):
             raise refuse(f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path))
         raise refuse("its keys match no backend", str(path), *(f"--backend {name}" for name in known))
-    _refuse_unread(tree, best, path)
+    _refuse_unknown_sections(tree, best, path)
     return (best,)
 
 
-def _refuse_unread(tree: Mapping[str, Any], name: str, path: Path) -> None:
+def _refuse_unknown_sections(tree: Mapping[str, Any], name: str, path: Path) -> None:
     """Reject a nested configuration whose sections have a backend's names but keys of another program."""
     backend = get_backend(name)
     if backend.entry.flatten is None:
         return
     catalogue = backend.catalogue(backend.default_version)
     flat = backend.entry.flatten({key: value for key, value in tree.items() if key not in BASES})
-    unread = [key for key in flat if not is_known(key, catalogue)]
-    if len(unread) > _MOST_UNREAD * len(flat):
-        shown = ", ".join(unread[:5]) + (", …" if len(unread) > 5 else "")
-        message = f"{len(unread)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
+    unknown = [key for key in flat if not is_known(key, catalogue)]
+    if len(unknown) > _MAX_UNKNOWN_SHARE * len(flat):
+        shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+        message = f"{len(unknown)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
         raise refuse(f"{message}; its sections belong to another program", str(path), f"--backend {name}")
 
 
@@ -365,8 +371,8 @@ def _is_job(tree: Mapping[str, Any], rival: float) -> bool:
     """Return whether these are sections of a job rather than of a backend that knows this share (`rival`) of them."""
     from launcher.job import Job, fields
 
-    own = _share(tree, ("defaults", *Job.__dataclass_fields__))
-    if own < max(0.9, rival) or {"trainer", "runner_config", "parallel_config"} & set(tree):
+    job_share = _share(tree, ("defaults", *Job.__dataclass_fields__))
+    if job_share < max(0.9, rival) or {"trainer", "runner_config", "parallel_config"} & set(tree):
         return False
     inside = [f"{top}.{key}" for top, node in tree.items() if isinstance(node, Mapping) for key in node]
     return sum(path in fields() for path in inside) >= len(inside) / 2

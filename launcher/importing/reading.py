@@ -109,9 +109,9 @@ def repeated_keys(text: str, file: str) -> list[Note]:
             if isinstance(child, tuple) and isinstance(child[0].value, str):
                 name = child[0].value
                 if name in keys and name != "<<":
-                    place = f"{file}:{child[0].start_mark.line + 1}"
+                    location = f"{file}:{child[0].start_mark.line + 1}"
                     notes.append(
-                        Note(message=f"{name} is given twice in its section: the last one is used", where=place)
+                        Note(message=f"{name} is given twice in its section: the last one is used", where=location)
                     )
                 keys.add(name)
             nodes += child if isinstance(child, tuple) else (child,)
@@ -176,9 +176,9 @@ def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, A
     """
     key = next((key for key in BASES if isinstance(tree.get(key), (str, list))), BASES[0])
     bases = tree.get(key)
-    own = {name: value for name, value in tree.items() if name != key}
+    entries = {name: value for name, value in tree.items() if name != key}
     if bases is None:
-        return own
+        return entries
     if depth > 10:
         raise refuse(f"{key}: the files include each other", file)
     merged: dict[str, Any] = {}
@@ -189,7 +189,7 @@ def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, A
         except ImportRefused as error:
             raise refuse(f"{key} {name}: {error.notes[0].message}", file) from None
         merged = merge(merged, with_base(parse_mapping(text, str(path)), str(path), depth + 1))
-    return merge(merged, own)
+    return merge(merged, entries)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from itertools import combinations
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Value, field_at, field_paths, value_at
 from launcher.mapping.engine import fields_of_flags
-from launcher.mapping.equivalence import canonical, default_of, normal_form
-from launcher.mapping.ignored_fields import OF_FILES
+from launcher.mapping.equivalence import canonical, default_of
+from launcher.mapping.ignored_fields import MODEL_FILE_FIELDS
 from launcher.mapping.native_only import MODEL, TRAINING, NativeOnlyArg
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native_only_index import native_only_index_of
 from launcher.pipeline import MODEL_PATH
 from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
 
@@ -49,7 +49,7 @@ class Side:
     @cached_property
     def stored(self) -> Mapping[str, Value]:
         """The written arguments by their destination."""
-        return normal_form(self.meaning.effective.written, self.catalogue)
+        return self.meaning.effective.written_and_read()
 
     def native(self, dest: str) -> Value:
         """Return the value that validation leaves."""
@@ -57,7 +57,7 @@ class Side:
 
     @cached_property
     def _effective(self) -> Mapping[str, Value]:
-        return normal_form(self.meaning.effective.values, self.catalogue)
+        return self.meaning.effective.read()
 
     def dests_of(self, path: str) -> set[str]:
         """Return the destinations of the arguments of a canonical field."""
@@ -116,8 +116,8 @@ def _fields(sides: Sequence[Side]) -> Iterator[Row]:
 def _shown_effect(path: str, side: Side) -> Effect:
     if path in side.meaning.cannot:
         return Effect(value=None, how=CANNOT)
-    effect, known = side.meaning.fields[path], _known(path, side)
-    return Effect(value=known, how=WRITTEN) if is_empty(effect.value) and known is not None else effect
+    effect, value = side.meaning.fields[path], _known_value(path, side)
+    return Effect(value=value, how=WRITTEN) if is_empty(effect.value) and value is not None else effect
 
 
 def _differ(path: str, one: Side, other: Side) -> bool:
@@ -135,20 +135,22 @@ def _differ(path: str, one: Side, other: Side) -> bool:
     if one.kind == other.kind and first.how != NONE and one.dests_of(path):
         changed = any(canonical(one.native(dest)) != canonical(other.native(dest)) for dest in one.dests_of(path))
         return changed and text(first.value) != text(second.value)
-    left, right = _known(path, one), _known(path, other)
+    left, right = _known_value(path, one), _known_value(path, other)
     if left is not None and right is not None:
         return text(left) != text(right)
-    if one.job_id == other.job_id or NONE in (first.how, second.how) or path.startswith(OF_FILES):
+    if one.job_id == other.job_id or NONE in (first.how, second.how) or path.startswith(MODEL_FILE_FIELDS):
         return False
-    return any(_shown_effect(path, side).how == WRITTEN for side in (one, other) if _known(path, side) is not None)
+    return any(
+        _shown_effect(path, side).how == WRITTEN for side in (one, other) if _known_value(path, side) is not None
+    )
 
 
-def _known(path: str, side: Side) -> Value:
+def _known_value(path: str, side: Side) -> Value:
     effect = side.meaning.fields[path]
     if effect.how == NONE:
         return None
-    said = value_at(side.meaning.job, path) if is_empty(effect.value) else effect.value
-    return None if is_empty(said) or said == _REFERENCE else said
+    applied = value_at(side.meaning.job, path) if is_empty(effect.value) else effect.value
+    return None if is_empty(applied) or applied == _REFERENCE else applied
 
 
 # -- arguments without a canonical field
@@ -160,22 +162,22 @@ def _natives(sides: Sequence[Side]) -> Iterator[Row]:
         if any(_native_differs(dest, one, other) for one, other in combinations(sides, 2)):
             effects = tuple(_native_effect(dest, side) for side in sides)
             name = _name(dest, sides)
-            own, affects_training = _own(name, dest, sides, effects)
+            described, affects_training = _description(name, dest, sides, effects)
             yield Row(
                 path=f"backend.args.{name}",
                 affects_training=affects_training,
                 effects=effects,
-                does=own.does if own else "",
+                does=described.does if described else "",
             )
 
 
-def _own(
+def _description(
     name: str, dest: str, sides: Sequence[Side], effects: Sequence[Effect]
 ) -> tuple[NativeOnlyArg | None, bool | None]:
     """Return the table entry of the first backend with the argument, and whether the difference affects training."""
     having = [pair for pair in zip(sides, effects, strict=True) if pair[1].how != NO_ARGUMENT]
     found = [
-        owns_of(side.meaning.backend.name).of(name, _argument(dest, side), side.meaning.job, effect.value)
+        native_only_index_of(side.meaning.backend.name).of(name, _argument(dest, side), side.meaning.job, effect.value)
         for side, effect in having
     ]
     reported = [row for row in found if row is not None]
@@ -202,9 +204,9 @@ def _is_usual(value: Value, row: NativeOnlyArg, defaults: set[str]) -> bool:
 
 
 def _candidates(side: Side, sides: Sequence[Side]) -> Iterator[str]:
-    alike = any(other is not side and other.kind == side.kind for other in sides)
-    passed = {_dest(flag, side.catalogue) for flag in side.meaning.job.backend.args}
-    yield from (dest for dest in side.stored if alike or dest in passed)
+    has_same_kind = any(other is not side and other.kind == side.kind for other in sides)
+    passthrough = {_dest(flag, side.catalogue) for flag in side.meaning.job.backend.args}
+    yield from (dest for dest in side.stored if has_same_kind or dest in passthrough)
 
 
 def _dest(flag: str, catalogue: Catalogue) -> str:

@@ -47,7 +47,7 @@ _FIELDS: Mapping[str, str] = {
 _COUNTS = {"nodes": "nodes", "ntasks": "tasks", "ntasks-per-node": "tasks_per_node", "gpus": "total"}
 # Options that launch sets itself or that configure a separate program, with the reason.
 _LAUNCH_LOGS = "launch keeps the logs below output_dir"
-_OWN_STEP = "launch starts the processes of each node with an srun of its own"
+_LAUNCHER_STEP = "launch starts the processes of each node with a separate srun"
 _DROPPED: Mapping[str, str] = {
     **dict.fromkeys(("output", "error", "open-mode", "input"), _LAUNCH_LOGS),
     "chdir": "the job starts where launch is called",
@@ -264,7 +264,7 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
     elif name == "container-image":
         request.fields["container"] = value
     elif is_step:
-        request.dropped[typed] = _OWN_STEP
+        request.dropped[typed] = _LAUNCHER_STEP
     elif is_open(value) or "$" in value:
         request.dropped[f"--{name}={shown(value)}"] = "its value is unknown"
     elif name == "job-name":
@@ -279,7 +279,7 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
     elif name == "exclusive" and not value:
         request.fields["exclusive"] = True
     elif name in _DROPPED or name.startswith(("container-", "no-container-")) or not request.is_allocated:
-        request.dropped[typed] = _DROPPED.get(name, _OWN_STEP)
+        request.dropped[typed] = _DROPPED.get(name, _LAUNCHER_STEP)
     else:
         request.options.append(typed)
 

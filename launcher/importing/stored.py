@@ -43,25 +43,27 @@ def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = Fa
     if len(names) < _FEWEST:
         return ()
     shares: dict[str, float] = {}
-    own: dict[str, int] = {}
+    specific: dict[str, int] = {}
     for backend in map(get_backend, backend_names()):
         catalogue = backend.catalogue(backend.default_version)
         if catalogue.style == "argparse":
             known = [_argument(_renamed(name, None, backend)[0], catalogue) for name in names]
-            own[backend.name] = _own([argument for argument in known if argument is not None], catalogue)
+            specific[backend.name] = _specific_count(
+                [argument for argument in known if argument is not None], catalogue
+            )
             shares[backend.name] = sum(argument is not None for argument in known) / len(names)
     best = max(shares.values(), default=0.0)
     if best <= max(_DUMP_SHARE if is_dump else _SHARE, rival):
         return ()
     # An extension of the plain parser knows more names by chance: only those that it adds itself count for it.
-    speaking = {name: share for name, share in shares.items() if own[name] > _CHANCE or len(shares) == 1}
+    candidates = {name: share for name, share in shares.items() if specific[name] > _CHANCE or len(shares) == 1}
     plain = min(shares, key=lambda name: len(get_backend(name).catalogue(get_backend(name).default_version)))
-    likely = {name: share for name, share in shares.items() if name == plain or name in speaking}
+    likely = {name: share for name, share in shares.items() if name == plain or name in candidates}
     best = max(likely.values())
     return tuple(name for name, share in likely.items() if share == best)
 
 
-def _own(known: list[Argument], catalogue: Catalogue) -> int:
+def _specific_count(known: list[Argument], catalogue: Catalogue) -> int:
     """Return how many of the arguments a backend adds to the parser that it extends."""
     usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
     return sum(argument.origin != usual for argument in known)
@@ -87,11 +89,11 @@ def words_of_stored(
         if argument is not None and value is not None:
             if with_defaults and _is_every_default(argument, value, backend):
                 continue
-            said = _words(argument, value, is_option=key.replace("_", "-") == argument.name)
-            if is_dump and not fits(said, argument):
+            converted = _words(argument, value, is_option=key.replace("_", "-") == argument.name)
+            if is_dump and not fits(converted, argument):
                 unknown.append((name, key))
             else:
-                words += said
+                words += converted
         elif argument is None and key and value not in _NOTHING:
             unknown.append((name, key))
     return tuple(words), _dropped(unknown, catalogue, backend, where)
@@ -106,8 +108,8 @@ def _refuse_roles(tree: Mapping[str, Any], backend: Backend, catalogue: Catalogu
             continue
         for other, before in seen.get(name, ()):
             if before != value and not section.startswith(other) and not other.startswith(section):
-                said = f"{other}{name} is {before}, {section}{name} is {value}"
-                raise refuse(f"{said}: its sections configure several models; import reads one training", where)
+                text = f"{other}{name} is {before}, {section}{name} is {value}"
+                raise refuse(f"{text}: its sections configure several models; import reads one training", where)
         seen.setdefault(name, []).append((section, value))
 
 
@@ -120,12 +122,12 @@ def _places(tree: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, s
 
 
 def _dropped(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Backend, where: str) -> list[Note]:
-    said = f"unknown to {backend.title}: dropped"
+    text = f"unknown to {backend.title}: dropped"
     if len(unknown) > _MANY:
         names = ", ".join(name for name, _ in unknown)
-        return [Note(message=f"{len(unknown)} names are {said}: {names}", where=where)]
+        return [Note(message=f"{len(unknown)} names are {text}: {names}", where=where)]
     return [
-        Note(message=f"{name} is {said}", where=where, works=tuple(catalogue.suggest(key)[:1])) for name, key in unknown
+        Note(message=f"{name} is {text}", where=where, works=tuple(catalogue.suggest(key)[:1])) for name, key in unknown
     ]
 
 
@@ -211,8 +213,8 @@ def _words(argument: Argument, value: Any, *, is_option: bool) -> list[str]:
 def as_typed(argument: Argument, value: Any) -> str:
     """Return a value as typed on a command line: a dump holds the parsed value."""
     text = str(int(value)) if argument.type == "int" and isinstance(value, float) and value.is_integer() else str(value)
-    made = _OF_TYPE.fullmatch(text)
-    if made is None:
+    match = _OF_TYPE.fullmatch(text)
+    if match is None:
         return text
-    names = (made[1], _DTYPES.get(made[1], text))
+    names = (match[1], _DTYPES.get(match[1], text))
     return next((name for name in names if name in (argument.choices or ())), text)

@@ -8,7 +8,7 @@ from launcher.importing.argv import Parsed
 from launcher.job import Value
 from launcher.mapping.backend import Backend
 
-Reader = Callable[[Catalogue], Parsed]
+Parse = Callable[[Catalogue], Parsed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +28,13 @@ class Match:
         return (*self.parsed.unknown, *sorted(wrong))
 
     @property
-    def misfits(self) -> int:
+    def mismatches(self) -> int:
         """Number of options that this version does not accept, or not with that value."""
         wrong = self.parsed.loose | {option for option, _ in self.parsed.problems}
         return len(self.parsed.unknown) + len(wrong)
 
 
-def best(backend: Backend, version: str | None, read: Reader) -> Match:
+def best(backend: Backend, version: str | None, read: Parse) -> Match:
     """Return the version of a backend that accepts most of the options; of equals the default one, then the newest.
 
     Args:
@@ -46,13 +46,13 @@ def best(backend: Backend, version: str | None, read: Reader) -> Match:
     for candidate in (version,) if version is not None else default_first:
         match = Match(backend=backend, version=candidate, parsed=read(backend.catalogue(candidate)))
         matches.append(match)
-        if match.misfits == 0:
+        if match.mismatches == 0:
             break
-    found = min(matches, key=lambda match: match.misfits)
+    found = min(matches, key=lambda match: match.mismatches)
     return found if found is matches[0] else replace(found, default=matches[0])
 
 
-def values_of_words(words: Iterable[str]) -> Value:
+def value_of_args(args: Iterable[str]) -> Value:
     """Return the words of an unknown option as one value: True without any, text, or a tuple."""
-    found = tuple(words)
+    found = tuple(args)
     return True if not found else found[0] if len(found) == 1 else found

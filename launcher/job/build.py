@@ -116,13 +116,13 @@ def suggest_field(path: str) -> tuple[str, ...]:
     renamed = current_path(path, JOB_FILES)
     if renamed != path:
         return (renamed,)
-    whole = nearest(path, field_paths(), cutoff=_SURE)
+    by_path = nearest(path, field_paths(), cutoff=_SURE)
     by_leaf: dict[str, list[str]] = {}
     for known in field_paths():
         by_leaf.setdefault(known.rsplit(".", maxsplit=1)[-1], []).append(known)
     leaves = nearest(path.rsplit(".", maxsplit=1)[-1], by_leaf, cutoff=_SURE)
     near = [known for leaf in leaves for known in by_leaf[leaf]]
-    return tuple(dict.fromkeys([*whole, *near] if "." in path else [*near, *whole]))[:3]
+    return tuple(dict.fromkeys([*by_path, *near] if "." in path else [*near, *by_path]))[:3]
 
 
 def convert(raw: Any, kind: Any, meta: Meta) -> Value:

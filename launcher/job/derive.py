@@ -34,19 +34,19 @@ def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
     """Return the section with other values, each section in it copied once; passed-through arguments have any name."""
     if isinstance(node, Mapping):
         for path, value in values.items():
-            node = _passed(node, tuple(path.split(".")), value)
+            node = _with_arg(node, tuple(path.split(".")), value)
         return node
-    here: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     below: dict[str, dict[str, Value]] = {}
     for path, value in values.items():
         name, _, rest = path.partition(".")
         if rest:
             below.setdefault(name, {})[rest] = value
         else:
-            here[name] = value
+            changes[name] = value
     for name, inner in below.items():
-        here[name] = _replaced(getattr(node, name), inner)
-    return _copied(node, here)
+        changes[name] = _replaced(getattr(node, name), inner)
+    return _copied(node, changes)
 
 
 def _copied(node: Any, changes: Mapping[str, Any]) -> Any:
@@ -59,10 +59,10 @@ def _copied(node: Any, changes: Mapping[str, Any]) -> Any:
     return copy
 
 
-def _passed(tree: Mapping[str, Any], path: tuple[str, ...], value: Value) -> Mapping[str, Any]:
+def _with_arg(tree: Mapping[str, Any], path: tuple[str, ...], value: Value) -> Mapping[str, Any]:
     first, *rest = path
     if rest and isinstance(tree.get(first), Mapping):
-        return {**tree, first: _passed(tree[first], tuple(rest), value)}
+        return {**tree, first: _with_arg(tree[first], tuple(rest), value)}
     return {**tree, ".".join(path): value}
 
 

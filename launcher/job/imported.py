@@ -21,6 +21,9 @@ class ImportedFrom:
     exact: tuple[str, ...] = option(
         (), "Arguments among these that repeat fields, kept to reproduce the script's exact command."
     )
+    null: tuple[str, ...] = option(
+        (), "Arguments among these that the imported file sets to null, which others that are null here do not write."
+    )
     defaults: tuple[str, ...] = option(
         (),
         "Fields that no argument of the script sets: defaults of the backend it was written for.",

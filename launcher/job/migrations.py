@@ -31,9 +31,9 @@ class Migration:
 
 
 # Job files (`+job=`, `+strategy=`, `+recipe=`): written by import, port, search, balance, check --fix and dry-run.
-JOB_FILES: tuple[Migration, ...] = (Migration(why="files carry their version"),)
+JOB_FILES: tuple[Migration, ...] = (Migration(why="files contain their version"),)
 # run/run.json, and run/plan.json, run/job.json beside it, which are written only.
-RUN_RECORDS: tuple[Migration, ...] = (Migration(why="records carry their version"),)
+RUN_RECORDS: tuple[Migration, ...] = (Migration(why="records contain their version"),)
 
 
 def versioned(tree: Mapping[str, Any], migrations: tuple[Migration, ...]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _moved(tree: dict[str, Any], old: list[str], new: list[str]) -> dict[str, An
     """Return a tree with one value at another path; as it is, if it does not have the value."""
     if not _has(tree, old):
         return tree
-    without, value = _taken(tree, old)
+    without, value = _removed(tree, old)
     return _placed(without, new, value)
 
 
@@ -92,11 +92,11 @@ def _has(tree: Any, path: list[str]) -> bool:
     return isinstance(tree, dict) and path[0] in tree and (len(path) == 1 or _has(tree[path[0]], path[1:]))
 
 
-def _taken(tree: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
+def _removed(tree: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
     name, *rest = path
     if not rest:
         return {key: value for key, value in tree.items() if key != name}, tree[name]
-    inner, value = _taken(tree[name], rest)
+    inner, value = _removed(tree[name], rest)
     return {key: inner if key == name else each for key, each in tree.items() if key != name or inner}, value
 
 

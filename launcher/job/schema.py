@@ -1,9 +1,10 @@
 """The root of the canonical job, and walking over its fields by dotted path."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from launcher.job.backend import BackendChoice
@@ -160,10 +161,12 @@ def override_text(value: Value) -> str:
 
 def value_at(job: Job, path: str) -> Value:
     """Return the value at a dotted path of the job."""
-    node: Any = job
-    for part in path.split("."):
-        node = getattr(node, part)
-    return node
+    return _getter(path)(job)
+
+
+@cache
+def _getter(path: str) -> Callable[[Job], Value]:
+    return attrgetter(path)
 
 
 def as_tree(job: Job) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from backends import BUILT_IN
 from launcher import plugins
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.requirements import Needed
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, fields
 from launcher.job.model import Model
 from launcher.mapping.environment import Variable
 from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import NativeOnlyArg
-from launcher.mapping.rows import Table
+from launcher.mapping.rows import Table, unmapped_fields
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
@@ -39,10 +40,10 @@ class Entry:
 
     Attributes:
         programs: console commands and their sub-commands that train; empty tuple: the command has none.
-        scripts: suffixes of training script paths, with the sub-command that they stand for ("" for none).
-        others: programs ("swift sft") and scripts of the same project that are started in the same way, and why they
+        scripts: suffixes of training script paths, with the sub-command that each corresponds to ("": none).
+        excluded: programs ("swift sft") and scripts of the same project that are started in the same way, and why they
             are not imported.
-        kin: options of other projects' scripts that also take this backend's arguments, and the project of each.
+        fork_options: options of forks, whose scripts also take this backend's arguments, and the project of each.
         command_argument: name under which the table reads the sub-command; None: there is none.
         config: options that name a configuration file; its values apply at the position of the option.
         positional_config: the first argument may be a configuration file (.yaml, .yml, .json).
@@ -56,17 +57,16 @@ class Entry:
             replaces all other arguments.
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
-        signs: prefixes of variable names and paths that occur only where this backend runs.
-        own: its arguments without a field: what each does, why it has none, and the nearest substitutes elsewhere.
+        markers: prefixes of variable names and paths that occur only where this backend runs.
+        native_only: its arguments without a field: what each does, why it has none, and the nearest substitutes on
+            other backends.
         renames: file that lists arguments renamed or removed between versions.
-        effective: arguments (by name), after validation, in their normal form: spellings under one name, without
-            what is never read. Two command lines that agree in it, and after the catalogue's defaults, train alike.
     """
 
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
-    others: Mapping[str, str] = field(default_factory=dict)
-    kin: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    fork_options: Mapping[str, str] = field(default_factory=dict)
     command_argument: str | None = None
     config: tuple[str, ...] = ()
     positional_config: bool = False
@@ -78,10 +78,9 @@ class Entry:
     arguments_section: tuple[str, str] | None = None
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
-    signs: tuple[str, ...] = ()
-    own: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
+    markers: tuple[str, ...] = ()
+    native_only: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None
-    effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +106,8 @@ class Backend:
         name: value of `backend=`.
         title: display name.
         versions: versions with a catalogue and a table, newest first.
-        default_version: the one of a job that names none; "": the first of `versions`. It is said here, so that a newer
-            version changes nothing for those who do not ask for it.
+        default_version: the one of a job that names none; "": the first of `versions`. Declared, so that a newer
+            version changes nothing for jobs that name none.
         devices: device types that it runs on (`cuda`, `npu`).
         table: version to mapping table.
         catalogue: version to catalogue.
@@ -137,7 +136,7 @@ class Backend:
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
         absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
             packing in pre-training and a start from random weights.
-        started_by: folder with the catalogues of its launchers, by name, and of `environment`.
+        launchers: folder with the catalogues of its launchers, by name, and of `environment`.
         entry: description of its commands, for `launch import`.
         watch: its log line of an iteration and the files that mark complete checkpoints.
         environment: variables that its jobs get, with condition and reason.
@@ -171,7 +170,7 @@ class Backend:
     converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)
     other_entries: tuple[str, ...] = ()
-    started_by: Path | None = None
+    launchers: Path | None = None
     absent: Callable[[Job], Mapping[str, Value]] = field(default=lambda job: {})
     entry: Entry = Entry()
     watch: Watch = Watch()
@@ -195,6 +194,10 @@ class Backend:
         if wanted in self.aliases:
             return self.aliases[wanted]
         raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
+
+    def cannot_build(self, version: str, model: Model) -> tuple[Unbuildable, ...]:
+        """Return the reasons for which a version cannot build a model; empty where it can."""
+        return tuple(row for row in self.unbuildable() if in_range(version, row.since, row.until) and row.when(model))
 
 
 def late(target: str) -> Callable[..., Any]:
@@ -251,10 +254,8 @@ def get_backend(name: str) -> Backend:
 def _incomplete(backend: Backend) -> str:
     """Return what a plug-in lacks; tests hold built-in backends to the same.
 
-    A field that the table does not mention would be dropped without a word.
+    A field that the table does not mention would be dropped silently.
     """
-    from launcher.mapping.engine import unmapped_fields
-
     if not backend.versions:
         return "has no version: Backend.versions is empty"
     if backend.default_version not in backend.versions:
@@ -267,7 +268,7 @@ def _incomplete(backend: Backend) -> str:
             return f"has no table or catalogue for its version {version}: {plugins.reason(error)}"
         if missing:
             return (
-                f"has an incomplete table for version {version}: it says nothing of {_by_section(missing)}; each field "
+                f"has an incomplete table for version {version}: it lacks {_by_section(missing)}; each field "
                 "needs a row, `unsupported` with the reason, or `irrelevant` with the reason"
             )
     return ""

@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from launcher.catalogue.versions import in_range
-from launcher.job import Job, Value, as_tree, build, fields, value_at
+from launcher.job import Job, Value, build, fields, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through, shown_value
-from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported
+from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported, active_rows
 
 _RANK = ("override", "recipe", "derived", "default")
 
@@ -43,11 +42,6 @@ def translate(job: Job, backend: Backend, version: str) -> Translation:
     findings.extend(more)
     native = NativeArgs(backend=backend.name, version=version, args=tuple(args))
     return Translation(native=native, findings=tuple(findings))
-
-
-def active_rows(table: Table, version: str) -> Iterator[Row]:
-    """Yield the rows that this version has."""
-    return (row for row in table.rows if in_range(version, row.since, row.until))
 
 
 def fields_by_flag(table: Table, version: str, *, first: bool = False) -> dict[str, tuple[str, ...]]:
@@ -98,8 +92,8 @@ def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Back
 
 def _written(job: Job, row: Row) -> Iterator[NativeArg]:
     field = row.fields[0] if row.fields else None
-    origins = sorted((job.origin(path) for path in row.fields), key=lambda origin: _rank(origin.kind))
-    origin = origins[0] if origins else None
+    origins = [job.origin(path) for path in row.fields]
+    origin = origins[0] if len(origins) == 1 else min(origins, key=lambda each: _rank(each.kind), default=None)
     for flag, value in row.emit(job):
         kind = "derived" if origin is None or (row.derived and len(row.fields) != 1) else origin.kind
         yield NativeArg(flag=flag, value=value, field=field, origin=kind, where=origin.where if origin else "")
@@ -192,23 +186,3 @@ def nest(flat: Mapping[str, Value]) -> dict[str, Value]:
             node = node.setdefault(part, {})
         node[leaf] = value
     return tree
-
-
-def unmapped_fields(table: Table, version: str) -> list[str]:
-    """Return canonical fields that the table does not mention; a complete table has none."""
-    known = {path for row in active_rows(table, version) for path in row.fields}
-    known |= set(table.unsupported) | set(table.irrelevant)
-    return [path for path in fields() if path not in known]
-
-
-__all__ = [
-    "Gap",
-    "ReadBack",
-    "Translation",
-    "as_tree",
-    "nest",
-    "read_argument",
-    "read_back",
-    "translate",
-    "unmapped_fields",
-]

@@ -34,16 +34,16 @@ class Variable:
     @property
     def when(self) -> str:
         """The conditions as text; "" where it is always set."""
-        said = []
+        conditions = []
         if self.devices:
-            said.append(f"on {' or '.join(self.devices)}")
+            conditions.append(f"on {' or '.join(self.devices)}")
         if self.nodes > 1:
-            said.append(f"with {self.nodes} nodes or more")
+            conditions.append(f"with {self.nodes} nodes or more")
         if self.argument:
-            said.append(f"with {self.argument}")
+            conditions.append(f"with {self.argument}")
         if self.field:
-            said.append(f"with {self.field}")
-        return ", ".join(said)
+            conditions.append(f"with {self.field}")
+        return ", ".join(conditions)
 
     @property
     def text(self) -> str:

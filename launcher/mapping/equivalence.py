@@ -1,4 +1,4 @@
-"""The stored value of native arguments, their normal form, and when two values are equal."""
+"""The stored value of native arguments, and when two values are equal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from launcher.budgets import json_value
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Value
-from launcher.mapping.backend import get_backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,11 +15,6 @@ class Difference:
     flag: str
     before: Value
     after: Value
-
-
-def normal_form(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
-    """Return the stored value of each argument by its destination (`dest`), after the backend's normal form."""
-    return stored(get_backend(catalogue.backend).entry.effective(values), catalogue)
 
 
 def stored(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
@@ -46,10 +40,10 @@ def _stored(argument: Argument | None, value: Value) -> Value:
     return value
 
 
-def default_of(key: str, catalogue: Catalogue) -> Value:
-    """Return the parser's default for a destination (`dest`); None where it has none or computes it."""
+def default_of(key: str, catalogue: Catalogue, command: str = "") -> Value:
+    """Return a sub-command's default for a destination (`dest`); None where it has none or computes it."""
     argument = catalogue.by_dest(key) or catalogue.get(key)
-    return None if argument is None else argument.without()
+    return None if argument is None else argument.without(command)
 
 
 def canonical(value: Value) -> Value:

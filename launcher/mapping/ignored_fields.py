@@ -7,15 +7,15 @@ from functools import cached_property, partial
 from launcher.job import Job, Value, fields, value_at, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend
-from launcher.mapping.engine import active_rows, read_back, translate
+from launcher.mapping.engine import read_back, translate
 from launcher.mapping.native import NativeArgs
-from launcher.mapping.rows import Row
+from launcher.mapping.rows import Row, active_rows
 
 # Set by the launcher on every backend: nodes, devices, its own folders.
-OF_LAUNCH = ("parallel.dp", "cluster.", "backend.", "imported.", "data.format", "name", "output_dir", "runtime")
+LAUNCHER_FIELDS = ("parallel.dp", "cluster.", "backend.", "imported.", "data.format", "name", "output_dir", "runtime")
 # Taken from the model's files by backends that read them; rules report missing files.
-OF_FILES = ("model.", "tokenizer.")
-_OF_EXPERTS = frozenset(
+MODEL_FILE_FIELDS = ("model.", "tokenizer.")
+_EXPERT_FIELDS = frozenset(
     {
         "model.moe_intermediate_size",
         "model.shared_expert_intermediate_size",
@@ -31,12 +31,12 @@ _OF_EXPERTS = frozenset(
         "model.routed_scaling_factor",
     }
 )
-_OF_LATENT = ("model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim")
-OF_DATA = ("data.", "tokenizer.", "batch.packing")
+_MLA_FIELDS = ("model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim")
+DATA_FIELDS = ("data.", "tokenizer.", "batch.packing")
 _TOKENS = ("megatron", "mock", "sample")
 
 
-class Said:
+class AppliedFields:
     """Which values of a job a backend version applies, by an argument or by default."""
 
     def __init__(self, job: Job, backend: Backend, version: str, written: Mapping[str, Value]) -> None:
@@ -52,10 +52,10 @@ class Said:
         """The job read back from the written arguments."""
         return self._read().job
 
-    def says(self, path: str) -> bool:
+    def is_applied(self, path: str) -> bool:
         """Return whether the backend applies the value of a field, by an argument or by default."""
         value = value_at(self.job, path)
-        if value is None or path.startswith(OF_LAUNCH) or value == fields()[path].default:
+        if value is None or path.startswith(LAUNCHER_FIELDS) or value == fields()[path].default:
             return True
         gap = self.table.unsupported.get(path)
         if gap is not None:
@@ -67,53 +67,59 @@ class Said:
         return applies or bool(value_at(self.read, path) == value)
 
 
-def idle(job: Job, path: str) -> str:
+def inapplicable(job: Job, path: str) -> str:
     """Return why no backend reads a value given the other values of a job; empty: it should be read."""
-    if (path.startswith(("moe.", "parallel.ep", "parallel.etp")) or path in _OF_EXPERTS) and not job.model.num_experts:
+    if (
+        path.startswith(("moe.", "parallel.ep", "parallel.etp")) or path in _EXPERT_FIELDS
+    ) and not job.model.num_experts:
         return "the model has no experts"
     if path.startswith("parallel.cp_") and job.parallel.cp == 1:
         return "sequences are not split"
     if path == "data.split" and not any(float(share) for share in (job.data.split or "").split(",")[1:]):
-        return "all data train"
+        return "all data are used for training"
     if path.startswith("tokenizer.") and job.data.format in _TOKENS:
         return "the data are tokens already"
     if path.startswith("model.mtp_") and not job.model.num_nextn_predict_layers:
-        return "the model predicts one token"
+        return "the model has no multi-token prediction"
     if path.startswith("model.rope_scaling.") and job.model.rope_scaling.type is None:
-        return "positions are not stretched"
-    if path in _OF_LATENT and job.model.kv_lora_rank is None:
-        return "its attention is not latent"
+        return "RoPE is not scaled"
+    if path in _MLA_FIELDS and job.model.kv_lora_rank is None:
+        return "the model has no multi-head latent attention"
     return ""
 
 
-def unread(job: Job, backend: Backend, version: str, native: NativeArgs, told: set[str]) -> Iterator[Finding]:
+def ignored_field_findings(
+    job: Job, backend: Backend, version: str, native: NativeArgs, reported: set[str]
+) -> Iterator[Finding]:
     """Yield a finding for every value that the backend ignores: a warning where it affects training.
 
     Args:
-        told: fields that other findings name.
+        reported: fields that other findings name.
     """
-    said = Said(job, backend, version, {arg.flag: arg.value for arg in native})
+    applied = AppliedFields(job, backend, version, {arg.flag: arg.value for arg in native})
     for path, info in fields().items():
-        if path in told or path in said.table.irrelevant or path in said.table.unsupported:
+        if path in reported or path in applied.table.irrelevant or path in applied.table.unsupported:
             continue
-        if path.startswith(OF_FILES) and backend.reads_hub:
+        if path.startswith(MODEL_FILE_FIELDS) and backend.reads_hub:
             continue
-        if path.startswith(OF_DATA) and "data.format" in told:
+        if path.startswith(DATA_FIELDS) and "data.format" in reported:
             continue
-        if not said.says(path) and not idle(job, path) and not _matters(job, path, backend, version):
-            message = f"nothing reads it in {backend.title} {version} beside the other values of this job"
+        if not applied.is_applied(path) and not inapplicable(job, path) and not _matters(job, path, backend, version):
+            message = f"{backend.title} {version} ignores it, given the other values of this job"
             yield _finding(backend, message, (path,), severity="warning" if info.meta.affects_training else "change")
     if backend.reads_hub and job.imported.backend is not None and not (job.model.path or job.model.hub_id):
-        yield from _described(said, backend, version, told)
+        yield from _model_field_findings(applied, backend, version, reported)
 
 
-def _described(said: Said, backend: Backend, version: str, told: set[str]) -> Iterator[Finding]:
+def _model_field_findings(
+    applied: AppliedFields, backend: Backend, version: str, reported: set[str]
+) -> Iterator[Finding]:
     """Yield a warning where a script sets model fields, the backend reads the model's files, and none are named."""
-    paths = [path for path in fields() if path.startswith(OF_FILES) and path not in told]
-    lost = [path for path in paths if not said.says(path) and not idle(said.job, path)]
+    paths = [path for path in fields() if path.startswith(MODEL_FILE_FIELDS) and path not in reported]
+    lost = [path for path in paths if not applied.is_applied(path) and not inapplicable(applied.job, path)]
     if lost:
-        message = f"they describe the model; {backend.title} {version} reads that from the model's own files"
-        fixes = (Fix(overrides=(name,)) for name in model_files(said.job))
+        message = f"they describe the model; {backend.title} {version} reads this from the model's files"
+        fixes = (Fix(overrides=(name,)) for name in model_files(applied.job))
         yield _finding(backend, message, tuple(lost), *fixes)
 
 
@@ -144,8 +150,8 @@ def _finding(backend: Backend, message: str, paths: tuple[str, ...], *fixes: Fix
 
 def _matters(job: Job, path: str, backend: Backend, version: str) -> bool:
     """Return whether the translation differs with the field's default or with another value."""
-    told, value = translate(job, backend, version), value_at(job, path)
+    reported, value = translate(job, backend, version), value_at(job, path)
     others = [fields()[path].default]
     if isinstance(value, (int, float)):
         others.append(not value if isinstance(value, bool) else value * 2 + 1)
-    return any(translate(with_values(job, {path: other}), backend, version) != told for other in others)
+    return any(translate(with_values(job, {path: other}), backend, version) != reported for other in others)

@@ -32,7 +32,7 @@ def starters() -> tuple[Starter, ...]:
 
 def _starters() -> Iterator[Starter]:
     for backend in backend_names():
-        folder = get_backend(backend).started_by
+        folder = get_backend(backend).launchers
         for path in sorted(folder.glob("*.json")) if folder is not None else ():
             yield Starter(name=path.stem, backend=backend, catalogue=load(path))
 

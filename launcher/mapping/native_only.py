@@ -15,24 +15,24 @@ MODEL, TRAINING, SPEED, MEMORY, OUTPUT, START, NOTHING = (
     "nothing",
 )
 EFFECTS: Mapping[str, str] = {
-    MODEL: "without it the model or its loss is another one",
-    TRAINING: "without it training goes otherwise",
-    SPEED: "speed only",
-    MEMORY: "memory only",
-    OUTPUT: "logs, checkpoints and evaluation only",
-    START: "how processes start and talk only",
-    NOTHING: "no effect on training",
+    MODEL: "changes the model or its loss",
+    TRAINING: "changes training",
+    SPEED: "changes speed only",
+    MEMORY: "changes memory only",
+    OUTPUT: "changes logs, checkpoints and evaluation only",
+    START: "changes how processes start and communicate only",
+    NOTHING: "has no effect on training",
 }
 """What dropping an argument changes, the most severe first."""
 
 USUAL = {
-    MODEL: "the model or its loss is another one",
-    TRAINING: "training goes on without it",
+    MODEL: "the model or its loss changes",
+    TRAINING: "training continues without it",
     SPEED: "steps may take longer",
     MEMORY: "it may need more memory",
-    OUTPUT: "that is not written",
-    START: "processes start and talk without it",
-    NOTHING: "nothing is needed",
+    OUTPUT: "this output is not written",
+    START: "processes start and communicate without it",
+    NOTHING: "no action is needed",
 }
 
 
@@ -57,9 +57,8 @@ class NativeOnlyArg:
         without: the consequence where none of these exists there; empty: as usual for the effect.
         given: the row holds for these values only; empty: for every value.
         neutral: values that change nothing, besides the argument's own default.
-        there: values that other backends use anyway, by backend name or device type.
         read: whether a job reads it at all; None: every job.
-        alone: an argument of the same name in another backend has a different meaning.
+        unrelated: an argument of the same name in another backend has a different meaning.
         holds, becomes: where the fields of `holds` have these values, the argument is equivalent to the fields of
             `becomes`, on every backend.
         nearly: how the argument differs from the fields of `becomes`; empty: not at all.
@@ -77,9 +76,8 @@ class NativeOnlyArg:
     without: str = ""
     given: tuple[Value, ...] = ()
     neutral: tuple[Value, ...] = ()
-    there: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     read: Callable[[Job], bool] | None = None
-    alone: bool = False
+    unrelated: bool = False
     holds: Mapping[str, Value] = field(default_factory=dict)
     becomes: Mapping[str, Value] = field(default_factory=dict)
     nearly: str = ""
@@ -91,16 +89,18 @@ class NativeOnlyArg:
         return self.without or USUAL[self.effect]
 
 
-def own(names: str, does: str = "", effect: str = "", why: str = "", *instead: str, **more: object) -> NativeOnlyArg:
+def row(names: str, does: str = "", effect: str = "", why: str = "", *instead: str, **more: object) -> NativeOnlyArg:
     """Return a row for arguments given as one string of names separated by spaces."""
     return NativeOnlyArg(names=tuple(names.split()), does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
 
-def kind(groups: tuple[str, ...], does: str, effect: str, why: str, *instead: str, **more: object) -> NativeOnlyArg:
+def group_row(
+    groups: tuple[str, ...], does: str, effect: str, why: str, *instead: str, **more: object
+) -> NativeOnlyArg:
     """Return a row for all arguments of groups of the catalogue that no other row names."""
     return NativeOnlyArg(groups=groups, does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
 
-def each(phrases: Mapping[str, str]) -> tuple[NativeOnlyArg, ...]:
+def single_rows(phrases: Mapping[str, str]) -> tuple[NativeOnlyArg, ...]:
     """Return partial rows that describe what single arguments do; other rows give the rest."""
     return tuple(NativeOnlyArg(names=(name,), does=does) for name, does in phrases.items())

@@ -64,9 +64,9 @@ class NativeOnlyIndex:
 
 
 @cache
-def owns_of(backend: str) -> NativeOnlyIndex:
+def native_only_index_of(backend: str) -> NativeOnlyIndex:
     """Return the index of a backend's native-only arguments."""
-    return NativeOnlyIndex(get_backend(backend).entry.own())
+    return NativeOnlyIndex(get_backend(backend).entry.native_only())
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -12,7 +12,7 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.native import NativeArg
 from launcher.mapping.rows import Row, Unsupported
 
-_SAID = ("override", "recipe")
+_USER_ORIGINS = ("override", "recipe")
 
 
 def pass_through(
@@ -33,28 +33,33 @@ def pass_through(
         argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
         # A YAML key keeps its spelling: an alias in the catalogue is a different key in the file.
         name = typed if argument is None or catalogue.style == "yaml" else argument.name
+        from_import = job.imported.backend == backend.name and job.origin(path).kind == "recipe"
         problem = None if value is None else catalogue.check(name, value)
         if problem is not None:
             findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
         spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
-        same = [arg for arg in args if arg.flag in spellings]
-        anew = _typed_anew(job, value, spellings, same, retyped)
-        if anew is not None and job.origin(path).kind != "override":
-            findings.append(_outdated(path, name, value, anew, job))
+        same = [arg for arg in args if arg.flag in spellings and not (from_import and _is_key(arg, name))]
+        overriding_field = _overriding_field(job, value, spellings, same, retyped)
+        if overriding_field is not None and job.origin(path).kind != "override":
+            findings.append(_outdated(path, name, value, overriding_field, job))
             continue
-        if same and same[0].value != value:
-            own = job.imported.backend == backend.name and job.origin(path).kind == "recipe"
-            # A value of the imported script that the user has not overridden is not reported.
-            if not own or same[0].origin in _SAID:
-                written = replace(same[0], origin="override", field=anew) if anew else same[0]
-                findings.append(_override_of(path, name, value, written, settled=own))
+        # A value of the imported script that the user has not overridden is not reported.
+        if same and same[0].value != value and (not from_import or same[0].origin in _USER_ORIGINS):
+            written = replace(same[0], origin="override", field=overriding_field) if overriding_field else same[0]
+            findings.append(_override_of(path, name, value, written, settled=from_import))
         args = [arg for arg in args if arg not in same]
         native = tuple(value) if isinstance(value, list) else value
         # null: not written, even if a field would write it; the backend's own default applies.
-        if native is None or _is_off(native, argument):
+        is_omitted = native is None and not (from_import and typed in job.imported.null)
+        if is_omitted or _is_off(native, argument):
             continue
         args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
     return args, findings
+
+
+def _is_key(arg: NativeArg, name: str) -> bool:
+    """Return whether an argument is another key of the imported file, which has two names of one setting."""
+    return arg.origin == "pass-through" and arg.flag != name
 
 
 def _flat(args: Mapping[str, Value], catalogue: Catalogue, prefix: str = "") -> Iterator[tuple[str, Value]]:
@@ -63,7 +68,7 @@ def _flat(args: Mapping[str, Value], catalogue: Catalogue, prefix: str = "") -> 
         path = f"{prefix}{name}"
         argument = catalogue.get(path)
         takes_mapping = argument is not None and {"dict", "json", "any"} & set(argument.type.split("|"))
-        if catalogue.style == "yaml" and isinstance(value, Mapping) and not takes_mapping:
+        if catalogue.style == "yaml" and isinstance(value, Mapping) and value and not takes_mapping:
             yield from _flat(value, catalogue, f"{path}.")
         else:
             yield path, value
@@ -96,7 +101,7 @@ def _retyped(job: Job, backend: Backend, version: str) -> tuple[Row, ...]:
     return tuple(row for row in rows if not typed.isdisjoint(row.fields) and in_range(version, row.since, row.until))
 
 
-def _typed_anew(
+def _overriding_field(
     job: Job, value: Value, spellings: set[str], written: list[NativeArg], rows: Iterable[Row]
 ) -> str | None:
     """Return the field that the user overrides and that sets an imported pass-through argument; None: there is none."""
@@ -118,9 +123,9 @@ def _plain(value: Value) -> Value:
 
 def _depends(row: Row, job: Job, field: str, flags: set[str]) -> bool:
     """Return whether the value that a row writes for an argument depends on a field."""
-    here = _written_by(row, job, flags)
+    written = _written_by(row, job, flags)
     return any(
-        _written_by(row, with_values(job, {field: other}), flags) != here
+        _written_by(row, with_values(job, {field: other}), flags) != written
         for other in other_values(field, value_at(job, field))
     )
 
@@ -156,8 +161,8 @@ def _outdated(path: str, flag: str, value: Value, field: str, job: Job) -> Findi
     return Finding(
         rule="ARG-REPLACED",
         severity="change",
-        message=f"{flag}={shown_value(value)} of the imported script gives way to {field}="
-        f"{shown_value(value_at(job, field))}, which is set anew",
+        message=f"{flag}={shown_value(value)} of the imported script is replaced by {field}="
+        f"{shown_value(value_at(job, field))}, which is set now",
         fields=(path, field),
         flags=(flag,),
         source="two values for one argument",
@@ -170,19 +175,19 @@ def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, sett
     Args:
         settled: an import wrote both to the job file: the script sets both, and this one takes effect there.
     """
-    said = written.origin in _SAID and written.field is not None
-    contradicts = said and value is not None and not settled
+    by_user = written.origin in _USER_ORIGINS and written.field is not None
+    contradicts = by_user and value is not None and not settled
     return Finding(
         rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
-        severity="error" if contradicts else "warning" if said and value is not None else "change",
+        severity="error" if contradicts else "warning" if by_user and value is not None else "change",
         message=f"{flag}={shown_value(value)} (pass-through) against {shown_value(written.value)}"
         + (f" from {written.field}" if written.field else " written by the launcher")
         + (
-            ": say it once"
+            ": set only one of them"
             if contradicts
             else ": the pass-through value is used"
             if value is not None
-            else ": left out"
+            else ": removed"
         ),
         fields=(path, written.field) if written.field else (path,),
         flags=(flag,),

@@ -56,8 +56,8 @@ def find_renamed(option: str, backend: Backend, version: str) -> RenamedArg:
     if spelled is not None and spelled != option and catalogue.get(spelled) is not None:
         return RenamedArg(message=f"it is written --{spelled}", name=spelled, convert=lambda value: value)
     near = catalogue.suggest(option)
-    elsewhere_in = _other_backends(option, backend.name)
-    message = f"it is an argument of {', '.join(elsewhere_in)}" if elsewhere_in else ""
+    titles = _other_backends(option, backend.name)
+    message = f"it is an argument of {', '.join(titles)}" if titles else ""
     return RenamedArg(message=message, works=tuple(f"--{name}" for name in near))
 
 
@@ -76,11 +76,11 @@ def _of_history(row: Mapping[str, Any], backend: Backend) -> str:
     return f"it came with {row['since']}" if row.get("since") else f"it was an argument until {row['until']}"
 
 
-def _other_backends(option: str, own: str) -> list[str]:
+def _other_backends(option: str, backend_name: str) -> list[str]:
     found = []
     for name in backend_names():
         other = get_backend(name)
-        if name != own and any(other.catalogue(version).get(option) is not None for version in other.versions):
+        if name != backend_name and any(other.catalogue(version).get(option) is not None for version in other.versions):
             found.append(other.title)
     return found
 
@@ -97,8 +97,8 @@ def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogu
     if row.get("of") or row.get("kind") == "newer":
         return RenamedArg(message=where)
     if row and new is None:
-        gone = "it is the default" if row.get("implied") else "nothing took its place"
-        return RenamedArg(message=f"{where}; {gone}{_note(row)}", implied=tuple(row.get("implied", ())))
+        consequence = "it is the default" if row.get("implied") else "nothing replaced it"
+        return RenamedArg(message=f"{where}; {consequence}{_note(row)}", implied=tuple(row.get("implied", ())))
     if new is None or catalogue.get(new) is None:
         near = catalogue.suggest(option)
         return RenamedArg(message=where, works=tuple(f"--{name}" for name in near))

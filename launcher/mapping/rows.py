@@ -1,10 +1,11 @@
 """Rows of a mapping table: which fields map to which native arguments, and how values convert in both directions."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths, fields, value_at
 
 Emit = Callable[[Job], Iterable[tuple[str, Value]]]
@@ -55,8 +56,8 @@ class Row:
         when: the row applies to this job; otherwise it writes nothing.
         read_in: the backend reads the arguments in this job; otherwise their defaults are irrelevant. None: every job.
         since, until: first and last backend version that has these arguments; None: unbounded.
-        codec: the single argument holds the field's value, or the opposite of a boolean; None: anything else. Dialects
-            respell such rows (`launcher.mapping.inherit`).
+        codec: the single argument holds the field's value, or the opposite of a boolean; None: anything else. Other
+            backends respell such rows (`launcher.mapping.inherit`).
         derived: the value is computed from several fields (shown as such).
         note: remark for the generated mapping table.
     """
@@ -106,6 +107,37 @@ def _is_number(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadArgs:
+    """Arguments that a backend's parser accepts and nothing reads. Its rules (`Rule.unread`) use the same record.
+
+    Attributes:
+        flags: native arguments.
+        why: what happens instead, one sentence.
+        source: upstream project, version and file:line.
+        since, until: first and last backend version that has these arguments; None: unbounded.
+    """
+
+    flags: tuple[str, ...]
+    why: str
+    source: str
+    since: str | None = None
+    until: str | None = None
+
+    def row(self) -> Row:
+        """Return the row that takes the arguments when a command line is read, and writes nothing."""
+
+        def read(view: NativeView) -> Mapping[str, Value]:
+            for flag in self.flags:
+                view.take(flag)
+            return {}
+
+        note = f"Read only. {self.why}"
+        return Row(
+            fields=(), flags=self.flags, emit=lambda job: (), read=read, since=self.since, until=self.until, note=note
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """A canonical field that a backend does not take.
 
@@ -136,6 +168,18 @@ class Table:
     rows: tuple[Row, ...]
     unsupported: Mapping[str, Gap] = field(default_factory=dict)
     irrelevant: Mapping[str, str] = field(default_factory=dict)
+
+
+def active_rows(table: Table, version: str) -> Iterator[Row]:
+    """Yield the rows that this version has."""
+    return (row for row in table.rows if in_range(version, row.since, row.until))
+
+
+def unmapped_fields(table: Table, version: str) -> list[str]:
+    """Return canonical fields that the table does not mention; a complete table has none."""
+    known = {path for row in active_rows(table, version) for path in row.fields}
+    known |= set(table.unsupported) | set(table.irrelevant)
+    return [path for path in fields() if path not in known]
 
 
 def same(path: str, flag: str, **row: Any) -> Row:

@@ -15,7 +15,7 @@ def in_steps(job: Job, name: str) -> int | None:
     if samples is None:
         return None if steps is None else int(steps)
     if steps is not None:
-        raise Unsupported(path, f"schedule.{name}_iters={steps} says it too", (f"{path}=null",))
+        raise Unsupported(path, f"schedule.{name}_iters={steps} is set too", (f"{path}=null",))
     if not batch or samples % batch:
         why = "steps are counted here, and this is not a whole number of global batches"
         works = (f"{path}={max(1, round(samples / batch)) * batch}",) if batch else ()

@@ -1,16 +1,9 @@
 """Models that a backend cannot build: declared in the backend's package, used by `check` and `convert`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from launcher.catalogue.versions import in_range
 from launcher.job.model import Model
-
-if TYPE_CHECKING:
-    from launcher.mapping.backend import Backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +14,7 @@ class Unbuildable:
         id: id of the rule with which `check` reports it; empty: the mapping table reports it, from the same facts.
         doc: what is not built, one sentence.
         when: whether a model is of that kind.
-        say: message for a model of that kind: what the backend does with it.
+        describe: message for a model of that kind: what the backend does with it.
         fields: canonical fields that determine the kind.
         source: upstream file:line.
         since, until: versions of the backend.
@@ -30,13 +23,8 @@ class Unbuildable:
     id: str = ""
     doc: str
     when: Callable[[Model], bool]
-    say: Callable[[Model], str]
+    describe: Callable[[Model], str]
     fields: tuple[str, ...]
     source: str
     since: str | None = None
     until: str | None = None
-
-
-def cannot_build(backend: Backend, version: str, model: Model) -> tuple[Unbuildable, ...]:
-    """Return the reasons for which a backend cannot build a model; empty where it can."""
-    return tuple(row for row in backend.unbuildable() if in_range(version, row.since, row.until) and row.when(model))

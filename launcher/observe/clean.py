@@ -6,7 +6,7 @@ from pathlib import Path
 from launcher.executors.failure import CannotStart
 from launcher.executors.record import Record
 from launcher.observe.state import state_of
-from launcher.observe.stop import own_run
+from launcher.observe.stop import ownership_problem
 from launcher.plan.executor import find_executor
 
 
@@ -20,7 +20,7 @@ def clean_run(record: Record) -> Sequence[str]:
     Raises:
         CannotClean: nothing, or not all, could be removed.
     """
-    problem = own_run(record)
+    problem = ownership_problem(record)
     if problem:
         raise CannotClean(f"{problem}: nothing was removed")
     state = state_of(record, deep=False)

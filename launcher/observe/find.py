@@ -41,14 +41,13 @@ def all_runs() -> tuple[list[Record], list[str]]:
     """Return the records of all remembered runs, oldest first, and why others of them cannot be read."""
     records: list[Record] = []
     problems: list[str] = []
-    entries = registered()
-    known = {entry.id for entry in entries}
-    for entry in entries:
+    for entry in registered():
         try:
             record = read_record(entry.folder)
         except WrongSchema as error:
             problems.append(f"run {entry.id}: {error}")
             continue
-        if record is not None and record.id in known:
+        # A later run may have taken over the folder: it has an entry of its own.
+        if record is not None and record.id == entry.id:
             records.append(record)
     return records, problems

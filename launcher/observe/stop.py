@@ -26,7 +26,7 @@ def stop_run(record: Record) -> None:
     state = state_of(record, deep=False)
     if state.ended:
         raise CannotStop(f"run {record.id} has ended: {state.state}" + (f" ({state.why})" if state.why else ""))
-    problem = own_run(record)
+    problem = ownership_problem(record)
     if problem:
         raise CannotStop(f"{problem}: nothing was stopped")
     executor = find_executor(record.executor)
@@ -47,7 +47,7 @@ def stop_run(record: Record) -> None:
     os.kill(record.pid, signal.SIGTERM)
 
 
-def own_run(record: Record) -> str:
+def ownership_problem(record: Record) -> str:
     """Return why a run is not this user's; "" if it is."""
     own = _user()
     return "" if record.user == own else f"run {record.id} belongs to {record.user}, and you are {own}"

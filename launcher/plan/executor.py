@@ -157,7 +157,7 @@ class Executor:
     launchers: Mapping[str, str] = {}
 
     # -- the job
-    def own_options(self, job: Job) -> Any:
+    def typed_options(self, job: Job) -> Any:
         """Return the job's `cluster.options` as an instance of `options`; defaults where a value does not fit."""
         return build_options(self.options or _NoOptions, job.cluster.options, _OPTIONS)[0]
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from launcher.job import Job, Value, fields, value_at, with_values
 from launcher.job.finding import Finding
-from launcher.mapping.engine import active_rows, translate, write_row
+from launcher.mapping.engine import translate, write_row
 from launcher.mapping.equivalence import canonical
-from launcher.mapping.ignored_fields import idle
-from launcher.mapping.rows import NativeView, Row
+from launcher.mapping.ignored_fields import inapplicable
+from launcher.mapping.rows import NativeView, Row, active_rows
 from launcher.port.dropped import PortRoute, text_of
 from launcher.rules.effects import absent_value, fields_set, meaning
 from launcher.rules.native import effective_of
@@ -95,7 +95,7 @@ def _is_read(path: str, job: Job) -> bool:
         not fields()[path].meta.affects_training
         or path.startswith(_MOSTLY_SHARED)
         or path in _ALL_THE_SAME
-        or idle(job, path)
+        or inapplicable(job, path)
     ):
         return False
     return all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start))

@@ -8,11 +8,12 @@ from launcher.catalogue.catalogue import Argument, plain
 from launcher.job import Job, Value, build, fields, value_at
 from launcher.job.derive import with_values
 from launcher.mapping.backend import Backend
-from launcher.mapping.engine import active_rows, nest, write_row
+from launcher.mapping.engine import nest, write_row
 from launcher.mapping.equivalence import canonical
-from launcher.mapping.ignored_fields import OF_FILES, model_files
+from launcher.mapping.ignored_fields import MODEL_FILE_FIELDS, model_files
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, USUAL, NativeOnlyArg
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native_only_index import native_only_index_of
+from launcher.mapping.rows import active_rows
 
 DEFAULT = "it equals the default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
@@ -111,7 +112,7 @@ class PortRoute:
 
     def row(self, flag: str, value: Value) -> NativeOnlyArg | None:
         """Return the row of the source's table for an argument."""
-        return owns_of(self.source.name).of(flag, self.argument(flag), self.job, value)
+        return native_only_index_of(self.source.name).of(flag, self.argument(flag), self.job, value)
 
     @property
     def there(self) -> str:
@@ -144,9 +145,6 @@ def missing(route: PortRoute, flag: str, value: Value, problem: str | None = Non
         return _without_effect(dropped, DEFAULT)
     if any(_plain(value) == _plain(each) for each in row.neutral):
         return _without_effect(dropped, "this value is the fixed behaviour of other stacks")
-    for kind in (route.target.name, *route.target.devices):
-        if any(_plain(value) == _plain(each) for each in row.there.get(kind, ())):
-            return _without_effect(dropped, f"this value is the fixed behaviour of {route.there}")
     if row.read is not None and not row.read(route.job):
         return _without_effect(dropped, "this job does not read it")
     return _with_substitute(route, dropped, row)
@@ -156,7 +154,7 @@ def without_effect(route: PortRoute, flag: str, value: Value, why: str) -> Dropp
     """Return the description of a dropped argument that changes nothing."""
     row = route.row(flag, value)
     does = row.does if row is not None else _doc(_ties(route, flag))
-    return DroppedArg(flag=flag, value=value, does=does, why=why, without="nothing is needed")
+    return DroppedArg(flag=flag, value=value, does=does, why=why, without="no action is needed")
 
 
 def _plain(value: Value) -> Value:
@@ -165,7 +163,7 @@ def _plain(value: Value) -> Value:
 
 
 def _without_effect(dropped: DroppedArg, why: str) -> DroppedArg:
-    return replace(dropped, effect=NOTHING, why=why, without="nothing is needed")
+    return replace(dropped, effect=NOTHING, why=why, without="no action is needed")
 
 
 def _with_substitute(route: PortRoute, dropped: DroppedArg, row: NativeOnlyArg) -> DroppedArg:
@@ -192,7 +190,7 @@ def _with_substitute(route: PortRoute, dropped: DroppedArg, row: NativeOnlyArg) 
 
 def _templates(route: PortRoute, row: NativeOnlyArg) -> tuple[str, ...]:
     """Return a row's templates; for model fields also the model's files, where the target reads them."""
-    describes = any(each.startswith(OF_FILES) for each in row.instead)
+    describes = any(each.startswith(MODEL_FILE_FIELDS) for each in row.instead)
     add = describes and route.target.reads_hub and MODEL_FILES not in row.instead
     return (MODEL_FILES, *row.instead) if add else row.instead
 
@@ -284,7 +282,7 @@ def _ties(route: PortRoute, flag: str) -> tuple[str, ...]:
 
 
 def _doc(paths: tuple[str, ...]) -> str:
-    return f"sets {paths[0]}" if paths else "is an argument of its own"
+    return f"sets {paths[0]}" if paths else "has no description"
 
 
 def expressible(route: PortRoute, override: str, *, blank: bool = False) -> bool:
@@ -302,7 +300,7 @@ def expressible(route: PortRoute, override: str, *, blank: bool = False) -> bool
         return route.target.reads_hub
     if path.startswith(_BY_LAUNCHER):
         return True
-    if path.startswith(OF_FILES) and route.target.reads_hub and route.job.model.pretrained is not False:
+    if path.startswith(MODEL_FILE_FIELDS) and route.target.reads_hub and route.job.model.pretrained is not False:
         return False  # it follows from the model's files
     table = route.target.table(route.version)
     if path in table.irrelevant:

@@ -36,7 +36,7 @@ def _checkpoint(route: PortRoute, job: Job) -> Iterator[Finding]:
         message=f"checkpoint.load={load} is what {route.source.title} saved{again}: {route.there} writes "
         f"another format, and may read no other. "
         f"Convert weights with {command}, then {then} (optimizer and step do not); "
-        "to start anew: checkpoint.load=null",
+        "to start without it: checkpoint.load=null",
         fields=("checkpoint.load",),
         source="checkpoint formats of the backends",
     )

@@ -35,7 +35,7 @@ _SHARED = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS"})
 _DERIVED = Origin(kind="derived")
 
 
-Sound: TypeAlias = Callable[[Job], Callable[[Mapping[str, Value]], bool]]
+ValidatorFactory: TypeAlias = Callable[[Job], Callable[[Mapping[str, Value]], bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,14 @@ class PortResult:
     findings: tuple[Finding, ...] = ()
 
 
-def port_job(job: Job, target: Backend, version: str, sound: Sound | None = None) -> PortResult:
+def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactory | None = None) -> PortResult:
     """Return a job that was imported, or written, for another backend or version, ported to this one.
 
     What `job.imported` keeps of the script is never lost: its arguments are passed through where the target has them,
     expressed by fields, or reported. Porting a ported job again gives the same job and the same findings.
 
     Args:
-        sound: for a job, returns a check that values cause no new error; substitutes that fail it are not fixes.
+        validator: for a job, returns a check that values cause no new error; substitutes that fail it are not fixes.
     """
     recorded = job.imported
     if recorded.backend is None and recorded.args is None:
@@ -104,8 +104,8 @@ def port_job(job: Job, target: Backend, version: str, sound: Sound | None = None
     changed = _changed(route, split, own)
     defaults = source_defaults(route, changed)
     changed = _with_defaults(changed, defaults)
-    if sound is not None and any(each.works for each in split.missing.values()):
-        passes = sound(changed)
+    if validator is not None and any(each.works for each in split.missing.values()):
+        passes = validator(changed)
         split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
     return PortResult(
         job=changed,
@@ -253,13 +253,13 @@ def _becomes(route: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> b
 
 def _same_name(route: PortRoute, flag: str, row: NativeOnlyArg | None) -> str | None:
     """Return the target's argument of the same name and meaning."""
-    if row is not None and row.alone and route.source.name != route.target.name:
+    if row is not None and row.unrelated and route.source.name != route.target.name:
         return None
     found = spelled(route.target, route.version, flag)
     return None if found is None else found.name
 
 
-def _of_one_dialect(route: PortRoute) -> bool:
+def _share_argument_names(route: PortRoute) -> bool:
     """Return whether source and target share a history of argument names."""
     renames = route.source.entry.renames
     return route.source.name == route.target.name or (renames is not None and renames == route.target.entry.renames)
@@ -267,7 +267,9 @@ def _of_one_dialect(route: PortRoute) -> bool:
 
 def _renamed(route: PortRoute, flag: str, row: NativeOnlyArg | None) -> RenamedArg | None:
     """Return the argument that replaced this one in the target's version."""
-    if not _of_one_dialect(route) or (row is not None and row.alone and route.source.name != route.target.name):
+    if not _share_argument_names(route) or (
+        row is not None and row.unrelated and route.source.name != route.target.name
+    ):
         return None
     known = find_renamed(flag, route.target, route.version)
     return known if known.name is not None and known.convert is not None else None
@@ -281,10 +283,12 @@ def _history(route: PortRoute, flag: str, here: str | None) -> str | None:
 
 def _of_source(name: str, source: Backend, backend: Backend) -> bool:
     """Return whether a variable applies only to the source, or to its devices."""
-    signs = source.entry.signs
+    markers = source.entry.markers
     if any(name.startswith(_OF_LIBRARIES.get(device, ())) for device in backend.devices):
         return False
-    if any(name.startswith(sign) for sign in signs) and not any(name.startswith(sign) for sign in backend.entry.signs):
+    if any(name.startswith(sign) for sign in markers) and not any(
+        name.startswith(sign) for sign in backend.entry.markers
+    ):
         return name not in _SHARED
     return name not in _SHARED and any(
         name.startswith(prefixes) for device, prefixes in _OF_DEVICES.items() if device not in backend.devices
@@ -354,7 +358,7 @@ def _loss(route: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Findi
     one = group[0]
     message = f"{_described(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
     if one.works or not one.has:
-        message += f". {EFFECTS[one.effect][:1].upper()}{EFFECTS[one.effect][1:]}"
+        message += f". Dropping it {EFFECTS[one.effect]}"
     if is_accepted and one.changes_training:
         message += " (accepted)"
     elif one.needs_acceptance:

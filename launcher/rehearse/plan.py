@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from backends import REHEARSAL_DIALECT
+from backends import CORE_BACKEND
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
@@ -20,7 +20,7 @@ from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOption
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 
-DIALECT, DIALECT_VERSION = REHEARSAL_DIALECT
+BACKEND, VERSION = CORE_BACKEND
 _TASKS = ("pretrain", "sft")
 # Fields that the rehearsal sets itself, so that the dialect's translation need not support them.
 _OWN_FIELDS = (
@@ -57,7 +57,7 @@ def rehearsal(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
     if job.rehearse.entry == "native":
         plan, watch = _native(dataclasses.replace(outcome, job=job), notes), outcome.backend.watch
     else:
-        plan, watch = _core(job, outcome, notes), get_backend(DIALECT).watch
+        plan, watch = _core(job, outcome, notes), get_backend(BACKEND).watch
     return plan, job, dataclasses.replace(watch, checkpoints=None if job.rehearse.fake_world else job.checkpoint.save)
 
 
@@ -126,18 +126,18 @@ def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str,
     Raises:
         RehearsalRefused: a value that changes training has no Megatron-LM form.
     """
-    dialect = get_backend(DIALECT)
+    backend = get_backend(BACKEND)
     values = dict(_plain_values(job))
     plain = with_values(job, values, REHEARSED)
-    passed = job.backend.args if native == DIALECT else {}
+    passed = job.backend.args if native == BACKEND else {}
     plain = dataclasses.replace(plain, backend=dataclasses.replace(plain.backend, args=passed))
-    translation = translate(dialect.prepare(plain, DIALECT_VERSION), dialect, DIALECT_VERSION)
+    translation = translate(backend.prepare(plain, VERSION), backend, VERSION)
     errors = [finding for finding in translation.findings if finding.severity == "error" and _trains(finding)]
     if errors:
         raise RehearsalRefused(errors)
     notes = [f"not rehearsed: {finding.message}" for finding in translation.findings if finding not in errors]
     notes += _notes(job, values, passed)
-    argv = dialect.argv(translation.native)
+    argv = backend.argv(translation.native)
     if job.checkpoint.load is not None:
         # The job sets the training length: without this flag a resumed run with more iterations is rejected.
         argv.append("--override-opt_param-scheduler")
@@ -167,7 +167,7 @@ def _trains(finding: Finding) -> bool:
 
 def _plain_values(job: Job) -> Iterator[tuple[str, Value]]:
     """Values that the dialect need not support: the rehearsal has its own data, tokenizer and random weights."""
-    table = get_backend(DIALECT).table(DIALECT_VERSION)
+    table = get_backend(BACKEND).table(VERSION)
     foreign = [path for path in (*table.unsupported, *table.irrelevant) if path.startswith("data.")]
     for path in (*_OWN_FIELDS, *foreign):
         if value_at(job, path) != fields()[path].default:

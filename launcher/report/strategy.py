@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 
 from launcher.job import Value
-from launcher.job.migrations import JOB_FILES, versioned
+from launcher.job.file_text import job_file_text
 
 
 def strategy_text(values: Mapping[str, Value], comment: str) -> str:
     """Return canonical values as YAML, sections nested, under a comment that names their source."""
-    import yaml
-
     tree: dict[str, object] = {}
     for path, value in values.items():
         *sections, name = path.split(".")
@@ -19,5 +17,4 @@ def strategy_text(values: Mapping[str, Value], comment: str) -> str:
             assert isinstance(inner, dict)
             node = inner
         node[name] = list(value) if isinstance(value, tuple) else value
-    body = yaml.safe_dump(versioned(tree, JOB_FILES), sort_keys=False, allow_unicode=True)
-    return f"# @package _global_\n# {comment}\n{body}"
+    return f"# @package _global_\n# {comment}\n{job_file_text(tree)}"

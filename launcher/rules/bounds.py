@@ -10,10 +10,10 @@ _SECTIONS = ("parallel", "batch", "cluster")
 _MODEL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
 
 
-def refused_sizes(facts: RuleContext) -> dict[str, tuple[str, str]]:
+def refused_sizes(context: RuleContext) -> dict[str, tuple[str, str]]:
     """Return the sizes that must not be 0 or negative: canonical path to the argument that sets it, and the reason."""
     found = {}
-    for path, (flag, why) in facts.beyond.items():
+    for path, (flag, why) in context.beyond.items():
         section, _, name = path.partition(".")
         low = field_at(path).meta.minimum
         if low is not None and low >= 1 and (section in _SECTIONS or (section == "model" and name in _MODEL)):
@@ -22,9 +22,9 @@ def refused_sizes(facts: RuleContext) -> dict[str, tuple[str, str]]:
 
 
 @rule("ARG-BOUND", source="arithmetic: sizes divide one another; each backend divides by them")
-def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
+def sizes_are_positive(context: RuleContext) -> Iterator[Violation]:
     """A native argument that is a size of the layout, the batch or the model must not be 0 or negative."""
-    for path, (flag, why) in refused_sizes(facts).items():
-        is_layout = path.startswith("parallel.") and not facts.as_written
+    for path, (flag, why) in refused_sizes(context).items():
+        is_layout = path.startswith("parallel.") and not context.as_written
         works = (f"backend.args.{flag}={field_at(path).meta.minimum:g}",) if is_layout else ()
         yield Violation(message=f"{flag}: {why} ({path})", fields=(path,), flags=(flag,), works=works)

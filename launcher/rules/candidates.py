@@ -6,7 +6,7 @@ import typing
 from collections.abc import Iterator
 
 from launcher.job import FieldInfo, Job, Value, fields, value_at
-from launcher.rules.changes import ENVIRONMENT, PASSED
+from launcher.rules.changes import ARGS, ENV
 
 _SIZES = tuple(sorted({*range(1, 17), *(2**power for power in range(5, 11)), 24, 48, 96}))
 _MOST = 12
@@ -34,10 +34,10 @@ _SMALL = (1, 2, 4, 8)
 
 def candidates(job: Job, path: str) -> Iterator[Value]:
     """Yield values other than the job's own, in no particular order."""
-    if path.startswith(PASSED):
+    if path.startswith(ARGS):
         yield None
         return
-    if path.startswith(ENVIRONMENT):
+    if path.startswith(ENV):
         yield from _OF_ENVIRONMENT
         return
     info, now = fields()[path], value_at(job, path)

@@ -3,19 +3,20 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
+from functools import lru_cache
 
 import yaml
 
 from launcher.job import Job, Value, convert, field_at, fields, override_text, value_at
 from launcher.job.finding import Fix
 from launcher.mapping.native_only import MODEL, TRAINING
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native_only_index import native_only_index_of
 
 Change = tuple[str, Value]
 Changes = tuple[Change, ...]
 
-PASSED = "backend.args."
-ENVIRONMENT = "backend.env."
+ARGS = "backend.args."
+ENV = "backend.env."
 # No fix changes these: what they say is a fact, a choice of the user, or not about training.
 _NEVER = ("hardware.", "cluster.master_addr", "rules.", "imported.accept", "rehearse.", "runtime", "optimizer.lr")
 _MACHINES = ("cluster.nodes", "cluster.devices_per_node", "cluster.hosts", "backend.", "cluster.executor")
@@ -23,8 +24,8 @@ _MODEL = ("model.", "lora.", "task.", "data.")
 # Only what a rule proposes: the files, weights and task are the user's.
 _IF_PROPOSED = ("data.", "task.", "lora.", "backend.version", "model.pretrained", "cluster.executor")
 # A derived field, and those that decide it; who names machines means the data parallel size as well.
-_BEHIND = ("parallel.tp", "parallel.pp", "parallel.cp")
-_MEANS_DP = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
+_DETERMINING_DP = ("parallel.tp", "parallel.pp", "parallel.cp")
+_DETERMINES_DP = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
 # Memory that a job saves is needed: such a feature is given up last.
 _SAVES_MEMORY = ("recompute.", "offload.")
 _SPLITS_MEMORY = ("parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep")
@@ -34,7 +35,7 @@ _PER_OCTAVE = 0.12
 _PER_OCTAVE_LESS = 0.6
 _STAGES = ("parallel.first_stage_layers", "parallel.last_stage_layers")
 _OTHER_VALUE, _NEW_VALUE, _NO_VALUE = 0.3, 0.35, 0.5
-_TYPED, _GIVEN_UP, _PROPOSED = 0.3, 1.2, 0.1
+_TYPED, _DISABLED, _PROPOSED = 0.3, 1.2, 0.1
 
 
 class Kind(IntEnum):
@@ -65,7 +66,8 @@ class Preferences:
         self.job = job
         self.weights = STRICT
         self.closed = frozenset(closed)
-        self._passed = _passed_through(job)
+        self._passthrough = _passthrough_paths(job)
+        self._kinds: dict[str, Kind] = {}
 
     def is_open(self, path: str, *, proposed: bool = False) -> bool:
         """Return whether a fix may change the field, pass-through argument or environment variable.
@@ -75,24 +77,29 @@ class Preferences:
         """
         if path in self.closed or (path.startswith(_IF_PROPOSED) and not proposed):
             return False
-        if path.startswith(PASSED):
-            return path in self._passed
+        if path.startswith(ARGS):
+            return path in self._passthrough
         if path.startswith(_MODEL) and not proposed:
             # Another size at most, where the user typed one: other parts of an architecture make it another model.
             is_size = path in fields() and field_at(path).type in (int, int | None)
             return is_size and self.job.origin(path).kind == "override"
         if path == "parallel.dp":
             return self.job.origin(path).kind not in ("derived", "default")
-        return path.startswith(ENVIRONMENT) or (path in fields() and not path.startswith(_NEVER))
+        return path.startswith(ENV) or (path in fields() and not path.startswith(_NEVER))
 
     def open_fields(self, named: tuple[str, ...]) -> Iterator[str]:
         """Yield what may be changed where an error names these fields."""
-        behind = _BEHIND if any(path in _MEANS_DP for path in named) else ()
-        yield from (path for path in dict.fromkeys((*named, *behind)) if self.is_open(path))
+        determining = _DETERMINING_DP if any(path in _DETERMINES_DP for path in named) else ()
+        yield from (path for path in dict.fromkeys((*named, *determining)) if self.is_open(path))
 
     def kind(self, path: str) -> Kind:
         """Return what a change of the field alters."""
-        if path.startswith(_MACHINES) and not path.startswith((PASSED, ENVIRONMENT)):
+        if path not in self._kinds:
+            self._kinds[path] = self._kind(path)
+        return self._kinds[path]
+
+    def _kind(self, path: str) -> Kind:
+        if path.startswith(_MACHINES) and not path.startswith((ARGS, ENV)):
             return Kind.MACHINES
         if path.startswith(_MODEL):
             return Kind.MODEL
@@ -109,19 +116,19 @@ class Preferences:
         return sum(self._cost(path, value, proposed) for path, value in changes)
 
     def _cost(self, path: str, value: Value, proposed: bool) -> float:
-        typed = _TYPED if path.startswith(PASSED) or self.job.origin(path).kind == "override" else 0.0
+        typed = _TYPED if path.startswith(ARGS) or self.job.origin(path).kind == "override" else 0.0
         return self.least(path) + typed + (_PROPOSED if proposed else self._distance(path, value))
 
     def _distance(self, path: str, value: Value) -> float:
-        if path.startswith((PASSED, ENVIRONMENT)):
+        if path.startswith((ARGS, ENV)):
             return _NO_VALUE
         now = value_at(self.job, path)
         is_feature = now is True or (bool(now) and isinstance(now, str))
-        given_up = _GIVEN_UP if is_feature and path.startswith(_SAVES_MEMORY) else 0.0
+        disabled = _DISABLED if is_feature and path.startswith(_SAVES_MEMORY) else 0.0
         if value is None or value == ():
-            return _NO_VALUE + given_up
+            return _NO_VALUE + disabled
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return _OTHER_VALUE + given_up
+            return _OTHER_VALUE + disabled
         if isinstance(now, bool) or not isinstance(now, (int, float)) or now <= 0 or value <= 0:
             # Of unset numbers the smaller one comes first; a stage that is not set has an even share.
             return _NEW_VALUE + (self._from_even_share(value) if path in _STAGES else 0.001 * min(abs(value), 100))
@@ -147,21 +154,22 @@ def fix_of(changes: Changes, backend: str | None) -> Fix:
 
 def affects_training(path: str, backend: str | None) -> bool:
     """Return whether a change of a field, pass-through argument or environment variable changes what is learned."""
-    if path.startswith(PASSED):
-        row = owns_of(backend).of(path.removeprefix(PASSED)) if backend is not None else None
+    if path.startswith(ARGS):
+        row = native_only_index_of(backend).of(path.removeprefix(ARGS)) if backend is not None else None
         return row is None or row.effect in (MODEL, TRAINING)
     return path in fields() and field_at(path).meta.affects_training
 
 
-def changes_of(fix: Fix) -> dict[str, Value] | None:
+@lru_cache(maxsize=4096)
+def changes_of(fix: Fix) -> Mapping[str, Value] | None:
     """Return the values that a fix sets, by path; None where it sets anything that is not a value of a job."""
     found: dict[str, Value] = {}
     for override in fix.overrides:
         path, _, text = override.partition("=")
         try:
-            if path.startswith(PASSED):
+            if path.startswith(ARGS):
                 found[path] = yaml.safe_load(text)
-            elif path.startswith(ENVIRONMENT):
+            elif path.startswith(ENV):
                 found[path] = text
             elif path in fields():
                 found[path] = convert(_plain(text, path), field_at(path).type, field_at(path).meta)
@@ -182,7 +190,7 @@ def _plain(text: str, path: str) -> Value:
     return float(text) if isinstance(value, str) and "float" in str(kind) else value
 
 
-def _passed_through(job: Job) -> set[str]:
+def _passthrough_paths(job: Job) -> set[str]:
     """Return the paths of the job's pass-through arguments; sections of a file have a path for each key."""
     return set(_leaves("backend.args", job.backend.args))
 

@@ -14,13 +14,13 @@ _DEFAULTS = Cluster()
 
 @rule(
     "CLUSTER-FIELD",
-    source="launch: nothing that is asked for is dropped without a word",
+    source="launch: no setting is dropped silently",
     reads="job.cluster.*",
     severity="warning",
 )
-def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
+def cluster_fields_are_supported(context: RuleContext) -> Iterator[Violation]:
     """A field of `cluster` that only another executor reads has no effect."""
-    cluster = facts.job.cluster
+    cluster = context.job.cluster
     executor = find_executor(cluster.executor)
     if executor is None:
         return
@@ -30,15 +30,15 @@ def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
         readers = [each for each in executor_names() if name in get_executor(each).reads]
         yield Violation(
             message=f"cluster.{name} is read by cluster={'|'.join(readers)}, and this is {cluster.executor}: "
-            "it changes nothing",
+            "it has no effect",
             fields=(f"cluster.{name}", "cluster.executor"),
         )
 
 
 @rule("CLUSTER-EXECUTOR", source="entry points launch.executors", reads="job.cluster.executor")
-def executor_is_installed(facts: RuleContext) -> Iterator[Violation]:
+def executor_is_installed(context: RuleContext) -> Iterator[Violation]:
     """What starts the processes must be installed: it comes with the launcher or with another distribution."""
-    name = facts.job.cluster.executor
+    name = context.job.cluster.executor
     if find_executor(name) is None:
         known = executor_names()
         why = broken_executors().get(name) or f"no executor {shown(name)}; installed: {', '.join(known)}"
@@ -47,15 +47,15 @@ def executor_is_installed(facts: RuleContext) -> Iterator[Violation]:
 
 
 @rule("CLUSTER-OPTION", source="launch: Executor.options", reads="job.cluster.executor job.cluster.options")
-def options_are_those_of_the_executor(facts: RuleContext) -> Iterator[Violation]:
+def options_are_those_of_the_executor(context: RuleContext) -> Iterator[Violation]:
     """`cluster.options` holds options that the executor declares, with values of their type and within their bounds."""
-    executor = find_executor(facts.job.cluster.executor)
-    if executor is None or not facts.job.cluster.options:
+    executor = find_executor(context.job.cluster.executor)
+    if executor is None or not context.job.cluster.options:
         return
-    for problem in executor.wrong_options(facts.job):
+    for problem in executor.wrong_options(context.job):
         is_unknown = problem.kind == "unknown"
         known = ", ".join(field.name for field in dataclasses.fields(executor.options)) if executor.options else ""
-        unknown = f"is no option of {facts.job.cluster.executor}" + (f"; works: {known}" if known else "")
+        unknown = f"is no option of {context.job.cluster.executor}" + (f"; works: {known}" if known else "")
         message = unknown if is_unknown else problem.message
         works = () if is_unknown else tuple(f"{problem.path}={value}" for value in problem.works)
         yield Violation(message=f"{shown(problem.path)} {message}", fields=("cluster.options",), works=works)
@@ -66,9 +66,9 @@ def options_are_those_of_the_executor(facts: RuleContext) -> Iterator[Violation]
     source="launch: Pyxis srun --container-image; Pod image",
     reads="job.cluster.container job.cluster.executor job.cluster.container_mounts",
 )
-def a_container_is_used_or_refused(facts: RuleContext) -> Iterator[Violation]:
+def a_container_is_used_or_refused(context: RuleContext) -> Iterator[Violation]:
     """Only Slurm (with Pyxis) and Kubernetes start a job in a container image; others would use the host's software."""
-    cluster = facts.job.cluster
+    cluster = context.job.cluster
     executor = find_executor(cluster.executor)
     if cluster.container is not None and executor is not None and not executor.containers:
         yield Violation(

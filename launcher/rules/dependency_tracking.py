@@ -39,7 +39,7 @@ def flag_token(flag: str) -> str:
     return f"--{flag}"
 
 
-class NotedMapping(Mapping[str, _T], Generic[_T]):
+class TrackedMapping(Mapping[str, _T], Generic[_T]):
     """A mapping by native argument that records which names are looked up; iteration records all."""
 
     def __init__(self, values: Mapping[str, _T]) -> None:
@@ -62,22 +62,22 @@ class NotedMapping(Mapping[str, _T], Generic[_T]):
         return len(self._values)
 
 
-def noted(job: Job) -> Job:
+def tracked(job: Job) -> Job:
     """Return an equal job that records which leaves are read."""
-    found = _noted(job, "")
+    found = _tracked(job, "")
     assert isinstance(found, Job)
     return found
 
 
-def noted_native(native: NativeArgs) -> NativeArgs:
+def tracked_native(native: NativeArgs) -> NativeArgs:
     """Return equal arguments that, whichever of them is read, record that all were read."""
-    made: NativeArgs = object.__new__(_NotedNative)
+    copied: NativeArgs = object.__new__(_TrackedNative)
     for field in dataclasses.fields(native):
-        object.__setattr__(made, field.name, getattr(native, field.name))
-    return made
+        object.__setattr__(copied, field.name, getattr(native, field.name))
+    return copied
 
 
-class _NotedNative(NativeArgs):
+class _TrackedNative(NativeArgs):
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
@@ -86,19 +86,19 @@ class _NotedNative(NativeArgs):
         return object.__getattribute__(self, name)
 
 
-def _noted(node: Any, prefix: str) -> Any:
+def _tracked(node: Any, prefix: str) -> Any:
     cls: Any = type(node)
-    made: Any = object.__new__(_noted_class(cls, prefix))
+    copied: Any = object.__new__(_tracked_class(cls, prefix))
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            value = _noted(value, f"{prefix}{field.name}.")
-        object.__setattr__(made, field.name, value)
-    return made
+            value = _tracked(value, f"{prefix}{field.name}.")
+        object.__setattr__(copied, field.name, value)
+    return copied
 
 
 @cache
-def _noted_class(cls: Any, prefix: str) -> type:
+def _tracked_class(cls: Any, prefix: str) -> type:
     """Return a subclass whose leaves record their path when they are read; its properties read leaves as well."""
     sections = {field.name for field in dataclasses.fields(cls) if dataclasses.is_dataclass(field.type)}
     tokens = {

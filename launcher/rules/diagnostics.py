@@ -24,7 +24,7 @@ class Diagnostic:
 DIAGNOSTICS: dict[str, Diagnostic] = {}
 
 
-def tell(id: str, severity: str, doc: str, works: str, source: str = "launch") -> None:
+def declare_diagnostic(id: str, severity: str, doc: str, works: str, source: str = "launch") -> None:
     """Declare the meaning of a finding's id; modules and backends with their own ids call it when imported."""
     DIAGNOSTICS[id] = Diagnostic(id=id, severity=severity, doc=doc, works=works, source=source)
 
@@ -35,41 +35,41 @@ for _id, _severity, _doc, _works in (
         "error, warning",
         "The chosen backend and version cannot express a value that the job sets; nothing is dropped silently. "
         "It is a warning where training is unaffected.",
-        "change the field as the finding says, take another backend or version, or pass a native argument with "
-        "backend.args.NAME=VALUE; launch explain FIELD shows what every backend can",
+        "change the field as the finding describes, use another backend or version, or pass a native argument with "
+        "backend.args.NAME=VALUE; launch explain FIELD shows what every backend supports",
     ),
     (
         "MAP-UNREAD",
         "warning, change",
-        "The backend passes a value of the job over beside its other values: a warning where the value changes "
-        "training, a change where it is speed, memory or output.",
-        "take the value away if it has no meaning here, or change what keeps it from being read; launch explain FIELD "
-        "says what every backend makes of it",
+        "The backend ignores a value of the job, given its other values: a warning where the value affects training, a "
+        "change where it affects speed, memory or output only.",
+        "remove the value if it has no effect here, or change the setting that disables it; launch explain FIELD shows "
+        "how every backend handles it",
     ),
     (
         "ARG-UNKNOWN",
         "error",
         "A pass-through argument (backend.args.NAME) is not in the catalogue of this backend version: its parser would "
         "refuse or ignore it.",
-        "take the name that is suggested; launch args BACKEND lists all, launch explain NAME says which version has it",
+        "use the suggested name; launch args BACKEND lists all names, launch explain NAME shows which versions have it",
     ),
     (
         "ARG-VALUE",
         "error",
-        "The value of a pass-through argument has the wrong type, or is none of the choices of the backend's parser.",
+        "The value of a pass-through argument has the wrong type, or is not among the choices of the backend's parser.",
         "launch explain NAME shows type, choices and default",
     ),
     (
         "ARG-CONTRADICTION",
         "error",
-        "A pass-through argument says something else than a field that the job sets, for the same native argument.",
-        "say it once: as the field (every backend understands it), or as backend.args.NAME",
+        "A pass-through argument and a field of the job set the same native argument to different values.",
+        "set one of them: the field (portable to every backend), or backend.args.NAME",
     ),
     (
         "ARG-REPLACED",
         "change",
-        "A pass-through argument replaces what the launcher would have written by itself; null leaves it out.",
-        "nothing, if that is what you want; else leave backend.args.NAME out",
+        "A pass-through argument replaces the value that the launcher would write; null removes the argument.",
+        "no action if this is intended; otherwise remove backend.args.NAME",
     ),
     (
         "MODEL-LOCAL",
@@ -87,156 +87,158 @@ for _id, _severity, _doc, _works in (
     (
         "CMD-USAGE",
         "error",
-        "The command line is wrong: an unknown verb or option, a value that an option does not take, a file that "
+        "The command line is invalid: an unknown verb or option, a value that an option does not accept, a file that "
         "cannot be written. Nothing was done; the exit code is 2.",
         "what the message names; launch VERB --help",
     ),
     (
         "CMD-REFUSED",
         "error",
-        "What was asked for cannot be done here and now: a library is missing, nothing was found. The exit code is 1.",
+        "The request cannot be fulfilled on this machine: a library is missing, or nothing was found. The exit code "
+        "is 1.",
         "what the message names",
     ),
     (
         "CMD-FILE",
         "error",
-        "The operating system refuses to read or write a file while a verb works.",
-        "see to the file that is named: its folder, permissions, free space",
+        "The operating system refused to read or write a file.",
+        "check the named file: its directory, permissions and free space",
     ),
     (
         "CMD-OUTPUT",
         "error",
-        "Under the name of a file that would be written lies something else: another kind of file, a link, a folder "
+        "The path of an output file already exists as something else: another kind of file, a link, or a directory "
         "that is not empty. It is not replaced; the exit code is 1.",
-        "the name in the message, under which nothing lies",
+        "the free path that the message suggests",
     ),
     (
         "CMD-INTERNAL",
         "error",
-        "Something that nobody foresaw: a fault of this program, or of the machine (memory, disk). The exit code is 1; "
+        "An unexpected error: a bug in this program, or a problem of the machine (memory, disk). The exit code is 1; "
         "the details are in the file that the message names, which only you can read.",
-        "report it with that file, if the machine is in order",
+        "report it with that file, unless the machine is at fault",
     ),
     (
         "CMD-BUDGET",
         "error",
-        "An input is larger, deeper or has more parts than any real one; it is refused before it is expanded.",
+        "An input exceeds a limit on size, depth or number of parts; it is refused before it is expanded.",
         "what the message names; launcher/budgets.py lists all limits",
     ),
     (
         "JOB-WORDS",
         "error",
-        "A word of the command line, or a file that it names, is no part of a job: it is not of the form key=value, "
-        "its value cannot be read, or its file is not there.",
-        "quote the value ('…'), or name a file that is there",
+        "An argument of the command line is not a valid override: it is not of the form key=value, its value cannot be "
+        "parsed, or the file that it names does not exist.",
+        "quote the value ('…'), or name an existing file",
     ),
     (
         "JOB-FIELD",
         "error",
         "There is no field of this name.",
-        "take the name that is suggested; launch explain NAME",
+        "use the suggested name; launch explain NAME",
     ),
     (
         "JOB-OPTION",
         "error",
         "A group (recipe, backend, model, hardware, cluster, task) has no file of this name.",
-        "take a name that is suggested, or the path of a YAML file of your own",
+        "use a suggested name, or the path of a YAML file",
     ),
     (
         "JOB-BOUND",
         "error",
-        "A number that no job can have: below its minimum, or none that can be counted with.",
+        "A number outside the bounds of its field, or not finite.",
         "launch explain FIELD shows type, unit and limits",
     ),
     (
         "JOB-VALUE",
         "error",
-        "A value that no job can have: of another type, none of the choices, or not written as its field wants it.",
+        "An invalid value of a field: of another type, not among the choices, or not in the required format.",
         "launch explain FIELD shows type, unit, choices and limits",
     ),
     (
         "RUN-STATE",
         "error",
-        "There is no run of this name, it has no such rank, or it cannot be stopped as it stands.",
+        "There is no run of this name, it has no such rank, or it cannot be stopped in its present state.",
         "launch ps lists the runs that you started",
     ),
     (
         "RUN-START",
         "error",
-        "A job that is in order does not start here: its folder is in use, a program is missing, its queue refuses it.",
-        "what the message names; launch doctor OVERRIDES tells what is missing here",
+        "A valid job cannot be started here: its folder is in use, a program is missing, or its queue refuses it.",
+        "what the message names; launch doctor OVERRIDES lists what is missing here",
     ),
     (
         "CONVERT",
         "error",
         "A checkpoint cannot be converted or compared as asked: a file, a tensor or an option does not fit. All "
-        "reasons are told at once.",
+        "reasons are reported at once.",
         "what the message names; launch convert VERB --help",
     ),
     (
         "RULES-DISABLED",
         "warning",
-        "A rule is switched off by rules.disable: what it would have found is not told.",
-        "take its id out of rules.disable when the reason for it is gone",
+        "A rule is disabled by rules.disable: its findings are not reported.",
+        "remove its id from rules.disable when it is no longer needed",
     ),
     (
         "IMPORT",
         "error",
         "Something in the file cannot be read: an argument that this version does not have, a value that does not fit, "
         "a loop or eval that cannot be resolved without running the script.",
-        "correct the line that is named, give variables with --set NAME=VALUE, or take the rest with --partial",
+        "correct the named line, set variables with --set NAME=VALUE, or import the rest with --partial",
     ),
     (
         "IMPORT-VERSION",
         "warning",
-        "A script is read as for another version of its backend: the default one refuses some of its arguments.",
-        "nothing, if that version is installed; else --backend-version, with which the refused arguments are errors",
+        "A script is read for another version of its backend: the default version refuses some of its arguments.",
+        "no action if that version is installed; otherwise --backend-version, with which the refused arguments are "
+        "errors",
     ),
     (
         "PORT-LEFT-OUT",
         "error, warning, change",
-        "An argument of the script that the job was imported from is left out: the chosen backend does not have it. An "
-        "error where the model or its loss is another one and nothing takes its place, a warning where training goes "
-        "otherwise without it, a change where it is memory, speed or output. The job file keeps such arguments under "
-        "imported.args, so that every check tells of them.",
-        "take the substitute that is named, or go without it: imported.accept=[ARGUMENT] (all: every one), "
+        "An argument of the imported script is dropped: the chosen backend does not have it. An error where this "
+        "changes the model or its loss and nothing replaces it, a warning where it changes training, a change where "
+        "it affects memory, speed or output only. The job file keeps such arguments under imported.args, so that "
+        "every check reports them.",
+        "use the named substitute, or accept the change: imported.accept=[ARGUMENT] (all: every one), "
         "launch import --to B --accept ARGUMENT",
     ),
     (
         "PORT-DEFAULT",
         "change",
-        "No argument of the script says a value that changes training, and the chosen backend has another default, or "
-        "none: the default of the backend that the script was written for is written (imported.defaults names it).",
-        "nothing, if training should stay as it was; else set the field that is named",
+        "The script does not set a value that affects training, and the chosen backend has another default, or none: "
+        "the default of the source backend is written (imported.defaults names it).",
+        "no action if training should stay the same; otherwise set the named field",
     ),
     (
         "PORT-NEAREST",
         "warning, change",
-        "A port says in a field what an argument of one backend says; a warning where that is not quite the same.",
-        "look at the field that is named; launch diff OLD NEW shows the rest",
+        "A port expresses an argument of one backend by a field; a warning where the two are not fully equivalent.",
+        "check the named field; launch diff OLD NEW shows the rest",
     ),
     (
         "PORT-CHECKPOINT",
         "warning",
         "A port names a checkpoint to load that another stack saved, in a format that the chosen one may not read.",
-        "convert the weights as it says (launch convert), or start anew: checkpoint.load=null",
+        "convert the weights as the message describes (launch convert), or start without it: checkpoint.load=null",
     ),
     (
         "PORT-DATA",
         "error",
-        "A port names token files of a fine-tuning, in which each stack stores prompts and answers its own way.",
+        "A port names token files for fine-tuning, in which each backend stores prompts and answers differently.",
         "name the raw data: data.format and data.paths",
     ),
     (
         "EST-FITS",
         "error",
-        "The estimate of one device's memory is above what the hardware has, by more than the estimate's own error.",
-        "launch estimate names changes that make it fit; estimate.enforce=false starts it anyway",
+        "The estimated memory of a device exceeds its capacity by more than the error of the estimate.",
+        "launch estimate suggests changes with which it fits; estimate.enforce=false starts it anyway",
     ),
     (
         "REHEARSE-UNSUPPORTED",
         "error",
-        "The rehearsal cannot honour a value that changes training, and does not train something else instead.",
+        "The rehearsal does not support a value that affects training, and does not train with another value instead.",
         "change the value for the rehearsal, rehearse.entry=native, or run on the backend's own stack",
     ),
     (
@@ -248,54 +250,53 @@ for _id, _severity, _doc, _works in (
     (
         "REHEARSE-NODES",
         "error",
-        "A job of several nodes cannot be rehearsed on one machine as it is.",
+        "A job of several nodes cannot be rehearsed on one machine without changes.",
         "rehearse.shrink=true, rehearse.fake_world=true, or a cluster with real nodes",
     ),
     (
         "DEEP-REFUSED",
         "error",
-        "The real megatron-core refuses the job while it builds the model or runs the first step of a rank.",
-        "read the message: it is megatron-core's own, with the rank and what it did",
+        "megatron-core itself refuses the job while it builds the model or runs the first step of a rank.",
+        "read the message of megatron-core, which names the rank and the operation",
     ),
     (
         "DEEP-SHRUNK",
         "change",
-        "What was smaller when check --deep built the job: widths, lengths and the batch. Layers, experts and the "
-        "layout are the job's own.",
-        "nothing; what only real widths show is not judged here",
+        "Sizes that check --deep reduced to build the job: widths, lengths and the batch. Layers, experts and the "
+        "layout are unchanged.",
+        "no action; errors that appear only at full width are not detected",
     ),
     (
         "DEEP-NOT-RUN",
         "warning",
-        "check --deep could not start the real megatron-core; the job is judged by the rules alone.",
+        "check --deep could not start megatron-core; only the rules were applied.",
         "pip install 'launch-llm[rehearsal]'",
     ),
     (
         "BALANCE",
         "error",
-        "launch balance has no answer: there is no pipeline, a figure is missing, or no split keeps every stage within "
-        "its memory; the finding says which stage lacks how much.",
+        "launch balance found no solution: there is no pipeline, a figure is missing, or no split keeps every stage "
+        "within its memory; the finding names the stage and by how much it exceeds it.",
         "more stages, more recomputation, a smaller micro batch; hardware=NAME where figures are missing",
     ),
     (
         "SEARCH-PROFILE",
         "error",
-        "A file of measured times cannot be used as it is: a column is missing, a figure is no number or below zero, "
-        "or no row is of a layout that the search found.",
-        "mend the cell that the finding names (file:line and column); --emit-profile writes an empty file",
+        "A file of measured times is invalid: a column is missing, a value is not a number or is negative, or no row "
+        "has a layout that the search found.",
+        "correct the cell that the finding names (file:line and column); --emit-profile writes an empty file",
     ),
     (
         "SEARCH-NEEDS",
         "error",
-        "launch search cannot rank anything without this value: model, hardware, global batch and sequence length are "
-        "not searched.",
+        "launch search requires this value: model, hardware, global batch and sequence length are not searched.",
         "set the field that the finding names",
     ),
     (
         "SEARCH-VARIES",
         "warning",
-        "The command line sets a value that launch search varies: the candidates need not have it.",
-        "search.fix=[AXIS] keeps the value; search.axes=[AXIS] says that it is meant to vary",
+        "The command line sets a value that launch search varies: candidates may have other values.",
+        "search.fix=[AXIS] keeps the value; search.axes=[AXIS] confirms that it may vary",
     ),
 ):
-    tell(_id, _severity, _doc, _works)
+    declare_diagnostic(_id, _severity, _doc, _works)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Job, Value, field_paths, value_at
 from launcher.mapping.backend import Backend
-from launcher.mapping.engine import active_rows, read_back, translate
-from launcher.mapping.rows import NativeView, Row
+from launcher.mapping.engine import read_back, translate
+from launcher.mapping.rows import NativeView, Row, active_rows
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.native import effective_of
 
 WRITTEN, DEFAULT, SET, NONE = "written", "the backend's default", "set by its validation", "not expressed"
 # Set by the launcher; most backends have no argument for them.
-_OF_LAUNCH = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
+_LAUNCHER_FIELDS = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
 # Prefixes of fields that only some jobs read; for other jobs a backend's default is irrelevant.
 _READ_BY: Mapping[str, Callable[[Job], bool]] = {
     "generation.": lambda job: job.task.type in ("grpo", "gkd"),
@@ -61,7 +61,7 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
     prepared = backend.prepare(job, version)
     translation = translate(prepared, backend, version)
     written = {arg.flag: arg.value for arg in translation.native}
-    meant = read_back(written, backend, version).job
+    read_job = read_back(written, backend, version).job
     effective = effective_of(prepared, backend, version, translation.native)
     rows_by_field: dict[str, list[Row]] = {}
     for row in active_rows(backend.table(version), version):
@@ -69,7 +69,8 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
             rows_by_field.setdefault(path, []).append(row)
     catalogue = backend.catalogue(version)
     found = {
-        path: _effect(path, prepared, meant, rows_by_field.get(path, []), written, catalogue) for path in field_paths()
+        path: _effect(path, prepared, read_job, rows_by_field.get(path, []), written, catalogue)
+        for path in field_paths()
     }
     found |= _after_validation(found, effective, backend, version)
     found |= {
@@ -77,7 +78,7 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
         for path, value in backend.absent(prepared).items()
         if found[path].how != WRITTEN and value_at(prepared, path) is None
     }
-    for path in _OF_LAUNCH:
+    for path in _LAUNCHER_FIELDS:
         found[path] = Effect(value=value_at(prepared, path), how=WRITTEN)
     refused = {
         path: finding.message
@@ -116,13 +117,48 @@ def fields_set(effective: EffectiveValues, backend: Backend, version: str) -> di
     return {path: value_at(job, path) for row in rows for path in row.fields}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overruled:
+    """One canonical field that the job sets and the backend's validation leaves at another value.
+
+    Attributes:
+        path: the field.
+        before, after: its values.
+        rule: id of the record that sets the argument.
+    """
+
+    path: str
+    before: Value
+    after: Value
+    rule: str
+
+
+def overruled(job: Job, backend: Backend, version: str) -> list[Overruled]:
+    """Return the fields whose value validation changes: of arguments that the job writes, or that it is told of."""
+    native = translate(job, backend, version).native
+    effective = effective_of(job, backend, version, native)
+    by = {change.flag: change.rule for change in effective.changes if change.written or change.message}
+    if not by:
+        return []
+    before = read_back(effective.written, backend, version).job
+    after = read_back(effective.values, backend, version).job
+    found = {}
+    for row in active_rows(backend.table(version), version):
+        rule = next((by[flag] for flag in row.flags if flag in by), None)
+        for path in row.fields if rule is not None else ():
+            left, right = value_at(before, path), value_at(after, path)
+            if left != right and right != value_at(job, path):
+                found[path] = Overruled(path=path, before=value_at(job, path), after=right, rule=rule or "")
+    return list(found.values())
+
+
 def _effect(
-    path: str, job: Job, meant: Job, mine: list[Row], written: Mapping[str, Value], catalogue: Catalogue
+    path: str, job: Job, read_job: Job, mine: list[Row], written: Mapping[str, Value], catalogue: Catalogue
 ) -> Effect:
     if not mine:
         return Effect(value=None, how=NONE)
     if any(flag in written for row in mine for flag in row.flags):
-        value = value_at(meant, path)
+        value = value_at(read_job, path)
         return Effect(value=value_at(job, path) if value in (None, ()) else value, how=WRITTEN)
     if not all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start)):
         return Effect(value=None, how=DEFAULT)

@@ -1,6 +1,6 @@
 """Runs every rule on a job and returns all findings at once, in a stable order, with fixes that pass all rules."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 
 from launcher.job.finding import SEVERITIES, Finding, Fix
@@ -41,32 +41,33 @@ def load(modules: Iterable[str] = ()) -> None:
         import_module(module)
 
 
-def run(facts: RuleContext, *, errors_only: bool = False) -> list[Finding]:
+def run(context: RuleContext, *, errors_only: bool = False, errors: Sequence[Finding] | None = None) -> list[Finding]:
     """Return the findings of all loaded rules that apply, errors first, then by rule id.
 
     Args:
         errors_only: skip rules that never report errors.
+        errors: what `errors_only` returned for this context; those rules are not run again.
     """
-    disabled = set(facts.job.rules.disable)
-    findings = [
-        finding
-        for rule in applicable_rules(facts)
-        if not rule.sets and (rule.severity == "error" or not errors_only)
-        for finding in findings_of(rule, facts)
-    ]
+    findings = [*(errors or ())]
+    for rule in applicable_rules(context):
+        if rule.reports and (errors is None if rule.severity == "error" else not errors_only):
+            findings.extend(findings_of(rule, context))
     if not errors_only:
-        findings.extend(_changes(facts))
-    findings.extend(
-        Finding(
+        findings += _changes(context)
+        findings += _disabled(context)
+    return ordered(findings)
+
+
+def _disabled(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding for each rule that the job disables."""
+    for rule_id in sorted(set(context.job.rules.disable)):
+        yield Finding(
             rule="RULES-DISABLED",
             severity="warning",
             message=_switched_off(rule_id),
             fields=("rules.disable",),
             source="launch",
         )
-        for rule_id in sorted(disabled)
-    )
-    return ordered(findings)
 
 
 def _switched_off(rule_id: str) -> str:
@@ -80,37 +81,37 @@ def _switched_off(rule_id: str) -> str:
     )
 
 
-def _changes(facts: RuleContext) -> Iterator[Finding]:
+def _changes(context: RuleContext) -> Iterator[Finding]:
     """Yield the findings of rules that set values, once per rule."""
-    told = {change.rule: change.message for change in effective_values(facts).changes if change.message}
-    for id_, message in told.items():
+    messages = {change.rule: change.message for change in effective_values(context).changes if change.message}
+    for id_, message in messages.items():
         rule = RULES[id_]
-        if id_ not in facts.job.rules.disable and not (id_ in LIFTED and is_lifted(rule, facts)):
-            yield _finding(rule, Violation(message=message, fields=rule.fields, flags=flags_of(rule)), facts)
+        if id_ not in context.job.rules.disable and not (id_ in LIFTED and is_lifted(rule, context)):
+            yield _finding(rule, Violation(message=message, fields=rule.fields, flags=flags_of(rule)), context)
 
 
-def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
+def findings_of(rule: Rule, context: RuleContext) -> Iterator[Finding]:
     """Yield the findings of one rule, unless the job disables it or the backend lifts it."""
-    is_disabled = rule.id in facts.job.rules.disable and not rule.mandatory
-    if is_disabled or (rule.id in LIFTED and is_lifted(rule, facts)):
+    is_disabled = rule.id in context.job.rules.disable and not rule.mandatory
+    if is_disabled or (rule.id in LIFTED and is_lifted(rule, context)):
         return
     try:
-        faults = list(rule.check(facts))
+        violations = list(rule.check(context))
     except (ArithmeticError, TypeError, ValueError, LookupError):
-        sizes = refused_sizes(facts)
+        sizes = refused_sizes(context)
         if not sizes:
             raise
         # The rule divides by a size that ARG-BOUND refuses; where the job disables ARG-BOUND, this rule refuses it.
-        disabled = "ARG-BOUND" in facts.job.rules.disable
-        faults = [
+        disabled = "ARG-BOUND" in context.job.rules.disable
+        violations = [
             Violation(message=f"cannot be checked: {flag}: {why}", fields=(path,), flags=(flag,))
             for path, (flag, why) in (sizes if disabled else {}).items()
         ]
-    for fault in faults:
-        yield _finding(rule, fault, facts)
+    for violation in violations:
+        yield _finding(rule, violation, context)
 
 
-def without_echoes(findings: Iterable[Finding]) -> list[Finding]:
+def without_duplicates(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings without those of the translation that duplicate the finding of a rule."""
     found = list(findings)
     errors = (RULES.get(finding.rule) for finding in found if finding.severity == "error")
@@ -125,34 +126,34 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule, finding.fields))
 
 
-def _finding(rule: Rule, fault: Violation, facts: RuleContext) -> Finding:
-    severity, message = rule.severity, fault.message
-    reason = lowered(rule, facts) if rule.id in LOWERED else ""
+def _finding(rule: Rule, violation: Violation, context: RuleContext) -> Finding:
+    severity, message = rule.severity, violation.message
+    reason = lowered(rule, context) if rule.id in LOWERED else ""
     if reason:
-        severity, message = "warning", f"{message} ({facts.version} runs: {reason})"
-    elif rule.is_stricter(facts.version):
-        if facts.job.rules.strict == "upstream" and severity == "error":
+        severity, message = "warning", f"{message} ({context.version} runs: {reason})"
+    elif rule.is_stricter(context.version):
+        if context.job.rules.strict == "upstream" and severity == "error":
             severity = "warning"
-        if facts.version is not None:
-            message += f" (stricter than {facts.version}{': ' if rule.reason else ''}{rule.reason})"
+        if context.version is not None:
+            message += f" (stricter than {context.version}{': ' if rule.reason else ''}{rule.reason})"
     return Finding(
         rule=rule.id,
         severity=severity,
         message=message,
-        fields=_fields(fault, facts),
-        flags=fault.flags,
-        fixes=tuple(Fix(overrides=(works,)) for works in fault.works),
+        fields=_fields(violation, context),
+        flags=violation.flags,
+        fixes=tuple(Fix(overrides=(works,)) for works in violation.works),
         source=rule.source,
     )
 
 
-def _fields(fault: Violation, facts: RuleContext) -> tuple[str, ...]:
+def _fields(violation: Violation, context: RuleContext) -> tuple[str, ...]:
     """Return the canonical fields of a violation, and the paths of its pass-through arguments."""
-    named = fault.fields or facts.fields_of(fault.flags)
-    passed = [f"backend.args.{name}" for name in fault.flags if _is_passed(facts.written.get(name))]
-    said = [f"backend.args.{facts.passed[path]}" if path in facts.passed else path for path in named]
-    return tuple(dict.fromkeys((*said, *passed)))
+    named = violation.fields or context.fields_of(violation.flags)
+    passthrough = [f"backend.args.{name}" for name in violation.flags if _is_passthrough(context.written.get(name))]
+    paths = [f"backend.args.{context.passthrough[path]}" if path in context.passthrough else path for path in named]
+    return tuple(dict.fromkeys((*paths, *passthrough)))
 
 
-def _is_passed(argument: NativeArg | None) -> bool:
+def _is_passthrough(argument: NativeArg | None) -> bool:
     return argument is not None and argument.origin == "pass-through"

@@ -46,17 +46,17 @@ def _marked(finding: Finding) -> Finding:
     return dataclasses.replace(finding, fixes=fixes) if fixes else finding
 
 
-def missing(job: Job, error: Finding, unsaid: Collection[str] = ()) -> tuple[str, ...]:
+def missing(job: Job, error: Finding, assumed: Collection[str] = ()) -> tuple[str, ...]:
     """Return overrides with a placeholder for each unset value that only the user knows; empty: the error has others.
 
     An unset learning rate, length or size has no nearest value.
 
     Args:
-        unsaid: fields whose values are assumed, such as the number of devices of a script that does not say it.
+        assumed: fields whose values are assumed, such as the number of devices of a script that does not say it.
     """
-    assumed = [path for path in error.fields if path in unsaid]
-    if assumed:
-        return tuple(f"{path}=N" for path in assumed)
+    named = [path for path in error.fields if path in assumed]
+    if named:
+        return tuple(f"{path}=N" for path in named)
     unset = [path for path in error.fields if path in fields() and _is_missing(job, path)]
     if not unset or len(unset) < len(error.fields) or any(changes_of(fix) for fix in error.fixes):
         return ()
@@ -112,8 +112,8 @@ class _Offers:
         """Yield the part of each solution of the job that settles this error; all of it where no part does."""
         named = {path for option, _ in self.solver.changes_for(error, ()) for path, _ in option}
         for changes in self.solutions:
-            own = tuple(change for change in changes if change[0] in named)
-            parts = dict.fromkeys((own, *((change,) for change in changes))) if len(changes) > 1 else ()
+            change_set = tuple(change for change in changes if change[0] in named)
+            parts = dict.fromkeys((change_set, *((change,) for change in changes))) if len(changes) > 1 else ()
             yield next((part for part in parts if part and self._settles(part, error)), changes)
 
     def _alone(self, error: Finding, beyond: Kind | None) -> Iterator[Changes]:
@@ -131,7 +131,9 @@ class _Offers:
     def _minimal(self, found: Sequence[Changes]) -> list[Changes]:
         """Return the changes without those that contain others."""
         sets = [frozenset(changes) for changes in found]
-        return [each for each, own in zip(found, sets, strict=True) if not any(other < own for other in sets)]
+        return [
+            each for each, change_set in zip(found, sets, strict=True) if not any(other < change_set for other in sets)
+        ]
 
     def _rank(self, changes: Changes) -> tuple[int, float]:
         return self._kind(changes), self.preferences.cost(changes)

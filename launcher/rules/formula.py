@@ -6,9 +6,9 @@ from launcher.job import Value, field_at
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import read_argument
 from launcher.rules.registry import Rule
-from launcher.rules.table import FIELD, TERM, Condition, conditions_of
+from launcher.rules.table import FIELD, TERM, Condition, conditions_of, shown_amount
 
-_SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most"}
+_SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most", "%": "not a multiple of"}
 # Step to the nearest whole number on the other side of a bound.
 _BEYOND = {">": 1, "<": -1, ">=": 0, "<=": 0}
 _BROKEN = {">": 0, "<": 0, ">=": -1, "<=": 1}
@@ -28,16 +28,17 @@ def formula(rule: Rule) -> str:
 
 def _text(condition: Condition) -> str:
     name = condition.name.removeprefix(FIELD).removeprefix(TERM)
-    no = "" if condition.wanted else "not "
+    no = "" if condition.expected else "not "
     if condition.sign == "":
         return f"{no}{name}"
     if condition.sign == "?":
         return f"{name} {no}set"
-    either = " or ".join("unset" if value == "None" else value for value in condition.values)
+    either = " or ".join("unset" if value == "None" else shown_amount(value) for value in condition.values)
     if condition.sign in ("=", "~"):
-        verb = "is" if condition.sign == "=" else "contains" if condition.wanted else "containing"
+        verb = "is" if condition.sign == "=" else "contains" if condition.expected else "containing"
         return f"{name} {verb} {no}{either}" if condition.sign == "=" else f"{name} {no}{verb} {either}"
-    return f"{name} {_SIGNS[condition.sign]} {either}"
+    sign = _SIGNS[condition.sign] if condition.expected else "a multiple of"
+    return f"{name} {sign} {either}"
 
 
 def settling_values(rule: Rule, path: str, backend: Backend, version: str) -> Iterator[Value]:
@@ -54,7 +55,7 @@ def _of_field(
     condition: Condition, path: str, values: Iterator[Value], backend: Backend, version: str
 ) -> Iterator[Value]:
     """Yield the values of an argument as those of the field that it alone expresses."""
-    if condition.name.startswith(TERM):
+    if condition.name.startswith(TERM) or len(condition.names) > 1:
         return
     if condition.name.startswith(FIELD):
         yield from values if condition.name == f"{FIELD}{path}" else ()
@@ -68,8 +69,8 @@ def _of_field(
 def _meeting(condition: Condition) -> Iterator[Value]:
     """Yield values with which a condition holds."""
     if condition.sign == "":
-        yield condition.wanted
-    elif condition.sign == "=" and condition.wanted:
+        yield condition.expected
+    elif condition.sign == "=" and condition.expected:
         yield from map(_plain, condition.values)
     elif condition.sign in _BEYOND:
         yield _number(condition.values[0], _BEYOND[condition.sign])
@@ -78,8 +79,8 @@ def _meeting(condition: Condition) -> Iterator[Value]:
 def _failing(condition: Condition) -> Iterator[Value]:
     """Yield values with which a condition does not hold."""
     if condition.sign == "":
-        yield not condition.wanted
-    elif condition.sign == "=" and not condition.wanted:
+        yield not condition.expected
+    elif condition.sign == "=" and not condition.expected:
         yield from map(_plain, condition.values)
     elif condition.sign in _BROKEN:
         yield _number(condition.values[0], _BROKEN[condition.sign])

@@ -29,16 +29,16 @@ _PATHS = ("path", "paths", "load", "save", "dir", "file")
     reads="job.*",
     mandatory=True,
 )
-def text_can_be_written(facts: RuleContext) -> Iterator[Violation]:
+def text_can_be_written(context: RuleContext) -> Iterator[Violation]:
     """Text must not contain NUL or a lone surrogate; names and `cluster` fields are one printable line each."""
     for path in _text_fields():
-        value = value_at(facts.job, path)
+        value = value_at(context.job, path)
         if not value:
             continue
         for text in texts_of(value):
             if not is_text(text):
                 yield Violation(
-                    message=f"{path} {shown(text)} holds what is no UTF-8 text (NUL, or an invalid byte)",
+                    message=f"{path} {shown(text)} is not valid UTF-8 text (NUL, or an invalid byte)",
                     fields=(path,),
                 )
             elif not text.isprintable() and _is_one_line(path):
@@ -69,9 +69,9 @@ def _before(path: str, value: Value) -> tuple[str, ...]:
 
 
 @rule("ENV-NAME", source="POSIX 2017, 3.235 Name; bash(1), Shell Variables", reads="job.backend.env", mandatory=True)
-def variables_have_names(facts: RuleContext) -> Iterator[Violation]:
+def variables_have_names(context: RuleContext) -> Iterator[Violation]:
     """A variable's name consists of letters, digits and _, and must not be one that bash sets itself."""
-    for name in facts.job.backend.env:
+    for name in context.job.backend.env:
         if is_variable(name):
             continue
         plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
@@ -86,26 +86,28 @@ def variables_have_names(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"backend.env: {shown(name)} {why}", fields=(field,))
 
 
-@rule("ARG-DASH", source="argparse.ArgumentParser._parse_optional: a word that begins with - is an option", reads="*")
-def values_are_no_options(facts: RuleContext) -> Iterator[Violation]:
+@rule(
+    "ARG-DASH", source="argparse.ArgumentParser._parse_optional: an argument that begins with - is an option", reads="*"
+)
+def values_are_no_options(context: RuleContext) -> Iterator[Violation]:
     """A value that begins with - is written --name=value; among several values of one argument that is not possible."""
-    if facts.as_written or facts.catalogue is None or facts.catalogue.style not in ("hf", "argparse"):
+    if context.as_written or context.catalogue is None or context.catalogue.style not in ("hf", "argparse"):
         return
-    for flag, value in facts.values.items():
+    for flag, value in context.values.items():
         several = isinstance(value, (tuple, list))
         if not several and value != "--":
             continue
         texts = [str(item) for item in value] if several else [value]
         if texts and not can_be_written(texts):
             wrong = next(text for text in texts if not can_be_written([text]) or text.startswith("-"))
-            named = facts.fields_of((flag,))
+            named = context.fields_of((flag,))
             path = next(iter(named), "").rpartition(".")[2]
             hint = f"; a relative path can be written ./{wrong}" if path in _PATHS else ""
             yield Violation(
                 message=f"{flag}: {shown(wrong)}{' among several values' if len(texts) > 1 else ''} would be read as "
                 f"an option by the backend's parser{hint}",
                 flags=(flag,),
-                works=_with_dot(facts.job, named[0], path) if hint and named else (),
+                works=_with_dot(context.job, named[0], path) if hint and named else (),
             )
 
 
@@ -118,19 +120,19 @@ def _with_dot(job: Job, field: str, leaf: str) -> tuple[str, ...]:
 
 @rule(
     "PATH-DASH",
-    source="getopt(3), Python: a word that begins with - is an option",
+    source="getopt(3), Python: an argument that begins with - is an option",
     reads="job.cluster.python job.cluster.host_file job.output_dir",
     mandatory=True,
 )
-def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
+def paths_are_no_options(context: RuleContext) -> Iterator[Violation]:
     """A folder or program that the launcher's own commands name must not begin with -."""
     for path in ("output_dir", "cluster.python", "cluster.host_file"):
-        text = value_at(facts.job, path)
+        text = value_at(context.job, path)
         if text is None or not text.startswith("-"):
             continue
         works = (f"{path}=./{text}",) if _SIMPLE.fullmatch(text) else ()
         yield Violation(message=f"{path} {shown(text)} would be read as an option", fields=(path,), works=works)
-    python = facts.job.cluster.python
+    python = context.job.cluster.python
     if python is not None and ":" in python.rpartition("/")[0]:
         yield Violation(
             message=f"cluster.python {shown(python)}: its folder is put on PATH, whose folders a colon separates",

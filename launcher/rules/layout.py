@@ -20,9 +20,9 @@ def _indivisible(value: int, size: int, what: str, by: str, fields: tuple[str, .
     reads="job.cluster.world_size job.parallel.tp job.parallel.pp job.parallel.cp",
     covers=("parallel.dp",),
 )
-def world_size_divides(facts: RuleContext) -> Iterator[Violation]:
+def world_size_divides(context: RuleContext) -> Iterator[Violation]:
     """The world size must be a multiple of tp x pp x cp; the quotient is the data parallel size."""
-    job = facts.job
+    job = context.job
     world, size = job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp
     fields = ("parallel.tp", "parallel.pp", "parallel.cp", "cluster.nodes", "cluster.devices_per_node")
     by = f"tp {job.parallel.tp} × pp {job.parallel.pp} × cp {job.parallel.cp}"
@@ -34,9 +34,9 @@ def world_size_divides(facts: RuleContext) -> Iterator[Violation]:
     source="launch: dp is derived",
     reads="job.cluster.world_size job.parallel.tp job.parallel.pp job.parallel.cp job.parallel.dp",
 )
-def data_parallel_size_agrees(facts: RuleContext) -> Iterator[Violation]:
+def data_parallel_size_agrees(context: RuleContext) -> Iterator[Violation]:
     """parallel.dp follows from the world size; a given value must agree with it."""
-    job = facts.job
+    job = context.job
     derived, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
     if job.parallel.dp is not None and not rest and job.parallel.dp != derived:
         yield Violation(
@@ -46,13 +46,13 @@ def data_parallel_size_agrees(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-def _expert_tensor(facts: RuleContext) -> int:
+def _expert_tensor(context: RuleContext) -> int:
     """Return the tensor-parallel size of experts: as given, else the backend's default, else that of the rest."""
-    if facts.job.parallel.etp is not None:
-        return facts.job.parallel.etp
-    flag = next((flag for flag, path in facts.fields_by_flag.items() if path == "parallel.etp"), None)
-    default = facts.flag(flag) if flag is not None else None
-    return default if isinstance(default, int) and default > 0 else facts.job.parallel.tp
+    if context.job.parallel.etp is not None:
+        return context.job.parallel.etp
+    flag = next((flag for flag, path in context.fields_by_flag.items() if path == "parallel.etp"), None)
+    default = context.flag(flag) if flag is not None else None
+    return default if isinstance(default, int) and default > 0 else context.job.parallel.tp
 
 
 @rule(
@@ -60,12 +60,12 @@ def _expert_tensor(facts: RuleContext) -> int:
     source=f"{_STATE}:793",
     reads="job.model.is_moe job.parallel.ep job.parallel.etp job.parallel.tp job.parallel.pp job.cluster.world_size ",
 )
-def expert_world_divides(facts: RuleContext) -> Iterator[Violation]:
+def expert_world_divides(context: RuleContext) -> Iterator[Violation]:
     """Expert ranks are etp x ep x pp, whatever the model; the world size must be a multiple of them."""
-    job = facts.job
+    job = context.job
     if not job.model.is_moe and job.parallel.ep == 1 and job.parallel.etp is None:
         return
-    etp = _expert_tensor(facts)
+    etp = _expert_tensor(context)
     size = etp * job.parallel.ep * job.parallel.pp
     by = f"etp {etp} × ep {job.parallel.ep} × pp {job.parallel.pp}"
     fields = ("parallel.ep", "parallel.etp", "parallel.pp", "cluster.nodes", "cluster.devices_per_node")
@@ -73,9 +73,9 @@ def expert_world_divides(facts: RuleContext) -> Iterator[Violation]:
 
 
 @rule("PAR-TP-HEADS", source=f"{_CONFIG}:924", reads="job.model.num_attention_heads job.parallel.tp")
-def heads_divide_by_tp(facts: RuleContext) -> Iterator[Violation]:
+def heads_divide_by_tp(context: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds whole attention heads."""
-    heads, tp = facts.job.model.num_attention_heads, facts.job.parallel.tp
+    heads, tp = context.job.model.num_attention_heads, context.job.parallel.tp
     if heads is not None:
         yield from _indivisible(heads, tp, "num_attention_heads", "tp", ("parallel.tp", "model.num_attention_heads"))
 
@@ -83,10 +83,10 @@ def heads_divide_by_tp(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "PAR-TP-KV-HEADS", source=f"{_CONFIG}:939", reads="job.model.num_key_value_heads job.parallel.tp job.model.is_mla"
 )
-def query_groups_fit_tp(facts: RuleContext) -> Iterator[Violation]:
+def query_groups_fit_tp(context: RuleContext) -> Iterator[Violation]:
     """Query groups must be a multiple or a divisor of tp."""
-    groups, tp = facts.job.model.num_key_value_heads, facts.job.parallel.tp
-    if groups is not None and not facts.job.model.is_mla and groups % tp and tp % groups:
+    groups, tp = context.job.model.num_key_value_heads, context.job.parallel.tp
+    if groups is not None and not context.job.model.is_mla and groups % tp and tp % groups:
         yield Violation(
             message=f"num_key_value_heads {groups} is neither a multiple nor a divisor of tp {tp}",
             fields=("parallel.tp", "model.num_key_value_heads"),
@@ -99,10 +99,10 @@ def query_groups_fit_tp(facts: RuleContext) -> Iterator[Violation]:
     reads="job.parallel.etp job.parallel.tp job.model.intermediate_size job.model.is_moe "
     "job.model.first_k_dense_replace job.model.moe_intermediate_size ",
 )
-def feed_forward_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
+def feed_forward_divides_by_tp(context: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds an equal share of the feed-forward width."""
-    job = facts.job
-    etp = _expert_tensor(facts)
+    job = context.job
+    etp = _expert_tensor(context)
     if job.model.intermediate_size is not None and (not job.model.is_moe or job.model.first_k_dense_replace):
         fields = ("parallel.tp", "model.intermediate_size")
         yield from _indivisible(job.model.intermediate_size, job.parallel.tp, "intermediate_size", "tp", fields)
@@ -117,9 +117,9 @@ def feed_forward_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     reads="job.parallel.sequence_parallel job.parallel.tp",
     severity="change",
 )
-def sequence_parallel_needs_tp(facts: RuleContext) -> Iterator[Violation]:
+def sequence_parallel_needs_tp(context: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism splits over tensor-parallel ranks; with one rank it is switched off."""
-    if facts.job.parallel.sequence_parallel and facts.job.parallel.tp == 1:
+    if context.job.parallel.sequence_parallel and context.job.parallel.tp == 1:
         yield Violation(
             message="sequence_parallel true → false: it splits over tp, and tp is 1",
             fields=("parallel.sequence_parallel",),
@@ -127,9 +127,9 @@ def sequence_parallel_needs_tp(facts: RuleContext) -> Iterator[Violation]:
 
 
 @rule("PAR-VPP-PP", source=f"{_STATE}:747", reads="job.parallel.vpp job.parallel.pp")
-def virtual_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
+def virtual_stages_need_stages(context: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule needs at least two pipeline stages."""
-    parallel = facts.job.parallel
+    parallel = context.job.parallel
     if parallel.vpp is not None and parallel.vpp > 1 and parallel.pp == 1:
         yield Violation(message=f"vpp {parallel.vpp} needs pp of at least 2", fields=("parallel.vpp", "parallel.pp"))
 
@@ -139,12 +139,12 @@ def virtual_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     source=f"{_CONFIG}:1294",
     reads="job.parallel.pp job.model.num_hidden_layers job.parallel.first_stage_layers job.parallel.last_stage_layers",
 )
-def uneven_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
+def uneven_stages_need_stages(context: RuleContext) -> Iterator[Violation]:
     """First and last stage can only differ from the others where there are several stages."""
-    parallel = facts.job.parallel
+    parallel = context.job.parallel
     for name in ("first_stage_layers", "last_stage_layers"):
         size = getattr(parallel, name)
-        if size is not None and parallel.pp == 1 and size != facts.job.model.num_hidden_layers:
+        if size is not None and parallel.pp == 1 and size != context.job.model.num_hidden_layers:
             yield Violation(
                 message=f"parallel.{name} needs pp of at least 2", fields=(f"parallel.{name}", "parallel.pp")
             )
@@ -158,12 +158,12 @@ def uneven_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     "job.parallel.account_for_loss job.parallel.noop_layers",
     covers=("parallel.pp", "parallel.vpp"),
 )
-def layers_divide_by_stages(facts: RuleContext) -> Iterator[Violation]:
+def layers_divide_by_stages(context: RuleContext) -> Iterator[Violation]:
     """Layers outside uneven first and last stages are spread evenly over stages and chunks."""
-    job = facts.job
+    job = context.job
     layers, parallel = job.model.num_hidden_layers, job.parallel
     # An existing file may split layers in the backend's own way, which the backend's rules check.
-    if layers is None or parallel.layout is not None or parallel.pp == 1 or _is_existing_file(facts):
+    if layers is None or parallel.layout is not None or parallel.pp == 1 or _is_existing_file(context):
         return
     vpp = parallel.vpp or 1
     fixed = [size for size in (parallel.first_stage_layers, parallel.last_stage_layers) if size is not None]
@@ -185,9 +185,9 @@ def _extra_layers(job: Job) -> int:
 
 
 @rule("PAR-CP-SEQ", source="Megatron-LM core_v0.12.1 arguments.py:684", reads="job.batch.seq_length job.parallel.cp")
-def sequence_divides_by_context(facts: RuleContext) -> Iterator[Violation]:
+def sequence_divides_by_context(context: RuleContext) -> Iterator[Violation]:
     """Causal load balance cuts a sequence into 2 x cp pieces."""
-    job = facts.job
+    job = context.job
     if job.batch.seq_length is not None and job.parallel.cp > 1:
         fields = ("batch.seq_length", "parallel.cp")
         yield from _indivisible(
@@ -200,9 +200,9 @@ def sequence_divides_by_context(facts: RuleContext) -> Iterator[Violation]:
     source="megatron-core 0.16.1 tensor_parallel/mappings.py _split_along_first_dim",
     reads="job.batch.seq_length job.parallel.sequence_parallel job.parallel.tp job.parallel.cp",
 )
-def sequence_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
+def sequence_divides_by_tp(context: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism gives each tensor-parallel rank an equal piece of the (context-parallel) sequence."""
-    job = facts.job
+    job = context.job
     if job.batch.seq_length is None or not job.parallel.sequence_parallel or job.parallel.tp == 1:
         return
     size = job.parallel.tp * job.parallel.cp
@@ -212,8 +212,8 @@ def sequence_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     )
 
 
-def _is_existing_file(facts: RuleContext) -> bool:
-    return facts.existing and facts.catalogue is not None and facts.catalogue.style == "yaml"
+def _is_existing_file(context: RuleContext) -> bool:
+    return context.existing and context.catalogue is not None and context.catalogue.style == "yaml"
 
 
 @rule(
@@ -223,22 +223,22 @@ def _is_existing_file(facts: RuleContext) -> bool:
     "job.model.model_type "
     "job.parallel.ep job.model.is_moe",
 )
-def expert_parallel_needs_experts(facts: RuleContext) -> Iterator[Violation]:
+def expert_parallel_needs_experts(context: RuleContext) -> Iterator[Violation]:
     """Expert parallelism splits experts; a dense model has none."""
-    model = facts.job.model
-    named = model.path or model.hub_id or facts.job.checkpoint.load
+    model = context.job.model
+    named = model.path or model.hub_id or context.job.checkpoint.load
     # An existing file may name a class that only the backend defines.
-    unknown = (model.hidden_size is None and named) or (_is_existing_file(facts) and model.model_type is None)
-    if facts.job.parallel.ep > 1 and not model.is_moe and not unknown:
-        yield Violation(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
+    unknown = (model.hidden_size is None and named) or (_is_existing_file(context) and model.model_type is None)
+    if context.job.parallel.ep > 1 and not model.is_moe and not unknown:
+        yield Violation(message=f"ep {context.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
 
 
 @rule(
     "MOE-EP-EXPERTS", source="megatron-core 0.16.1 moe/moe_layer.py:101", reads="job.model.num_experts job.parallel.ep"
 )
-def experts_divide_by_ep(facts: RuleContext) -> Iterator[Violation]:
+def experts_divide_by_ep(context: RuleContext) -> Iterator[Violation]:
     """Each expert-parallel rank holds the same number of experts."""
-    experts, ep = facts.job.model.num_experts, facts.job.parallel.ep
+    experts, ep = context.job.model.num_experts, context.job.parallel.ep
     if experts is not None:
         yield from _indivisible(experts, ep, "num_experts", "ep", ("parallel.ep", "model.num_experts"))
 
@@ -248,9 +248,9 @@ def experts_divide_by_ep(facts: RuleContext) -> Iterator[Violation]:
     source="megatron-core 0.16.1 moe/moe_layer.py:379, in the first forward pass",
     reads="job.model.is_moe job.parallel.tp job.parallel.sequence_parallel",
 )
-def experts_with_tp_need_sequence_parallel(facts: RuleContext) -> Iterator[Violation]:
+def experts_with_tp_need_sequence_parallel(context: RuleContext) -> Iterator[Violation]:
     """With tensor parallelism, MoE layers need sequence parallelism; backends only report this in the first step."""
-    job = facts.job
+    job = context.job
     if job.model.is_moe and job.parallel.tp > 1 and not job.parallel.sequence_parallel:
         yield Violation(
             message=f"an MoE model with tp {job.parallel.tp} needs sequence_parallel",

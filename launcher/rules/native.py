@@ -8,15 +8,17 @@ from launcher.catalogue.catalogue import Catalogue, as_parsed, check_value
 from launcher.job import Job, Value, field_at, value_at, with_values
 from launcher.job.build import WrongValue, convert
 from launcher.mapping.backend import Backend, get_backend
-from launcher.mapping.engine import active_rows, fields_by_flag
+from launcher.mapping.engine import fields_by_flag
 from launcher.mapping.native import NativeArg, NativeArgs
-from launcher.mapping.rows import NativeView, Row
+from launcher.mapping.rows import NativeView, Row, active_rows
 from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load
 from launcher.rules.registry import RuleContext
 
 
-def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False) -> RuleContext:
+def rule_context(
+    job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False
+) -> RuleContext:
     """Return the input of rules: the job as its native arguments set it, and those arguments.
 
     Pass-through arguments that a row of the mapping table can read change the job that the rules see; deprecated
@@ -28,28 +30,28 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
     catalogue = backend.catalogue(version)
     native = native.with_args(_parsed(native, catalogue, as_written=as_written))
     values = {arg.flag: arg.value for arg in native}
-    passed = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
-    said: dict[str, str] = {}
+    passthrough = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
+    overriding: dict[str, str] = {}
     beyond: dict[str, tuple[str, str]] = {}
-    if passed:
+    if passthrough:
         view = NativeView(values)
         for row in _renaming(backend.name, version):
             _read(row, view)
         # The values of a file were read already, except those that no field can hold.
         read_before = as_written or job.imported.backend == backend.name
-        new = set(job.backend.args) if as_written else passed | (view.values.keys() - values.keys())
+        new = set(job.backend.args) if as_written else passthrough | (view.values.keys() - values.keys())
         values = view.values
         # Reading marks arguments as taken, so each row gets its own view.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
         read = [(row, _read(row, NativeView(values))) for row in rows]
         found = {path: value for _, each in read for path, value in each.items() if value is not None}
-        by = {path: _by(row, passed, values) for row, each in read for path in each}
+        by = {path: _by(row, passthrough, values) for row, each in read for path in each}
         beyond = {path: (by[path], why) for path, value in found.items() if (why := _beyond(path, value))}
         changes = _changes(job, found)
         if read_before:
             changes = {path: value for path, value in changes.items() if _is_override(by[path], job)}
         job = with_values(job, changes) if changes else job
-        said = {path: flag for path, flag in by.items() if flag and path in changes}
+        overriding = {path: flag for path, flag in by.items() if flag and path in changes}
     return RuleContext(
         job=job,
         backend=backend.name,
@@ -61,7 +63,7 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         command=backend.command(job),
         fields_by_flag=_fields_by_flag(backend.name, version),
         as_written=as_written,
-        passed=said,
+        passthrough=overriding,
         beyond=beyond,
     )
 
@@ -80,7 +82,7 @@ def effective_of(
     view = NativeView({arg.flag: arg.value for arg in _parsed(native, catalogue, as_written=as_written)})
     for row in _renaming(backend.name, version):
         _read(row, view)
-    facts = RuleContext(
+    context = RuleContext(
         job=job,
         backend=backend.name,
         version=version,
@@ -90,7 +92,7 @@ def effective_of(
         command=backend.command(job),
         as_written=as_written,
     )
-    return effective_values(facts)
+    return effective_values(context)
 
 
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
@@ -99,10 +101,11 @@ def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> It
     Rules only get values of the argument's type; ARG-VALUE reports the omitted ones. A value outside the choices is
     kept: rules report it in more detail. A YAML file has no such parser: its values are used as they are.
     """
+    has_parser = catalogue.style != "yaml"
     for arg in native:
-        argument = catalogue.get(arg.flag)
-        typed = argument is not None and catalogue.style != "yaml" and (as_written or arg.origin == "pass-through")
-        if argument is None or not typed:
+        is_parsed = has_parser and (as_written or arg.origin == "pass-through")
+        argument = catalogue.get(arg.flag) if is_parsed else None
+        if argument is None:
             yield arg
             continue
         any_choice = argument if argument.choices is None else replace(argument, choices=None)
@@ -148,11 +151,11 @@ def _is_override(flag: str, job: Job) -> bool:
     return bool(flag) and job.origin(f"backend.args.{flag}").kind == "override"
 
 
-def _by(row: Row, passed: set[str], values: Mapping[str, Value]) -> str:
+def _by(row: Row, passthrough: set[str], values: Mapping[str, Value]) -> str:
     """Return the pass-through argument that a row reads, by its old name if it was given under that."""
-    own = [flag for flag in row.flags if flag in passed]
-    old = sorted(passed - values.keys())
-    return own[0] if own else old[0] if len(old) == 1 else ""
+    matching = [flag for flag in row.flags if flag in passthrough]
+    old = sorted(passthrough - values.keys())
+    return matching[0] if matching else old[0] if len(old) == 1 else ""
 
 
 @cache

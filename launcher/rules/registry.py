@@ -26,7 +26,7 @@ class RuleContext:
         command: sub-command of the backend, on which defaults may depend; "": it has none.
         fields_by_flag: the canonical field that each native argument expresses first.
         as_written: the arguments are an existing command line, not one that the launcher writes.
-        passed: canonical path to the pass-through argument that sets its value instead of the job.
+        passthrough: canonical path to the pass-through argument that sets its value instead of the job.
         beyond: canonical path to the argument whose number is outside the field's bounds, and why; the field keeps its
             own value.
     """
@@ -41,7 +41,7 @@ class RuleContext:
     command: str = ""
     fields_by_flag: Mapping[str, str] = field(default_factory=dict)
     as_written: bool = False
-    passed: Mapping[str, str] = field(default_factory=dict)
+    passthrough: Mapping[str, str] = field(default_factory=dict)
     beyond: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -56,7 +56,7 @@ class RuleContext:
         """Return whether the native argument is written with a value."""
         return self.values.get(name) is not None
 
-    def knows(self, name: str) -> bool:
+    def has_argument(self, name: str) -> bool:
         """Return whether this version of the backend has the native argument."""
         return self.catalogue is not None and self.catalogue.get(name) is not None
 
@@ -126,10 +126,11 @@ class Violation:
 
 Check = Callable[[RuleContext], Any]
 Setting = Value | Callable[[RuleContext], Value]
+Values = Callable[[RuleContext], Mapping[str, Value]]
 PHASES = ("parse", "validate", "config", "model", "launch")
 
 
-def _nothing(facts: RuleContext) -> tuple[Violation, ...]:
+def _nothing(context: RuleContext) -> tuple[Violation, ...]:
     return ()
 
 
@@ -155,8 +156,15 @@ class Rule:
         sets: for a `change`: arguments and the values that the backend gives them; `{name}` is the value of another
             argument, a function computes it from the context. Where they differ and the job writes one of the
             arguments, that is a finding; what is not written is set without one.
-        tells_unwritten: a change of arguments that the job does not write is a finding, too.
-        tells_written: False: what is set means the same as what the job writes, so that it is no finding.
+        fills: function of the defaults of arguments that are not written, where names and values depend on others, such
+            as the class of the model; they are defaults, not changes.
+        unread: arguments that training does not read where the rule applies to the effective values, also after it
+            `sets` what they stand for; `moe_config.*` are all of a section.
+        equivalent: arguments and values with which training is the same, instead of the `unread` ones or of another
+            spelling of the value (None: what no value means); a function where their names depend on others.
+        reports_unwritten: a change of arguments that the job does not write is a finding, too.
+        reports_written: False: what is set means the same as what the job writes, or what is not read is what happens
+            anyway, so that it is no finding.
         message: text of the finding, with `{name}` for values; empty: made from the conditions and `doc`.
         flags: arguments that the finding concerns, which a fix may change; empty: those of the conditions.
         about: arguments that it concerns beside those.
@@ -184,9 +192,12 @@ class Rule:
     check: Check = _nothing
     reads: str = ""
     sets: Mapping[str, Setting] = field(default_factory=dict)
-    tells_unwritten: bool = False
+    fills: Values | None = None
+    unread: tuple[str, ...] = ()
+    equivalent: Mapping[str, Setting] | Values = field(default_factory=dict)
+    reports_unwritten: bool = False
     computes: bool = False
-    tells_written: bool = True
+    reports_written: bool = True
     applies: Callable[[RuleContext], bool | str] | None = None
     message: str = ""
     flags: tuple[str, ...] = ()
@@ -203,13 +214,20 @@ class Rule:
     module: str = ""
     covers: tuple[str, ...] = ()
 
+    @property
+    def reports(self) -> bool:
+        """Whether a violation is a finding by itself: not of a rule that sets values, nor of one that only spells."""
+        if self.sets or self.fills is not None:
+            return False
+        return self.reports_written or not (self.unread or self.equivalent)
+
     def is_stricter(self, version: str | None) -> bool:
         """Return whether this version of the backend accepts what the rule refuses."""
         if not self.stricter or self.enforced_until is None or version is None:
             return self.stricter
         return not in_range(version, None, self.enforced_until)
 
-    def holds_for(self, backend: str | None, version: str | None) -> bool:
+    def applies_to(self, backend: str | None, version: str | None) -> bool:
         """Return whether the rule holds for this backend and version."""
         if not self.backends:
             return True
@@ -282,9 +300,9 @@ def lift(id: str, backend: str, when: Callable[[RuleContext], bool]) -> None:
     LIFTED.setdefault(id, []).append((backend, when))
 
 
-def is_lifted(rule: Rule, facts: RuleContext) -> bool:
+def is_lifted(rule: Rule, context: RuleContext) -> bool:
     """Return whether the backend lifts the rule in this context."""
-    return any(backend == facts.backend and when(facts) for backend, when in LIFTED.get(rule.id, ()))
+    return any(backend == context.backend and when(context) for backend, when in LIFTED.get(rule.id, ()))
 
 
 LOWERED: dict[str, list[tuple[str, Range, str, Callable[[RuleContext], bool]]]] = {}
@@ -297,7 +315,7 @@ def lower(
     *,
     since: str | None = None,
     until: str | None = None,
-    when: Callable[[RuleContext], bool] = lambda facts: True,
+    when: Callable[[RuleContext], bool] = lambda context: True,
 ) -> None:
     """Lower a rule to a warning for backend versions that run what it otherwise refuses; `reason` explains how.
 
@@ -307,11 +325,11 @@ def lower(
     LOWERED.setdefault(id, []).append((backend, (since, until), reason, when))
 
 
-def lowered(rule: Rule, facts: RuleContext) -> str:
+def lowered(rule: Rule, context: RuleContext) -> str:
     """Return why the rule is a warning for this backend and version; empty where it is not lowered."""
     for backend, versions, reason, when in LOWERED.get(rule.id, ()):
-        is_meant = backend == facts.backend and facts.version is not None and in_range(facts.version, *versions)
-        if is_meant and when(facts):
+        matches = backend == context.backend and context.version is not None and in_range(context.version, *versions)
+        if matches and when(context):
             return reason
     return ""
 
@@ -321,12 +339,12 @@ def loaded_rules() -> Iterator[Rule]:
     return (RULES[name] for name in sorted(RULES))
 
 
-def applicable_rules(facts: RuleContext) -> tuple[Rule, ...]:
+def applicable_rules(context: RuleContext) -> tuple[Rule, ...]:
     """Return the rules that hold for the backend and version of this context, in order of their ids."""
-    return _applicable(facts.backend, facts.version, len(RULES))
+    return _applicable(context.backend, context.version, len(RULES))
 
 
 @cache
 def _applicable(backend: str | None, version: str | None, declared: int) -> tuple[Rule, ...]:
     """Return the rules that hold; `declared` is part of the cache key, so that rules loaded later are included."""
-    return tuple(rule for rule in loaded_rules() if rule.holds_for(backend, version))
+    return tuple(rule for rule in loaded_rules() if rule.applies_to(backend, version))

@@ -52,28 +52,28 @@ class Repair:
         return tree
 
 
-def repair(job: Job, judge: Judge, variants_of: Callable[[Job], Variants], unsaid: Collection[str] = ()) -> Repair:
+def repair(job: Job, judge: Judge, variants_of: Callable[[Job], Variants], assumed: Collection[str] = ()) -> Repair:
     """Return the nearest changes with which the job passes: layout before batch before model, machines last.
 
     Args:
         judge: job to its findings; those that the rules propose are enough.
         variants_of: job to what checks it with other values.
-        unsaid: fields whose values are assumed: errors on them are asked about.
+        assumed: fields whose values are assumed: errors on them are asked about.
     """
     values: dict[str, Value] = {}
-    errors, unknown = _errors(job, judge, unsaid)
+    errors, unknown = _errors(job, judge, assumed)
     asks = tuple(dict.fromkeys(ask for asks in unknown.values() for ask in asks))
     supposed = {path: _SUPPOSED[path] for path in asked_fields([asks]) & _SUPPOSED.keys()}
     if supposed:
         job = with_values(job, supposed)
-        errors, unknown = _errors(job, judge, unsaid)
+        errors, unknown = _errors(job, judge, assumed)
     for _ in range(_ROUNDS):
         if not errors:
             break
         found = _solution(variants_of(job), errors, unknown, asked_fields([asks, *unknown.values()]))
         values.update(found)
         job = with_values(job, dict(found), Origin(kind="override", where="launch check --fix"))
-        errors, unknown = _errors(job, judge, unsaid)
+        errors, unknown = _errors(job, judge, assumed)
         if not found:
             break
     return Repair(
@@ -84,10 +84,10 @@ def repair(job: Job, judge: Judge, variants_of: Callable[[Job], Variants], unsai
     )
 
 
-def _errors(job: Job, judge: Judge, unsaid: Collection[str]) -> tuple[list[Finding], dict[Finding, tuple[str, ...]]]:
+def _errors(job: Job, judge: Judge, assumed: Collection[str]) -> tuple[list[Finding], dict[Finding, tuple[str, ...]]]:
     """Return the errors of the job that a change may remove, and the others with what is asked for."""
     errors = [finding for finding in judge(job) if finding.severity == "error"]
-    unknown = {error: asks for error in errors if (asks := missing(job, error, unsaid))}
+    unknown = {error: asks for error in errors if (asks := missing(job, error, assumed))}
     return [error for error in errors if error not in unknown], unknown
 
 

@@ -20,11 +20,11 @@ _SIZES = (
     reads="job.checkpoint.load job.imported.backend job.tokenizer.path job.tokenizer.padded_vocab_size "
     "job.imported.args job.tokenizer.type job.model.*",
 )
-def model_is_known(facts: RuleContext) -> Iterator[Violation]:
+def model_is_known(context: RuleContext) -> Iterator[Violation]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
-    if _is_read_by_the_backend(facts) or (facts.existing and _has_defaults(facts)):
+    if _is_read_by_the_backend(context) or (context.existing and _has_defaults(context)):
         return
-    model, tokenizer = facts.job.model, facts.job.tokenizer
+    model, tokenizer = context.job.model, context.job.tokenizer
     missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
     if tokenizer.path is not None or tokenizer.padded_vocab_size is not None:
         # Backends compute the vocabulary size themselves when they load the tokenizer.
@@ -35,24 +35,24 @@ def model_is_known(facts: RuleContext) -> Iterator[Violation]:
         names = ", ".join(missing)
         named = model.hub_id or model.path
         known = f" (the config.json of {named} is not on this machine)" if named and model.hidden_size is None else ""
-        told = _of_the_script(facts, missing)
+        derived = _of_the_script(context, missing)
         yield Violation(
             message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it"
-            + (f"; where the script comes from, {' '.join(told)} is what follows from its arguments" if told else ""),
+            + (f"; the script's backend derives {' '.join(derived)} from its arguments" if derived else ""),
             fields=tuple(missing),
-            works=tuple(told) if len(missing) == 1 else (),
+            works=tuple(derived) if len(missing) == 1 else (),
         )
 
 
-def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
+def _of_the_script(context: RuleContext, missing: list[str]) -> list[str]:
     """Return overrides with the values that its backend derives from an imported script's arguments."""
-    script, model = facts.job.imported, facts.job.model
+    script, model = context.job.imported, context.job.model
     if script.backend is None or script.backend not in backend_names():
         return []
     backend = get_backend(script.backend)
     vocabulary, found = backend.vocabulary_size, []
     size = (script.args or {}).get(vocabulary.size) if vocabulary is not None else None
-    added = vocabulary.added.get(facts.job.tokenizer.type or "") if vocabulary is not None else None
+    added = vocabulary.added.get(context.job.tokenizer.type or "") if vocabulary is not None else None
     if "model.vocab_size" in missing and isinstance(size, int) and added is not None:
         found.append(f"model.vocab_size={size + added}")
     width = backend.default_ffn_size(model, backend.versions[0])
@@ -61,16 +61,16 @@ def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
     return found
 
 
-def _is_read_by_the_backend(facts: RuleContext) -> bool:
+def _is_read_by_the_backend(context: RuleContext) -> bool:
     """Return whether the backend itself reads the architecture, from config.json of the named model or checkpoint."""
-    job = facts.job
+    job = context.job
     named = job.model.path or job.model.hub_id or job.checkpoint.load
-    return bool(named) and job.model.hidden_size is None and _has_defaults(facts)
+    return bool(named) and job.model.hidden_size is None and _has_defaults(context)
 
 
-def _has_defaults(facts: RuleContext) -> bool:
+def _has_defaults(context: RuleContext) -> bool:
     """Return whether unset values follow from the model or the backend; not so for plain argparse command lines."""
-    return facts.catalogue is not None and facts.catalogue.style != "argparse"
+    return context.catalogue is not None and context.catalogue.style != "argparse"
 
 
 @rule(
@@ -79,19 +79,19 @@ def _has_defaults(facts: RuleContext) -> bool:
     reads="job.imported.backend job.model.path job.model.hub_id job.checkpoint.load job.model.hidden_size "
     "job.batch.global_batch_size job.batch.seq_length",
 )
-def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
+def batch_is_known(context: RuleContext) -> Iterator[Violation]:
     """Sequence length and global batch size affect training; they have no default."""
     # An existing command line has a global batch size: the one that the backend derives.
-    names = ("seq_length",) if facts.existing else ("seq_length", "global_batch_size")
-    for name in () if _is_read_by_the_backend(facts) or (facts.existing and _has_defaults(facts)) else names:
-        if getattr(facts.job.batch, name) is None:
+    names = ("seq_length",) if context.existing else ("seq_length", "global_batch_size")
+    for name in () if _is_read_by_the_backend(context) or (context.existing and _has_defaults(context)) else names:
+        if getattr(context.job.batch, name) is None:
             yield Violation(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 
 
 @rule("REQ-LR", source="Megatron-LM arguments.py: lr is required", reads="job.optimizer.lr job.imported.backend")
-def learning_rate_is_known(facts: RuleContext) -> Iterator[Violation]:
+def learning_rate_is_known(context: RuleContext) -> Iterator[Violation]:
     """The learning rate has no default."""
-    if facts.job.optimizer.lr is None and not (facts.existing and _has_defaults(facts)):
+    if context.job.optimizer.lr is None and not (context.existing and _has_defaults(context)):
         yield Violation(message="optimizer.lr is not set", fields=("optimizer.lr",))
 
 
@@ -100,23 +100,23 @@ def learning_rate_is_known(facts: RuleContext) -> Iterator[Violation]:
     source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise",
     reads="job.imported.backend job.schedule.train_iters job.schedule.train_samples job.schedule.epochs",
 )
-def length_is_known(facts: RuleContext) -> Iterator[Violation]:
+def length_is_known(context: RuleContext) -> Iterator[Violation]:
     """Iterations, samples or epochs define when training ends; iterations and samples must not both be set."""
-    schedule = facts.job.schedule
+    schedule = context.job.schedule
     names = [
         f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None
     ]
-    if not names and not (facts.existing and _has_defaults(facts)):
+    if not names and not (context.existing and _has_defaults(context)):
         yield Violation(
             message="training has no end: set schedule.train_iters (or train_samples, or epochs)",
             fields=("schedule.train_iters",),
         )
     elif schedule.train_iters is not None and schedule.train_samples is not None:
-        yield Violation(message=f"{' and '.join(names)} both say when training ends: keep one", fields=tuple(names))
+        yield Violation(message=f"{' and '.join(names)} both define when training ends: keep one", fields=tuple(names))
 
 
 @rule("REQ-BACKEND", source="launch", reads="job.backend.name")
-def backend_is_known(facts: RuleContext) -> Iterator[Violation]:
+def backend_is_known(context: RuleContext) -> Iterator[Violation]:
     """A job is translated for one backend."""
-    if facts.job.backend.name is None:
+    if context.job.backend.name is None:
         yield Violation(message="no backend is chosen: add backend=NAME", fields=("backend.name",))

@@ -4,8 +4,8 @@ from functools import cache
 
 from launcher.job import Job, fields, value_at
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.engine import active_rows
-from launcher.rules.dependency_tracking import noted, reading
+from launcher.mapping.rows import active_rows
+from launcher.rules.dependency_tracking import reading, tracked
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.table import FIELD, TERM, TERMS
 
@@ -36,7 +36,7 @@ def flags_of(rule: Rule) -> set[str]:
 def reads_of(rule: Rule) -> frozenset[str]:
     """Return the arguments and `job.` fields that a rule reads: those of its text and terms, and declared ones.
 
-    `*` stands for all arguments. A rule of every backend reads arguments by the field that they express.
+    `*`: all arguments. A rule of every backend reads arguments by the field that they express.
     """
     found: set[str] = set()
     waiting = [*rule.reads.split(), *rule.flags, *rule.about]
@@ -60,16 +60,16 @@ def leaves(path: str) -> frozenset[str]:
     if path.endswith("*"):
         return frozenset(f"{FIELD}{each}" for each in fields() if each.startswith(path.removesuffix("*")))
     with reading() as found:
-        value_at(noted(Job()), path)
+        value_at(tracked(Job()), path)
     return frozenset(f"{FIELD}{each}" for each in found)
 
 
 @cache
-def _ties(backend: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _ties(name: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found: dict[str, dict[str, None]] = {}
-    made = get_backend(backend)
-    for version in made.versions:
-        for row in active_rows(made.table(version), version):
+    backend = get_backend(name)
+    for version in backend.versions:
+        for row in active_rows(backend.table(version), version):
             for flag in row.flags:
                 found.setdefault(flag, {}).update(dict.fromkeys(row.fields[:1]))
     return tuple((flag, tuple(paths)) for flag, paths in found.items())

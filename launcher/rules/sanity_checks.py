@@ -35,7 +35,7 @@ def layout_chunks(text: str) -> list[str]:
     return written_out(text).split("|")
 
 
-def layout_fault(text: str, stages: int, prediction_layers: int) -> str:
+def layout_error(text: str, stages: int, prediction_layers: int) -> str:
     """Return why megatron-core refuses a pipeline layout, whatever the number of layers; empty: it does not.
 
     Args:
@@ -55,13 +55,13 @@ def layout_fault(text: str, stages: int, prediction_layers: int) -> str:
         return f"{len(chunks)} chunks need pp of at least 2"
     if not flat.startswith("E") or not flat.endswith("L") or flat.count("E") != 1 or flat.count("L") != 1:
         return "it must start with the only E and end with the only L"
-    return _prediction_fault(chunks, stages, prediction_layers)
+    return _prediction_error(chunks, stages, prediction_layers)
 
 
-def _prediction_fault(chunks: list[str], stages: int, wanted: int) -> str:
+def _prediction_error(chunks: list[str], stages: int, expected: int) -> str:
     flat = "".join(chunks)
-    if flat.count("m") != wanted:
-        return f"it places {flat.count('m')} MTP layers, the model has {wanted}"
+    if flat.count("m") != expected:
+        return f"it places {flat.count('m')} MTP layers, the model has {expected}"
     if "m" in flat and "t" in flat[flat.index("m") :]:
         return "MTP layers come after all others"
     if any("m" in chunk for chunk in chunks[:-stages]) or sum("m" in chunk for chunk in chunks) > 1:
@@ -74,9 +74,9 @@ def _prediction_fault(chunks: list[str], stages: int, wanted: int) -> str:
     source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:105; arithmetic everywhere",
     reads="job.parallel.layout job.model.num_hidden_layers",
 )
-def layout_places_every_layer(facts: RuleContext) -> Iterator[Violation]:
+def layout_places_every_layer(context: RuleContext) -> Iterator[Violation]:
     """An explicit layout places each layer of the model once."""
-    layout, layers = facts.job.parallel.layout, facts.job.model.num_hidden_layers
+    layout, layers = context.job.parallel.layout, context.job.model.num_hidden_layers
     placed = "".join(layout_chunks(layout)).count("t") if layout is not None else None
     if placed is not None and layers is not None and placed != layers:
         yield Violation(
@@ -90,9 +90,9 @@ def layout_places_every_layer(facts: RuleContext) -> Iterator[Violation]:
     source="arithmetic: one optimizer step takes a global batch",
     reads="job.schedule.train_samples job.batch.global_batch_size",
 )
-def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
+def samples_fill_a_batch(context: RuleContext) -> Iterator[Violation]:
     """Training on fewer samples than one global batch takes no step."""
-    samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
+    samples, batch = context.job.schedule.train_samples, context.job.batch.global_batch_size
     if samples is not None and batch is not None and samples < batch:
         yield Violation(
             message=f"train_samples {samples} is less than one global batch of {batch}: no step is taken",
@@ -106,9 +106,9 @@ def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
     reads="job.schedule.train_samples job.batch.global_batch_size",
     severity="warning",
 )
-def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
+def samples_are_whole_batches(context: RuleContext) -> Iterator[Violation]:
     """Training uses whole global batches; the samples beyond the last one are dropped."""
-    samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
+    samples, batch = context.job.schedule.train_samples, context.job.batch.global_batch_size
     if samples is not None and batch is not None and samples > batch and samples % batch:
         yield Violation(
             message=f"train_samples {samples} → {samples - samples % batch}: "
@@ -123,9 +123,9 @@ def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
     reads="job.schedule.epochs job.schedule.train_iters job.schedule.train_samples",
     severity="warning",
 )
-def length_is_said_once(facts: RuleContext) -> Iterator[Violation]:
+def length_has_one_setting(context: RuleContext) -> Iterator[Violation]:
     """If epochs are set with iterations or samples, the end of training depends on the backend."""
-    schedule = facts.job.schedule
+    schedule = context.job.schedule
     others = [f"schedule.{name}" for name in ("train_iters", "train_samples") if getattr(schedule, name) is not None]
     if schedule.epochs is not None and others:
         yield Violation(
@@ -139,9 +139,9 @@ def length_is_said_once(facts: RuleContext) -> Iterator[Violation]:
     source="arithmetic: every token needs a row of the embedding",
     reads="job.tokenizer.padded_vocab_size job.model.vocab_size",
 )
-def padded_vocabulary_holds_all_tokens(facts: RuleContext) -> Iterator[Violation]:
+def padded_vocabulary_holds_all_tokens(context: RuleContext) -> Iterator[Violation]:
     """Padding can only enlarge the vocabulary: tokens beyond the last row would read outside of the embedding."""
-    padded, size = facts.job.tokenizer.padded_vocab_size, facts.job.model.vocab_size
+    padded, size = context.job.tokenizer.padded_vocab_size, context.job.model.vocab_size
     if padded is not None and size is not None and padded < size:
         yield Violation(
             message=f"padded_vocab_size {padded} is less than vocab_size {size}",
@@ -154,9 +154,9 @@ def padded_vocabulary_holds_all_tokens(facts: RuleContext) -> Iterator[Violation
     source="Ainslie et al. 2023, GQA: query heads share key and value heads in equal groups",
     reads="job.model.num_attention_heads job.model.num_key_value_heads job.model.is_mla",
 )
-def query_heads_share_evenly(facts: RuleContext) -> Iterator[Violation]:
+def query_heads_share_evenly(context: RuleContext) -> Iterator[Violation]:
     """Query heads divide evenly over key and value heads."""
-    model = facts.job.model
+    model = context.job.model
     heads, groups = model.num_attention_heads, model.num_key_value_heads
     if heads is not None and groups is not None and not model.is_mla and heads % groups:
         yield Violation(
@@ -171,7 +171,7 @@ def query_heads_share_evenly(facts: RuleContext) -> Iterator[Violation]:
     reads="job.data.validation_ratio job.lora.dropout job.model.attention_dropout job.model.hidden_dropout "
     "job.optimizer.adam_beta1 job.optimizer.adam_beta2",
 )
-def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
+def shares_lie_below_one(context: RuleContext) -> Iterator[Violation]:
     """Decay rates of Adam, dropout and the share of validation data must be below 1."""
     paths = (
         "optimizer.adam_beta1",
@@ -182,7 +182,7 @@ def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
         "data.validation_ratio",
     )
     for path in paths:
-        value = value_at(facts.job, path)
+        value = value_at(context.job, path)
         # A dropout of 1 drops everything and still runs.
         highest = 1 if path.endswith(("beta1", "beta2")) else math.nextafter(1, 2)
         if value is not None and value >= highest:
@@ -196,9 +196,9 @@ def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
     "job.model.rope_scaling.original_max_position_embeddings job.model.rope_scaling.type",
     severity="warning",
 )
-def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Violation]:
+def rope_scaling_covers_the_sequence(context: RuleContext) -> Iterator[Violation]:
     """RoPE scaling extends positions to factor times the original length; longer sequences are not covered."""
-    scaling, length = facts.job.model.rope_scaling, facts.job.batch.seq_length
+    scaling, length = context.job.model.rope_scaling, context.job.batch.seq_length
     original, factor = scaling.original_max_position_embeddings, scaling.factor
     if scaling.type is None or original is None or factor is None or length is None:
         return
@@ -215,12 +215,12 @@ def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Viola
     reads="job.model.rope_scaling.factor job.model.rope_scaling.type",
     severity="warning",
 )
-def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
+def rope_scaling_has_type(context: RuleContext) -> Iterator[Violation]:
     """RoPE scaling values without a type are not used, and a type needs its factor."""
-    scaling = facts.job.model.rope_scaling
+    scaling = context.job.model.rope_scaling
     if scaling.type is None and scaling.factor is not None:
         yield Violation(
-            message="model.rope_scaling.factor without a type: positions are not stretched",
+            message="model.rope_scaling.factor without a type: RoPE is not scaled",
             fields=("model.rope_scaling.type", "model.rope_scaling.factor"),
         )
     if scaling.type in ("linear", "dynamic", "yarn", "llama3") and scaling.factor is None:
@@ -236,9 +236,9 @@ def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
     reads="job.model.overridden job.model.path job.model.hub_id job.model.pretrained job.checkpoint.load",
     severity="warning",
 )
-def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
+def weights_fit_the_model(context: RuleContext) -> Iterator[Violation]:
     """Weights have the sizes of their own config.json; a model of other sizes cannot load them."""
-    job = facts.job
+    job = context.job
     changed = [f"model.{name}" for name in job.model.overridden if name in _SHAPES]
     if changed and _starts_from_weights(job) and job.checkpoint.load is None:
         yield Violation(
@@ -248,7 +248,7 @@ def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
 
 
 # Fields of config.json with which the same weights make the same model.
-_NO_SHAPE = ("attention_dropout", "initializer_range", "max_position_embeddings")
+_NOT_ARCHITECTURE = ("attention_dropout", "initializer_range", "max_position_embeddings")
 
 
 @rule(
@@ -257,16 +257,16 @@ _NO_SHAPE = ("attention_dropout", "initializer_range", "max_position_embeddings"
     reads="job.model.*",
     severity="warning",
 )
-def architecture_is_that_of_config_json(facts: RuleContext) -> Iterator[Violation]:
+def architecture_is_that_of_config_json(context: RuleContext) -> Iterator[Violation]:
     """The job's own values take precedence over config.json: a model of another architecture is trained."""
-    job = facts.job
-    changed = [name for name in job.model.overridden if name not in _NO_SHAPE]
+    job = context.job
+    changed = [name for name in job.model.overridden if name not in _NOT_ARCHITECTURE]
     if job.model.path is None or not changed:
         return
     replaced = {name: job.origin(f"model.{name}").replaced for name in changed}
-    said = (f"{name} {_text(job, name)}{f' (not {text})' if text else ''}" for name, text in replaced.items())
+    shown = (f"{name} {_text(job, name)}{f' (not {text})' if text else ''}" for name, text in replaced.items())
     yield Violation(
-        message=f"the job replaces values of the model's config.json: {', '.join(said)}",
+        message=f"the job replaces values of the model's config.json: {', '.join(shown)}",
         fields=("model.path", *(f"model.{name}" for name in changed)),
     )
 
@@ -283,24 +283,24 @@ def _text(job: Job, name: str) -> str:
     "job.optimizer.type",
     severity="warning",
 )
-def tuning_rate_is_small(facts: RuleContext) -> Iterator[Violation]:
+def tuning_rate_is_small(context: RuleContext) -> Iterator[Violation]:
     """A learning rate for pre-training destroys pretrained weights instead of fine-tuning them."""
-    job = facts.job
+    job = context.job
     kind = "all weights" if job.lora.rank is None else "adapters"
     if job.task.type == "pretrain" or job.optimizer.lr is None or not _starts_from_weights(job):
         return
     if job.optimizer.lr > _HIGHEST_LR[kind] and job.optimizer.type == "adam":
         yield Violation(
-            message=f"lr {job.optimizer.lr:g} is far above what tunes {kind} of a pretrained model "
+            message=f"lr {job.optimizer.lr:g} is far above the usual rates for tuning {kind} of a pretrained model "
             f"(at most {_HIGHEST_LR[kind]:g})",
             fields=("optimizer.lr",),
         )
 
 
 @rule("SENSE-LR-ZERO", source="arithmetic: weights move by lr", reads="job.optimizer.lr", severity="warning")
-def learning_rate_is_not_zero(facts: RuleContext) -> Iterator[Violation]:
+def learning_rate_is_not_zero(context: RuleContext) -> Iterator[Violation]:
     """With a learning rate of 0 nothing is learned."""
-    if facts.job.optimizer.lr == 0:
+    if context.job.optimizer.lr == 0:
         yield Violation(message="optimizer.lr is 0: nothing is learned", fields=("optimizer.lr",))
 
 
@@ -311,9 +311,9 @@ def learning_rate_is_not_zero(facts: RuleContext) -> Iterator[Violation]:
     "job.schedule.lr_wsd_decay_iters job.schedule.lr_wsd_decay_samples job.schedule.lr_wsd_decay_style",
     severity="warning",
 )
-def annealing_belongs_to_its_schedule(facts: RuleContext) -> Iterator[Violation]:
+def annealing_belongs_to_its_schedule(context: RuleContext) -> Iterator[Violation]:
     """Annealing is a part of the WSD schedule and not longer than training."""
-    schedule = facts.job.schedule
+    schedule = context.job.schedule
     wsd = ("lr_wsd_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples")
     names = [f"schedule.{name}" for name in wsd if getattr(schedule, name)]
     if schedule.lr_decay_style != "WSD" and names:
@@ -335,9 +335,9 @@ def annealing_belongs_to_its_schedule(facts: RuleContext) -> Iterator[Violation]
     reads="job.data.streaming job.schedule.epochs job.schedule.train_iters",
     severity="warning",
 )
-def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
+def streams_have_no_epochs(context: RuleContext) -> Iterator[Violation]:
     """The length of a stream is unknown in advance: epochs give no number of steps, and the decay has no end."""
-    job = facts.job
+    job = context.job
     if job.data.streaming and job.schedule.epochs is not None and job.schedule.train_iters is None:
         yield Violation(
             message="data.streaming with schedule.epochs: set schedule.train_iters, a stream has no length",
@@ -352,12 +352,12 @@ def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
     "job.data.validation_paths",
     severity="warning",
 )
-def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
+def evaluation_has_data(context: RuleContext) -> Iterator[Violation]:
     """Evaluation needs held-out data."""
-    job = facts.job
-    wanted = job.evaluation.interval is not None and job.evaluation.iters != 0
+    job = context.job
+    expected = job.evaluation.interval is not None and job.evaluation.iters != 0
     splits = job.data.format in (None, "megatron", "sample", "mock") or job.data.split or job.data.validation_ratio
-    if wanted and not splits and not job.data.validation_paths:
+    if expected and not splits and not job.data.validation_paths:
         yield Violation(
             message="evaluation.interval without data for it: set data.validation_paths or data.validation_ratio",
             fields=("evaluation.interval", "data.validation_ratio"),
@@ -370,10 +370,10 @@ def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
     reads="job.evaluation.interval job.schedule.train_iters job.evaluation.iters",
     severity="warning",
 )
-def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
+def evaluation_happens(context: RuleContext) -> Iterator[Violation]:
     """With an interval beyond the end of training, evaluation never runs during training."""
-    interval, end = facts.job.evaluation.interval, facts.job.schedule.train_iters
-    if interval is not None and end is not None and interval > end and facts.job.evaluation.iters != 0:
+    interval, end = context.job.evaluation.interval, context.job.schedule.train_iters
+    if interval is not None and end is not None and interval > end and context.job.evaluation.iters != 0:
         yield Violation(
             message=f"evaluation.interval {interval} is beyond the last iteration {end}",
             fields=("evaluation.interval", "schedule.train_iters"),
@@ -386,9 +386,9 @@ def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
     reads="job.precision.dtype job.precision.initial_loss_scale job.precision.loss_scale",
     severity="warning",
 )
-def loss_scale_belongs_to_fp16(facts: RuleContext) -> Iterator[Violation]:
+def loss_scale_belongs_to_fp16(context: RuleContext) -> Iterator[Violation]:
     """Only fp16 gradients need loss scaling."""
-    precision = facts.job.precision
+    precision = context.job.precision
     given = [f"precision.{name}" for name in ("loss_scale", "initial_loss_scale") if getattr(precision, name)]
     if given and precision.dtype != "fp16":
         yield Violation(
@@ -404,9 +404,9 @@ def loss_scale_belongs_to_fp16(facts: RuleContext) -> Iterator[Violation]:
     "job.task.simpo_gamma job.task.undesirable_weight",
     severity="warning",
 )
-def preference_options_belong_to_preferences(facts: RuleContext) -> Iterator[Violation]:
+def preference_options_belong_to_preferences(context: RuleContext) -> Iterator[Violation]:
     """Options of preference losses have no effect on other tasks."""
-    task = facts.job.task
+    task = context.job.task
     names = ("beta", "loss_type", "simpo_gamma", "rpo_alpha", "desirable_weight", "undesirable_weight")
     given = [f"task.{name}" for name in names if getattr(task, name) is not None]
     if given and task.type not in _PREFERENCE:
@@ -422,9 +422,9 @@ def preference_options_belong_to_preferences(facts: RuleContext) -> Iterator[Vio
     "job.moe.permute_fusion job.moe.shared_expert_overlap job.moe.z_loss_coeff",
     severity="warning",
 )
-def expert_options_need_experts(facts: RuleContext) -> Iterator[Violation]:
+def expert_options_need_experts(context: RuleContext) -> Iterator[Violation]:
     """Options of experts have no effect on a dense model."""
-    job = facts.job
+    job = context.job
     names = ("grouped_gemm", "permute_fusion", "shared_expert_overlap", "capacity_factor", "deepep", "z_loss_coeff")
     given = [f"moe.{name}" for name in names if getattr(job.moe, name)]
     if given and job.model.hidden_size is not None and not job.model.is_moe:

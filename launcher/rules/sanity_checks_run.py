@@ -21,9 +21,9 @@ _LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "lin
 
 
 @rule("SENSE-PORT", source="RFC 6335: ports are 16 bits", reads="job.cluster.master_port")
-def port_exists(facts: RuleContext) -> Iterator[Violation]:
+def port_exists(context: RuleContext) -> Iterator[Violation]:
     """A port is a 16-bit number."""
-    port = facts.job.cluster.master_port
+    port = context.job.cluster.master_port
     if port is not None and port > _LAST_PORT:
         yield Violation(message=f"cluster.master_port {port} is above {_LAST_PORT}", fields=("cluster.master_port",))
 
@@ -31,9 +31,9 @@ def port_exists(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "SENSE-ADDRESS", source="torchrun --master-addr: a host, without scheme and port", reads="job.cluster.master_addr"
 )
-def address_is_a_host(facts: RuleContext) -> Iterator[Violation]:
+def address_is_a_host(context: RuleContext) -> Iterator[Violation]:
     """The address of node 0 is a name or a number, without scheme and port."""
-    address = facts.job.cluster.master_addr
+    address = context.job.cluster.master_addr
     if address is None or is_host(address):
         return
     yield Violation(
@@ -52,21 +52,21 @@ def _is_local(path: str) -> bool:
     reads="job.cluster.nodes job.checkpoint.save job.checkpoint.load job.model.path job.data.cache_path",
     severity="warning",
 )
-def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
+def paths_are_shared(context: RuleContext) -> Iterator[Violation]:
     """With several nodes, checkpoints and data must be on a file system that all nodes share."""
-    job = facts.job
+    job = context.job
     if job.cluster.nodes < 2:
         return
-    places = {
+    paths = {
         "checkpoint.save": job.checkpoint.save,
         "checkpoint.load": job.checkpoint.load,
         "model.path": job.model.path,
         "data.cache_path": job.data.cache_path,
     }
-    for path, place in places.items():
+    for path, place in paths.items():
         if place is not None and _is_local(place):
             yield Violation(
-                message=f"{path} {place} lies on each node's own disk: {job.cluster.nodes} nodes would not share it",
+                message=f"{path} {place} is on a node-local disk: {job.cluster.nodes} nodes would not share it",
                 fields=(path, "cluster.nodes"),
             )
 
@@ -77,9 +77,9 @@ def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
     reads="job.lora.rank job.lora.target_modules job.model.is_mla job.model.hidden_size",
     severity="warning",
 )
-def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
+def adapters_have_layers(context: RuleContext) -> Iterator[Violation]:
     """Adapters are attached to layers by their Megatron-core names; other names match nothing."""
-    lora, model = facts.job.lora, facts.job.model
+    lora, model = context.job.lora, context.job.model
     if lora.rank is None:
         return
     for name in lora.target_modules:
@@ -106,9 +106,9 @@ def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
     reads="job.checkpoint.finetune job.checkpoint.load job.checkpoint.no_load_optim",
     severity="warning",
 )
-def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
+def resuming_is_consistent(context: RuleContext) -> Iterator[Violation]:
     """Fine-tuning starts a new run from weights, resuming continues a run: options of one contradict the other."""
-    checkpoint = facts.job.checkpoint
+    checkpoint = context.job.checkpoint
     if checkpoint.finetune and checkpoint.load is not None and checkpoint.no_load_optim is False:
         yield Violation(
             message="checkpoint.finetune=true loads weights only, checkpoint.no_load_optim=false has no effect",
@@ -127,9 +127,9 @@ def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
     reads="job.fault_tolerance.max_restarts job.checkpoint.save job.checkpoint.no_save_optim",
     severity="warning",
 )
-def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
+def restarts_find_a_checkpoint(context: RuleContext) -> Iterator[Violation]:
     """A restart resumes from the last checkpoint; without one, or without its optimizer, training starts over."""
-    job = facts.job
+    job = context.job
     if job.fault_tolerance.max_restarts and (job.checkpoint.save is None or job.checkpoint.no_save_optim):
         yield Violation(
             message="fault_tolerance.max_restarts needs checkpoints with optimizer to go on from",
@@ -143,14 +143,14 @@ def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
     reads="job.parallel.distributed_optimizer job.parallel.dp job.parallel.cp",
     severity="warning",
 )
-def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
+def optimizer_has_ranks(context: RuleContext) -> Iterator[Violation]:
     """With one data-parallel rank there are no other ranks over which to shard optimizer states."""
-    parallel = facts.job.parallel
+    parallel = context.job.parallel
     # A recipe's switch is meant for the cluster that it was written for, not for every smaller one.
-    typed = facts.job.origin("parallel.distributed_optimizer").kind == "override"
+    typed = context.job.origin("parallel.distributed_optimizer").kind == "override"
     if typed and parallel.distributed_optimizer and parallel.dp == 1 and parallel.cp == 1:
         yield Violation(
-            message="distributed_optimizer with dp 1: there is nothing to share",
+            message="distributed_optimizer with dp 1: there is no other rank to shard over",
             fields=("parallel.distributed_optimizer",),
         )
 
@@ -161,10 +161,10 @@ def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
     reads="job.parallel.tp job.cluster.devices_per_node job.cluster.nodes",
     severity="warning",
 )
-def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation]:
+def tensor_parallelism_stays_in_a_node(context: RuleContext) -> Iterator[Violation]:
     """Tensor parallelism communicates in every layer; between nodes it mostly waits for the network."""
-    tp, devices = facts.job.parallel.tp, facts.job.cluster.devices_per_node
-    if tp > devices and facts.job.cluster.nodes > 1:
+    tp, devices = context.job.parallel.tp, context.job.cluster.devices_per_node
+    if tp > devices and context.job.cluster.nodes > 1:
         yield Violation(
             message=f"tp {tp} spans nodes of {devices} devices: every layer waits for the network",
             fields=("parallel.tp", "cluster.devices_per_node"),
@@ -178,9 +178,9 @@ def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation
     "job.parallel.vpp job.recompute.per_pp_rank job.parallel.layout job.parallel.pp",
     severity="warning",
 )
-def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
+def block_recompute_is_partial(context: RuleContext) -> Iterator[Violation]:
     """Block recompute counts layers per chunk: at or above the size of a chunk, everything is recomputed."""
-    job = facts.job
+    job = context.job
     recompute, layers = job.recompute, job.model.num_hidden_layers
     if recompute.granularity != "full" or recompute.method != "block" or recompute.num_layers is None:
         return
@@ -203,16 +203,17 @@ def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
     "job.profiler.ranks job.cluster.world_size",
     severity="warning",
 )
-def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
+def profile_is_written(context: RuleContext) -> Iterator[Violation]:
     """A profile needs at least one step, within training, on ranks that exist."""
-    job = facts.job
+    job = context.job
     profiler, end = job.profiler, job.schedule.train_iters
     if not profiler.enabled:
         return
     start, stop = profiler.start_step, profiler.end_step
     if start is not None and stop is not None and start >= stop:
         yield Violation(
-            message=f"profiler steps {start} to {stop} are none", fields=("profiler.start_step", "profiler.end_step")
+            message=f"profiler steps {start} to {stop} are an empty range",
+            fields=("profiler.start_step", "profiler.end_step"),
         )
     if start is not None and end is not None and start >= end:
         yield Violation(
@@ -232,14 +233,14 @@ def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
     reads="job.hardware.name job.runtime job.hardware.device",
     severity="warning",
 )
-def backend_runs_on_the_device(facts: RuleContext) -> Iterator[Violation]:
+def backend_runs_on_the_device(context: RuleContext) -> Iterator[Violation]:
     """A backend runs on the devices that it is written for; other devices run only rehearsals."""
-    job = facts.job
-    if facts.backend is None or job.hardware.name is None or job.runtime == "rehearsal":
+    job = context.job
+    if context.backend is None or job.hardware.name is None or job.runtime == "rehearsal":
         return
     from launcher.mapping.backend import get_backend
 
-    backend = get_backend(facts.backend)
+    backend = get_backend(context.backend)
     if job.hardware.device not in backend.devices and job.hardware.device != "cpu":
         yield Violation(
             message=f"{backend.title} runs on {', '.join(backend.devices)}, {job.hardware.name} is "

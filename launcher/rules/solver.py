@@ -168,4 +168,8 @@ class Solver:
 def _shortest(found: list[Changes]) -> list[Changes]:
     """Return solutions that contain no other one."""
     sets = [frozenset(changes) for changes in found]
-    return [changes for changes, own in zip(found, sets, strict=True) if not any(other < own for other in sets)]
+    return [
+        changes
+        for changes, change_set in zip(found, sets, strict=True)
+        if not any(other < change_set for other in sets)
+    ]

@@ -22,9 +22,9 @@ _PATHS = ("output_dir", "checkpoint.save", "checkpoint.load", "model.path")
 
 
 @rule("WORD-NAME", source="launch: ./launch_output/NAME, run ids, Slurm --job-name", reads="job.name")
-def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
+def name_is_a_file_s_name(context: RuleContext) -> Iterator[Violation]:
     """A job's name is a folder name and the prefix of its runs' ids: no path, not hidden, of limited length."""
-    name = facts.job.name
+    name = context.job.name
     if name is None or not name.isprintable() or (_NAME.fullmatch(name) and len(name.encode()) <= _LONGEST_NAME):
         return  # TEXT-CHARACTERS reports what cannot be printed
     plain = re.sub(r"[^\w.+=@-]+", "-", name).strip("-.+=@ ").encode()[:_LONGEST_NAME].decode(errors="ignore")
@@ -44,12 +44,12 @@ def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
     "job.model.hub_id job.model.path job.output_dir job.profiler.path job.task.reference_model "
     "job.tokenizer.path job.cluster.*",
 )
-def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
+def paths_are_not_empty(context: RuleContext) -> Iterator[Violation]:
     """A path or name that is set must not be empty; null leaves it to the launcher or the backend."""
-    if facts.as_written:
+    if context.as_written:
         return
     for path in _NEVER_EMPTY:
-        text = value_at(facts.job, path)
+        text = value_at(context.job, path)
         if text is None:
             continue
         if not text.strip():
@@ -63,10 +63,10 @@ def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
     source="OCI image references; Pyxis --container-image",
     reads="job.cluster.container job.cluster.executor",
 )
-def image_is_a_reference(facts: RuleContext) -> Iterator[Violation]:
+def image_is_a_reference(context: RuleContext) -> Iterator[Violation]:
     """A container image is a reference without spaces: REGISTRY/IMAGE:TAG, or for Slurm a .sqsh file."""
-    image = facts.job.cluster.container
-    executor = find_executor(facts.job.cluster.executor)
+    image = context.job.cluster.container
+    executor = find_executor(context.job.cluster.executor)
     if image is None or not image.strip() or executor is None or not executor.containers:
         return
     if image.isprintable() and (" " in image or image.startswith("-")):

@@ -1,10 +1,11 @@
 """Rules as data: most state that one value needs, or excludes, another.
 
 Conditions are written `name` (on), `!name` (off), `name?` (written), `!name?` (not written), `name=a|b`, `name!=a`,
-`name>1`, `name~a|b` (a list that holds one of them), joined by ` & `; those of `then` may be alternatives, joined by
-` or `. A name is a native argument (`moe-grouped-gemm`), a canonical field (`job.parallel.tp`), or a term that the
-backend derives (`@dialect`). `None` is the value of what is neither written nor has a default. A comparison with a
-value that is not set or not a number does not hold.
+`name>1`, `name~a|b` (a list that contains one of them), `name%2` (leaves a remainder), joined by ` & `; those of `then`
+may be alternatives, joined by ` or `. A name is a native argument (`moe-grouped-gemm`), a canonical field
+(`job.parallel.tp`), or a term that the backend derives (`@dialect`). What a number is compared with may be another
+one, `name>={other}`, or a product, `name%{one}*{other}`. `None` is the value of what is neither written nor has a
+default. A comparison with a value that is not set or not a number does not hold; divisors are not 0.
 """
 
 import re
@@ -12,23 +13,23 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from launcher.job import Value
-from launcher.rules.registry import Range, Rule, RuleContext, Violation, register
+from launcher.rules.registry import Check, Range, Rule, RuleContext, Setting, Values, Violation, register
 
 Test = Callable[[RuleContext], bool]
 Getter = Callable[[RuleContext], Any]
 _Term = TypeVar("_Term", bound=Getter)
 FIELD, TERM = "job.", "@"
 _SYNTAX = re.compile(
-    r"(?P<no>!?)(?P<name>@?[a-z0-9][a-z0-9._-]*)(?:(?P<given>\?)|(?P<sign>>=|<=|!=|=|>|<|~)(?P<value>.+))?",
+    r"(?P<no>!?)(?P<name>@?[a-z0-9][a-z0-9._-]*)(?:(?P<given>\?)|(?P<sign>>=|<=|!=|=|>|<|~|%)(?P<value>.+))?",
     re.IGNORECASE,
 )
-_PLACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+_PLACEHOLDERS = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 _NO_FUNCTION = Rule.__dataclass_fields__["check"].default
 # What a function raises that meets a value of another type: ARG-VALUE reports the value, the rule finds nothing.
-OF_ANOTHER_TYPE = (TypeError, AttributeError, IndexError)
+TYPE_ERRORS = (TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +51,33 @@ class Condition:
 
     Attributes:
         name: argument, `job.` and a field, or `@` and a term.
-        sign: what is compared: "", "?", "=", "!=", ">", "<", ">=", "<=" or "~".
+        sign: what is compared: "", "?", "=", "!=", ">", "<", ">=", "<=", "~" or "%".
         values: what it is compared with.
-        wanted: False: the condition holds where the comparison does not.
+        expected: False: the condition holds where the comparison does not.
         test: the condition as a function.
     """
 
     name: str
     sign: str
     values: tuple[str, ...]
-    wanted: bool
+    expected: bool
     test: Test
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names that are compared: its own, and those of the number that it is compared with."""
+        return (self.name, *(name for name in _PLACEHOLDERS.findall("".join(self.values)) if name))
 
     @property
     def shown(self) -> str:
         """The condition as a part of a sentence."""
-        name, either = shown_name(self.name), " or ".join(self.values)
+        name, either = shown_name(self.name), shown_amount(" or ".join(self.values))
         if self.sign in ("", "?"):
-            return name if self.wanted else f"no {name}"
+            return name if self.expected else f"no {name}"
         if self.sign in ("=", "~"):
-            return f"{name} {either}" if self.wanted else f"{name} other than {either}"
-        words = {">": "above", "<": "below", ">=": "of at least", "<=": "of at most"}
-        return f"{name} {words[self.sign]} {either}"
+            return f"{name} {either}" if self.expected else f"{name} other than {either}"
+        comparisons = {">": "above", "<": "below", ">=": "of at least", "<=": "of at most", "%": "not a multiple of"}
+        return f"{name} {comparisons[self.sign] if self.expected else 'a multiple of'} {either}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +90,13 @@ class Conditions:
     def names(self) -> tuple[str, ...]:
         """Return the names that are compared, in the order of the text."""
         all_ = (*self.when, *(condition for option in self.then for condition in option))
-        return tuple(dict.fromkeys(condition.name for condition in all_))
+        return tuple(dict.fromkeys(name for condition in all_ for name in condition.names))
 
-    def are_broken(self, facts: RuleContext) -> bool:
+    def are_broken(self, context: RuleContext) -> bool:
         """Return whether the rule applies and does not hold."""
-        if not all(condition.test(facts) for condition in self.when):
+        if not all(condition.test(context) for condition in self.when):
             return False
-        return not any(all(condition.test(facts) for condition in option) for option in self.then)
+        return not any(all(condition.test(context) for condition in option) for option in self.then)
 
 
 TERMS: dict[tuple[str, str], Term] = {}
@@ -106,6 +112,67 @@ def term(backend: str, name: str, *reads: str) -> Callable[[_Term], _Term]:
     return declared
 
 
+class _Scope(TypedDict, total=False):
+    phase: str
+    reads: str
+    since: str | None
+    until: str | None
+    versions: Mapping[str, Range]
+
+
+class RuleOptions(_Scope, total=False):
+    """Further values of a rule in a table of `needs`, `never` and `checked`."""
+
+    message: str
+    flags: tuple[str, ...]
+    about: tuple[str, ...]
+    fields: tuple[str, ...]
+    severity: str
+
+
+def needs(id: str, when: str, then: str, doc: str, source: str, **options: Unpack[RuleOptions]) -> Rule:
+    """Return an error: where `when` holds and `then` does not."""
+    return Rule(id=id, when=when, then=then, doc=doc, source=source, **options)
+
+
+def never(id: str, when: str, doc: str, source: str, **options: Unpack[RuleOptions]) -> Rule:
+    """Return an error: where `when` holds."""
+    return Rule(id=id, when=when, doc=doc, source=source, **options)
+
+
+def checked(
+    id: str, check: Check, doc: str, source: str, *, when: str = "", then: str = "", **options: Unpack[RuleOptions]
+) -> Rule:
+    """Return an error: where the function `check` finds one, `when` holds and `then` does not."""
+    return Rule(id=id, check=check, doc=doc, source=source, when=when, then=then, **options)
+
+
+def unread(
+    id: str,
+    when: str,
+    flags: str | Iterable[str],
+    doc: str,
+    source: str,
+    *,
+    equivalent: Mapping[str, Setting] | Values | None = None,
+    check: Check | None = None,
+    **options: Unpack[_Scope],
+) -> Rule:
+    """Return a change: arguments that training does not read. No finding, as the job runs as it would without them."""
+    found = Rule(
+        id=id,
+        when=when,
+        unread=tuple(flags.split() if isinstance(flags, str) else flags),
+        equivalent=equivalent or {},
+        doc=doc,
+        source=source,
+        severity="change",
+        reports_written=False,
+        **options,
+    )
+    return found if check is None else replace(found, check=check)
+
+
 def declare(
     rows: Iterable[Rule],
     *,
@@ -119,7 +186,7 @@ def declare(
     """Declare the rules of a table for these backends and versions, all `when` something; a row's own ones win."""
     module = sys._getframe(1).f_globals["__name__"]
     for row in rows:
-        made = replace(
+        rule = replace(
             row,
             module=module,
             when=" & ".join(filter(None, (when, row.when))),
@@ -129,10 +196,10 @@ def declare(
             until=row.until or until,
             versions=row.versions or versions or {},
         )
-        applies = _compiled(made)
-        reads = " ".join(dict.fromkeys((*_named(made), *row.reads.split())))
+        applies = _compiled(rule)
+        reads = " ".join(dict.fromkeys((*_named(rule), *row.reads.split())))
         computes = row.check is not _NO_FUNCTION
-        register(replace(made, computes=computes, applies=applies, check=_checking(made, applies), reads=reads))
+        register(replace(rule, computes=computes, applies=applies, check=_checking(rule, applies), reads=reads))
 
 
 def conditions_of(rule: Rule) -> Conditions:
@@ -152,8 +219,12 @@ def _joined(text: str) -> tuple[Condition, ...]:
 def _named(row: Rule) -> Iterator[str]:
     yield from conditions_of(row).names()
     yield from row.sets
-    yield from (name for value in row.sets.values() if isinstance(value, str) for name in _PLACES.findall(value))
-    yield from (name for name in _PLACES.findall(row.message) if name)
+    yield from row.unread
+    equivalent = {} if callable(row.equivalent) else row.equivalent
+    yield from equivalent
+    settings = (*row.sets.values(), *equivalent.values())
+    yield from (name for value in settings if isinstance(value, str) for name in _PLACEHOLDERS.findall(value))
+    yield from (name for name in _PLACEHOLDERS.findall(row.message) if name)
 
 
 def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
@@ -161,14 +232,14 @@ def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
     conditions = conditions_of(row)
     of_function = row.check if row.check is not _NO_FUNCTION else None
 
-    def applies(facts: RuleContext) -> bool | str:
-        if not conditions.are_broken(facts):
+    def applies(context: RuleContext) -> bool | str:
+        if not conditions.are_broken(context):
             return False
         if of_function is None:
             return True
         try:
-            found = of_function(facts)
-        except OF_ANOTHER_TYPE:
+            found = of_function(context)
+        except TYPE_ERRORS:
             return False
         return found if isinstance(found, str) else bool(found)
 
@@ -178,10 +249,10 @@ def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
 def _checking(row: Rule, applies: Callable[[RuleContext], bool | str]) -> Callable[[RuleContext], Iterator[Violation]]:
     flags = flags_of(row)
 
-    def check(facts: RuleContext) -> Iterator[Violation]:
-        found = applies(facts)
+    def check(context: RuleContext) -> Iterator[Violation]:
+        found = applies(context)
         if found:
-            text = found if isinstance(found, str) else message_of(row, facts)
+            text = found if isinstance(found, str) else message_of(row, context)
             yield Violation(message=text, fields=row.fields, flags=flags)
 
     return check
@@ -193,28 +264,28 @@ def flags_of(row: Rule) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(row.flags or named), *row.about)))
 
 
-def message_of(row: Rule, facts: RuleContext) -> str:
+def message_of(row: Rule, context: RuleContext) -> str:
     """Return the text of a finding: the rule's own, else one made from its conditions."""
     conditions = conditions_of(row)
     if row.message:
-        return _PLACES.sub(lambda found: _filled(found[0], found[1], facts), row.message)
-    cause = " with ".join(_as_it_is(condition, facts) for condition in conditions.when)
+        return _PLACEHOLDERS.sub(lambda found: _filled(found[0], found[1], context), row.message)
+    cause = " with ".join(_as_it_is(condition, context) for condition in conditions.when)
     if not conditions.then:
         return f"{cause}: {_lower(row.doc)}"
-    wanted = " or ".join(" and ".join(condition.shown for condition in option) for option in conditions.then)
-    return f"{cause} needs {wanted}: {_lower(row.doc)}"
+    expected = " or ".join(" and ".join(condition.shown for condition in option) for option in conditions.then)
+    return f"{cause} needs {expected}: {_lower(row.doc)}"
 
 
-def _filled(text: str, name: str | None, facts: RuleContext) -> str:
+def _filled(text: str, name: str | None, context: RuleContext) -> str:
     if name is None:
         return text[0]
-    value = getter(name)(facts)
+    value = getter(name)(context)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _as_it_is(condition: Condition, facts: RuleContext) -> str:
+def _as_it_is(condition: Condition, context: RuleContext) -> str:
     """Return a condition that holds, with the value that it has."""
-    value = getter(condition.name)(facts)
+    value = getter(condition.name)(context)
     if isinstance(value, bool) or value is None:
         return condition.shown
     shown = " ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else value
@@ -231,58 +302,70 @@ def shown_name(name: str) -> str:
     return name.removeprefix(FIELD).removeprefix(TERM) if name.startswith((FIELD, TERM)) else f"--{name}"
 
 
+def shown_amount(text: str) -> str:
+    """Return a value with what it names as people write it: `{tp}*{job.parallel.cp}` as `tp * parallel.cp`."""
+    if "{" not in text:
+        return text
+    return text.replace("*", " * ").replace("{", "").replace("}", "").replace(FIELD, "").replace(TERM, "")
+
+
 @cache
 def getter(name: str) -> Getter:
     """Return the function that gives the value of a name in a condition."""
     if name.startswith(TERM):
         key = name.removeprefix(TERM)
-        return lambda facts: TERMS[facts.backend or "", key].value(facts)
+        return lambda context: TERMS[context.backend or "", key].value(context)
     if name.startswith(FIELD):
         section, _, leaf = name.removeprefix(FIELD).rpartition(".")
         if not section:
-            return lambda facts: getattr(facts.job, leaf)
-        return lambda facts: getattr(getattr(facts.job, section), leaf)
-    return lambda facts: facts.flag(name)
+            return lambda context: getattr(context.job, leaf)
+        return lambda context: getattr(getattr(context.job, section), leaf)
+    return lambda context: context.flag(name)
 
 
 def _condition(text: str) -> Condition:
     match = _SYNTAX.fullmatch(text.strip())
     assert match is not None, f"not a condition: {text}"
-    name, wanted, sign = match["name"], not match["no"], match["given"] or match["sign"] or ""
+    name, expected, sign = match["name"], not match["no"], match["given"] or match["sign"] or ""
     values = tuple(match["value"].split("|")) if match["value"] else ()
     if sign == "!=":
-        sign, wanted = "=", not wanted
-    assert wanted or sign in ("", "?", "=", "~"), f"not a condition: {text}"
-    return Condition(name=name, sign=sign, values=values, wanted=wanted, test=_test(name, sign, values, wanted))
+        sign, expected = "=", not expected
+    assert expected or sign in ("", "?", "=", "~", "%"), f"not a condition: {text}"
+    return Condition(name=name, sign=sign, values=values, expected=expected, test=_test(name, sign, values, expected))
 
 
-def _test(name: str, sign: str, values: tuple[str, ...], wanted: bool) -> Test:
+def _test(name: str, sign: str, values: tuple[str, ...], expected: bool) -> Test:
     get = getter(name)
     if sign == "?":
         if name.startswith((FIELD, TERM)):
-            return lambda facts: (get(facts) is not None) is wanted
-        return lambda facts: facts.given(name) is wanted
+            return lambda context: (get(context) is not None) is expected
+        return lambda context: context.given(name) is expected
     if sign == "":
-        return lambda facts: bool(get(facts)) is wanted
-    if sign == "=":
-        return _is_one_of(get, frozenset(values), wanted)
+        return lambda context: bool(get(context)) is expected
+    if sign == "=" and "{" not in values[0]:
+        return _is_one_of(get, frozenset(values), expected)
     if sign == "~":
-        return _holds_one_of(get, frozenset(values), wanted)
-    return _compares(get, sign, float(values[0]))
+        return _contains_one_of(get, frozenset(values), expected)
+    return _compares(get, _SIGNS[sign], tuple(_factor(part) for part in values[0].split("*")), expected)
 
 
-def _is_one_of(get: Getter, values: frozenset[str], wanted: bool) -> Test:
-    def test(facts: RuleContext) -> bool:
-        return (str(_single(get(facts))) in values) is wanted
+def _factor(text: str) -> float | Getter:
+    """Return a number, or the function that gives the value of a `{name}`."""
+    return getter(text[1:-1]) if text.startswith("{") else float(text)
+
+
+def _is_one_of(get: Getter, values: frozenset[str], expected: bool) -> Test:
+    def test(context: RuleContext) -> bool:
+        return (str(_single(get(context))) in values) is expected
 
     return test
 
 
-def _holds_one_of(get: Getter, values: frozenset[str], wanted: bool) -> Test:
-    def test(facts: RuleContext) -> bool:
-        value = get(facts)
-        held = value if isinstance(value, (list, tuple)) else str(value).split(",")
-        return (not values.isdisjoint(held)) is wanted
+def _contains_one_of(get: Getter, values: frozenset[str], expected: bool) -> Test:
+    def test(context: RuleContext) -> bool:
+        value = get(context)
+        items = value if isinstance(value, (list, tuple)) else str(value).split(",")
+        return (not values.isdisjoint(items)) is expected
 
     return test
 
@@ -292,16 +375,20 @@ _SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     "<": lambda one, two: one < two,
     ">=": lambda one, two: one >= two,
     "<=": lambda one, two: one <= two,
+    "=": lambda one, two: one == two,
+    "%": lambda one, two: one % two != 0,
 }
 
 
-def _compares(get: Getter, sign: str, bound: float) -> Test:
-    compare = _SIGNS[sign]
-
-    def test(facts: RuleContext) -> bool:
-        value = _single(get(facts))
+def _compares(
+    get: Getter, compare: Callable[[float, float], bool], factors: tuple[float | Getter, ...], expected: bool
+) -> Test:
+    def test(context: RuleContext) -> bool:
+        value, bound = _single(get(context)), 1.0
         try:
-            return value is not None and compare(float(value), bound)
+            for factor in factors:
+                bound *= float(_single(factor(context)) if callable(factor) else factor)
+            return compare(float(value), bound) is expected
         except (TypeError, ValueError):
             return False
 

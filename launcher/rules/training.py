@@ -16,9 +16,9 @@ _CONFIG = "megatron-core 0.16.1 transformer_config.py"
     source="megatron-core 0.16.1 num_microbatches_calculator.py; ms-swift 4.6 megatron_args.py:1002",
     reads="job.batch.global_batch_size job.parallel.dp job.batch.micro_batch_size",
 )
-def global_batch_divides(facts: RuleContext) -> Iterator[Violation]:
+def global_batch_divides(context: RuleContext) -> Iterator[Violation]:
     """The global batch is a whole number of micro-batches on every data-parallel rank."""
-    job = facts.job
+    job = context.job
     size, dp = job.batch.global_batch_size, job.parallel.dp
     if size is None or dp is None or size % (job.batch.micro_batch_size * dp) == 0:
         return
@@ -34,9 +34,9 @@ def global_batch_divides(facts: RuleContext) -> Iterator[Violation]:
     reads="job.batch.global_batch_size job.parallel.dp job.parallel.vpp job.parallel.pp "
     "job.batch.micro_batch_size job.parallel.microbatch_group_size",
 )
-def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
+def micro_batches_fill_stages(context: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule runs micro-batches in groups, of pp by default; each needs at least pp of them."""
-    job = facts.job
+    job = context.job
     size, dp, vpp, pp = job.batch.global_batch_size, job.parallel.dp, job.parallel.vpp, job.parallel.pp
     if size is None or dp is None or vpp is None or vpp == 1 or pp == 1 or size % (job.batch.micro_batch_size * dp):
         return
@@ -61,9 +61,9 @@ def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
     reads="job.batch.seq_length job.model.max_position_embeddings",
     covers=("model.max_position_embeddings",),
 )
-def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
+def sequence_fits_positions(context: RuleContext) -> Iterator[Violation]:
     """A sequence must not be longer than the model's maximum number of positions."""
-    length, positions = facts.job.batch.seq_length, facts.job.model.max_position_embeddings
+    length, positions = context.job.batch.seq_length, context.job.model.max_position_embeddings
     if length is not None and positions is not None and length > positions:
         yield Violation(
             message=f"seq_length {length} is beyond max_position_embeddings {positions}",
@@ -72,9 +72,9 @@ def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
 
 
 @rule("LR-ORDER", source="Megatron-LM core_v0.12.1 arguments.py:702", reads="job.optimizer.lr job.optimizer.min_lr")
-def min_lr_is_below_lr(facts: RuleContext) -> Iterator[Violation]:
+def min_lr_is_below_lr(context: RuleContext) -> Iterator[Violation]:
     """The decay ends at min_lr, which cannot be above lr."""
-    optimizer = facts.job.optimizer
+    optimizer = context.job.optimizer
     if optimizer.lr is not None and optimizer.min_lr > optimizer.lr:
         yield Violation(
             message=f"min_lr {optimizer.min_lr:g} is above lr {optimizer.lr:g}",
@@ -87,9 +87,9 @@ def min_lr_is_below_lr(facts: RuleContext) -> Iterator[Violation]:
     source="Megatron-LM core_v0.12.1 arguments.py:634",
     reads="job.schedule.lr_warmup_iters job.schedule.lr_warmup_fraction",
 )
-def warm_up_is_said_once(facts: RuleContext) -> Iterator[Violation]:
+def warmup_has_one_setting(context: RuleContext) -> Iterator[Violation]:
     """Warm-up is given in iterations or as a share, not both; a backend would silently take the share."""
-    schedule = facts.job.schedule
+    schedule = context.job.schedule
     if schedule.lr_warmup_iters and schedule.lr_warmup_fraction:
         names = ("schedule.lr_warmup_iters", "schedule.lr_warmup_fraction")
         yield Violation(message=f"{names[0]} and {names[1]} both give the warm-up: keep one", fields=names)
@@ -102,17 +102,17 @@ def warm_up_is_said_once(facts: RuleContext) -> Iterator[Violation]:
     "job.schedule.lr_warmup_samples job.schedule.lr_decay_samples job.schedule.train_samples "
     "job.schedule.lr_warmup_fraction",
 )
-def warm_up_ends(facts: RuleContext) -> Iterator[Violation]:
+def warm_up_ends(context: RuleContext) -> Iterator[Violation]:
     """Warm-up must end before the decay does."""
-    schedule = facts.job.schedule
+    schedule = context.job.schedule
     for unit, warmup, end in (
         ("iters", schedule.lr_warmup_iters, schedule.lr_decay_iters or schedule.train_iters),
         ("samples", schedule.lr_warmup_samples, schedule.lr_decay_samples or schedule.train_samples),
     ):
         if warmup and end is not None and warmup >= end:
-            counted, place = ("iterations", f"step {end}") if unit == "iters" else ("sequences", f"sequence {end}")
+            unit_name, place = ("iterations", f"step {end}") if unit == "iters" else ("sequences", f"sequence {end}")
             yield Violation(
-                message=f"warm-up of {warmup} {counted} does not end before {place}",
+                message=f"warm-up of {warmup} {unit_name} does not end before {place}",
                 fields=(f"schedule.lr_warmup_{unit}", f"schedule.train_{unit}"),
             )
     if schedule.lr_warmup_fraction is not None and schedule.lr_warmup_fraction >= 1:
@@ -127,9 +127,9 @@ def warm_up_ends(facts: RuleContext) -> Iterator[Violation]:
     source=f"{_CONFIG}:1154; core_v0.12.1:697",
     reads="job.recompute.granularity job.recompute.method job.recompute.num_layers",
 )
-def full_recompute_names_method(facts: RuleContext) -> Iterator[Violation]:
+def full_recompute_names_method(context: RuleContext) -> Iterator[Violation]:
     """Full recompute needs a method and the number of layers."""
-    recompute = facts.job.recompute
+    recompute = context.job.recompute
     if recompute.granularity != "full":
         return
     for name in ("method", "num_layers"):
@@ -144,9 +144,9 @@ def full_recompute_names_method(facts: RuleContext) -> Iterator[Violation]:
     "job.parallel.pp",
     severity="warning",
 )
-def recompute_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
-    """The number of recomputed layers lies between 1 and the layers of one stage; more means all of them."""
-    job = facts.job
+def recompute_layers_fit_stage(context: RuleContext) -> Iterator[Violation]:
+    """The number of recomputed layers is between 1 and the layers of one stage; more means all of them."""
+    job = context.job
     layers, count = job.model.num_hidden_layers, job.recompute.num_layers
     if job.recompute.granularity != "full" or layers is None or count is None or job.parallel.layout is not None:
         return
@@ -164,9 +164,9 @@ def recompute_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
     reads="job.recompute.layers_per_chunk job.recompute.granularity job.recompute.method "
     "job.recompute.per_pp_rank job.parallel.pp job.parallel.vpp job.recompute.num_layers",
 )
-def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
+def recompute_counts_every_chunk(context: RuleContext) -> Iterator[Violation]:
     """Layers recomputed per chunk need full block recompute: one count for each chunk, none above num_layers."""
-    recompute, parallel = facts.job.recompute, facts.job.parallel
+    recompute, parallel = context.job.recompute, context.job.parallel
     counts, path = recompute.layers_per_chunk, "recompute.layers_per_chunk"
     if not counts:
         return
@@ -191,9 +191,9 @@ def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
     "job.recompute.activation job.recompute.norm job.recompute.method job.recompute.per_pp_rank job.parallel.pp "
     "job.parallel.vpp",
 )
-def recompute_in_part_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
+def recompute_in_part_counts_every_chunk(context: RuleContext) -> Iterator[Violation]:
     """Layers recomputed in part per chunk need something to recompute: one count for each chunk, none below 0."""
-    recompute, parallel = facts.job.recompute, facts.job.parallel
+    recompute, parallel = context.job.recompute, context.job.parallel
     counts, path = recompute.selective_layers_per_chunk, "recompute.selective_layers_per_chunk"
     if not counts:
         return
@@ -216,9 +216,9 @@ def recompute_in_part_counts_every_chunk(facts: RuleContext) -> Iterator[Violati
     source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751",
     reads="job.recompute.granularity job.recompute.method job.recompute.num_layers",
 )
-def selective_recompute_takes_modules(facts: RuleContext) -> Iterator[Violation]:
+def selective_recompute_takes_modules(context: RuleContext) -> Iterator[Violation]:
     """Selective recompute is chosen by modules; method and number of layers belong to full recompute."""
-    recompute = facts.job.recompute
+    recompute = context.job.recompute
     given = [f"recompute.{name}" for name in ("method", "num_layers") if getattr(recompute, name) is not None]
     if recompute.granularity == "selective" and given:
         yield Violation(
@@ -233,9 +233,9 @@ def selective_recompute_takes_modules(facts: RuleContext) -> Iterator[Violation]
     reads="job.recompute.granularity job.recompute.method job.recompute.modules job.recompute.num_layers",
     severity="warning",
 )
-def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
+def recompute_has_granularity(context: RuleContext) -> Iterator[Violation]:
     """Method, layers and modules have no effect without a granularity."""
-    recompute = facts.job.recompute
+    recompute = context.job.recompute
     given = [
         f"recompute.{name}"
         for name in ("method", "num_layers", "modules")
@@ -253,9 +253,9 @@ def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
     reads="job.model.num_experts job.model.moe_intermediate_size job.model.intermediate_size "
     "job.model.num_experts_per_tok",
 )
-def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
+def topk_is_within_experts(context: RuleContext) -> Iterator[Violation]:
     """A token cannot be routed to more experts than there are."""
-    model = facts.job.model
+    model = context.job.model
     if model.num_experts is None:
         return
     width = model.moe_intermediate_size or model.intermediate_size
@@ -277,15 +277,15 @@ def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
     reads="job.moe.load_balancing_type job.moe.aux_loss_coeff job.model.router_expert_bias job.model.is_moe",
     severity="warning",
 )
-def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
+def experts_are_balanced(context: RuleContext) -> Iterator[Violation]:
     """A load-balancing loss with weight 0 has no effect; the weight in config.json is for its authors' training."""
-    job = facts.job
-    meant = job.moe.load_balancing_type in ("none", "sinkhorn")
-    balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or meant
+    job = context.job
+    intended = job.moe.load_balancing_type in ("none", "sinkhorn")
+    balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or intended
     if job.model.is_moe and not balanced:
         yield Violation(
             message=f"experts are not balanced: {job.moe.load_balancing_type} with aux_loss_coeff 0; "
-            "published models use about 0.001, load_balancing_type=none says that it is meant",
+            "published models use about 0.001, load_balancing_type=none declares that this is intended",
             fields=("moe.aux_loss_coeff", "moe.load_balancing_type"),
         )
 
@@ -295,9 +295,9 @@ def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
     source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001",
     reads="job.model.num_experts job.model.n_group job.model.topk_group",
 )
-def router_groups_fit(facts: RuleContext) -> Iterator[Violation]:
+def router_groups_fit(context: RuleContext) -> Iterator[Violation]:
     """Group-limited routing: n_group divides the number of experts, and topk_group is at most n_group."""
-    model = facts.job.model
+    model = context.job.model
     if model.num_experts is None or (model.n_group is None and model.topk_group is None):
         return
     fields = ("model.n_group", "model.topk_group", "model.num_experts")
@@ -334,13 +334,13 @@ def group_scores_differ(model: Model) -> str:
     source=f"{_CONFIG}: moe_router_enable_expert_bias; mindformers 2.1.0 parallel_core/transformer_config.py:2475",
     reads="job.imported.backend job.model.model_type job.model.router_expert_bias job.model.scoring_func",
 )
-def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
+def expert_bias_needs_sigmoid(context: RuleContext) -> Iterator[Violation]:
     """The learned expert bias is defined for sigmoid scores."""
-    model = facts.job.model
-    flags = (flag for flag, path in facts.fields_by_flag.items() if path == "model.scoring_func")
+    model = context.job.model
+    flags = (flag for flag, path in context.fields_by_flag.items() if path == "model.scoring_func")
     # A class that only the backend defines has its own default, which an existing file need not write.
-    named = facts.catalogue is not None and facts.catalogue.style != "argparse"
-    unknown = facts.existing and named and (model.model_type is None or not any(map(facts.given, flags)))
+    named = context.catalogue is not None and context.catalogue.style != "argparse"
+    unknown = context.existing and named and (model.model_type is None or not any(map(context.given, flags)))
     if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
         yield Violation(
             message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",
@@ -353,9 +353,9 @@ def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
     source="Hugging Face DeepseekV3Config",
     reads="job.model.is_mla job.model.qk_nope_head_dim job.model.qk_rope_head_dim job.model.v_head_dim",
 )
-def latent_attention_is_complete(facts: RuleContext) -> Iterator[Violation]:
+def latent_attention_is_complete(context: RuleContext) -> Iterator[Violation]:
     """Multi-head latent attention needs the sizes of all its parts."""
-    model = facts.job.model
+    model = context.job.model
     if not model.is_mla:
         return
     missing = [
@@ -370,9 +370,9 @@ def latent_attention_is_complete(facts: RuleContext) -> Iterator[Violation]:
     source="data sheet of the hardware",
     reads="job.hardware.name job.hardware.bf16_tflops job.precision.fp8_format job.hardware.fp8_tflops",
 )
-def fp8_runs_on_hardware(facts: RuleContext) -> Iterator[Violation]:
+def fp8_runs_on_hardware(context: RuleContext) -> Iterator[Violation]:
     """FP8 needs hardware with FP8 matrix multiplication."""
-    job = facts.job
+    job = context.job
     known = job.hardware.name is not None and job.hardware.bf16_tflops is not None
     if job.precision.fp8_format is not None and known and job.hardware.fp8_tflops is None:
         yield Violation(

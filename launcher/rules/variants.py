@@ -12,26 +12,27 @@ from functools import cached_property
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
-from launcher.mapping.engine import active_rows, gap_finding, write_row
+from launcher.mapping.engine import gap_finding, write_row
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through
-from launcher.mapping.rows import Gap, Row
+from launcher.mapping.rows import Gap, Row, active_rows
 from launcher.rules.dependency_tracking import (
     EVERY_FLAG,
-    NotedMapping,
+    TrackedMapping,
     changed_leaves,
     flag_token,
-    noted,
-    noted_native,
     reading,
+    tracked,
+    tracked_native,
 )
-from launcher.rules.engine import findings_of, without_echoes
+from launcher.rules.engine import findings_of, without_duplicates
 from launcher.rules.formula import settling_values
-from launcher.rules.native import facts_of
+from launcher.rules.native import rule_context
 from launcher.rules.registry import RULES, Rule, RuleContext, applicable_rules
 
 # Fields that select the rows and rules: a variant that changes one is checked from scratch.
-_CHOICES = ("backend.", "rules.")
+_CHOICES = ("backend.name", "backend.version", "rules.")
+_PASSED = "backend.args"
 _Written = tuple[list[NativeArg], Finding | None]
 
 
@@ -83,9 +84,9 @@ class Variants:
             table = backend.table(version)
             self._rows, self._gaps = list(active_rows(table, version)), list(table.unsupported.items())
         self._written, self._row_parts = self._first_rows()
-        self._native, self._more = self._passed(self._prepared, self._written)
-        self._facts = self._facts_of(self._prepared, self._native)
-        self._rules = [rule for rule in applicable_rules(self._facts) if rule.severity == "error"]
+        self._native, self._more = self._with_passthrough(self._prepared, self._written)
+        self._context = self._context_of(self._prepared, self._native)
+        self._rules = [rule for rule in applicable_rules(self._context) if rule.severity == "error"]
         self._rule_parts = self._first_rules()
         self._rows_by_read = _by_read(self._row_parts)
         self._rules_by_read = _by_read(self._rule_parts)
@@ -98,17 +99,17 @@ class Variants:
     def errors(self, changes: Mapping[str, Value]) -> list[Finding]:
         """Return the errors of the job with these values, in no particular order."""
         job, changed = self._changed(changes)
-        return without_echoes(self._errors(job, changed))
+        return without_duplicates(self._errors(job, changed))
 
     def passes(self, changes: Mapping[str, Value]) -> bool:
         """Return whether the job with these values has no error; stops at the first one."""
         job, changed = self._changed(changes)
-        return not self.leaves_an_error(changed) and next(self._errors(job, changed), None) is None
+        return not self.has_remaining_error(changed) and next(self._errors(job, changed), None) is None
 
     def refused(self, changes: Mapping[str, Value]) -> Refusal | None:
         """Return the first error of the job with these values and what decided it; None: it passes."""
         job, changed = self._changed(changes)
-        if any(path.startswith(_CHOICES) for path in changed) or self._prepared.backend.args:
+        if self._prepared.backend.args or any(path.startswith(("backend.", "rules.")) for path in changed):
             first = next(self._errors(job, changed), None)
             return None if first is None else Refusal(finding=first, reads=None)
         first = next(self._errors(job, set(changed)), None)
@@ -118,23 +119,25 @@ class Variants:
 
     def _reads_of(self, error: Finding, job: Job) -> frozenset[str] | None:
         """Return the canonical fields that the row or rule which gives an error reads."""
-        watched = noted(job)
-        for index in filter(lambda each: self._may_give(each, error), range(len(self._rows) + len(self._gaps))):
+        watched = tracked(job)
+        for index in filter(lambda each: self._may_report(each, error), range(len(self._rows) + len(self._gaps))):
             with reading() as reads:
                 found = self._row(watched, index)[1]
             if found == error:
                 return frozenset(reads)
-        native, _ = self._passed(job, [self._row(job, index) for index in range(len(self._rows) + len(self._gaps))])
-        facts = self._noted(self._facts_of(job, native), native)
+        native, _ = self._with_passthrough(
+            job, [self._row(job, index) for index in range(len(self._rows) + len(self._gaps))]
+        )
+        context = self._tracked(self._context_of(job, native), native)
         for rule in self._rules:
             if rule.id == error.rule:
                 with reading() as reads:
-                    found = next((each for each in _errors_of(rule, facts) if each == error), None)
+                    found = next((each for each in _errors_of(rule, context) if each == error), None)
                 if found is not None:
                     return self._origins(frozenset(reads))
         return None
 
-    def _may_give(self, index: int, error: Finding) -> bool:
+    def _may_report(self, index: int, error: Finding) -> bool:
         """Return whether a row or gap concerns a field that the error names."""
         names = self._rows[index].fields if index < len(self._rows) else (self._gaps[index - len(self._rows)][0],)
         return not set(names).isdisjoint(error.fields)
@@ -143,9 +146,9 @@ class Variants:
         """Return the paths of the values that change, including derived ones."""
         return frozenset(self._changed(changes)[1])
 
-    def leaves_an_error(self, leaves: Collection[str]) -> bool:
+    def has_remaining_error(self, leaves: Collection[str]) -> bool:
         """Return whether an error of the job reads none of these paths, so that it remains whatever their values."""
-        return any(reads is not None and reads.isdisjoint(leaves) for reads in self._standing)
+        return any(reads is not None and reads.isdisjoint(leaves) for reads in self._persistent)
 
     def _changed(self, changes: Mapping[str, Value]) -> tuple[Job, set[str]]:
         job = self._prepare(with_values(self.job, changes))
@@ -160,22 +163,25 @@ class Variants:
         for index in again:
             written[index] = self._row(job, index)
         yield from (found for _, found in written if found is not None and found.severity == "error")
-        native, more = (self._native, self._more) if not again else self._passed(job, written)
+        same = not again and _PASSED not in changed
+        native, more = (self._native, self._more) if same else self._with_passthrough(job, written)
         yield from (finding for finding in more if finding.severity == "error")
-        facts = self._facts_of(job, native)
-        if facts.job is not job:
-            changed |= set(changed_leaves(self._facts.job, facts.job))
-        if again:
-            changed |= _changed_flags(self._facts, facts)
+        context = self._context_of(job, native)
+        if context.job is not job or self._context.job is not self._prepared:
+            changed |= set(changed_leaves(self._context.job, context.job))
+        if not same:
+            changed |= _changed_flags(self._context, context)
         rules = _touched(self._rules_by_read, changed)
+        if _unrecorded(context) != _unrecorded(self._context):
+            rules = dict.fromkeys(range(len(self._rules)))
         for index, part in enumerate(self._rule_parts):
             if index not in rules:
                 yield from part.errors
         for index in rules:
-            yield from _errors_of(self._rules[index], facts)
+            yield from _errors_of(self._rules[index], context)
 
     def _first_rows(self) -> tuple[list[_Written], list[_Part]]:
-        job = noted(self._prepared)
+        job = tracked(self._prepared)
         written: list[_Written] = []
         parts: list[_Part] = []
         for index in range(len(self._rows) + len(self._gaps)):
@@ -193,7 +199,7 @@ class Variants:
         path, gap = self._gaps[index - len(self._rows)]
         return [], gap_finding(job, path, gap, self._backend, self._version)
 
-    def _passed(self, job: Job, written: list[_Written]) -> tuple[NativeArgs | None, list[Finding]]:
+    def _with_passthrough(self, job: Job, written: list[_Written]) -> tuple[NativeArgs | None, list[Finding]]:
         if self._backend is None:
             return None, []
         args = [arg for args, _ in written for arg in args]
@@ -202,32 +208,32 @@ class Variants:
             args, more = pass_through(job, args, self._backend, self._version)
         return NativeArgs(backend=self._backend.name, version=self._version, args=tuple(args)), more
 
-    def _facts_of(self, job: Job, native: NativeArgs | None) -> RuleContext:
+    def _context_of(self, job: Job, native: NativeArgs | None) -> RuleContext:
         if self._backend is None or native is None:
             return RuleContext(job=job)
-        return facts_of(job, self._backend, self._version, native)
+        return rule_context(job, self._backend, self._version, native)
 
     def _first_rules(self) -> list[_Part]:
-        facts = self._noted(self._facts, self._native)
+        context = self._tracked(self._context, self._native)
         parts = []
         for rule in self._rules:
             with reading() as reads:
-                errors = tuple(_errors_of(rule, facts))
+                errors = tuple(_errors_of(rule, context))
             parts.append(_Part(reads=frozenset(reads), errors=errors))
         return parts
 
     @staticmethod
-    def _noted(facts: RuleContext, native: NativeArgs | None) -> RuleContext:
+    def _tracked(context: RuleContext, native: NativeArgs | None) -> RuleContext:
         return replace(
-            facts,
-            job=noted(facts.job),
-            native=None if native is None else noted_native(native),
-            values=NotedMapping(facts.values),
-            written=NotedMapping(facts.written),
+            context,
+            job=tracked(context.job),
+            native=None if native is None else tracked_native(native),
+            values=TrackedMapping(context.values),
+            written=TrackedMapping(context.written),
         )
 
     @cached_property
-    def _standing(self) -> list[frozenset[str] | None]:
+    def _persistent(self) -> list[frozenset[str] | None]:
         """What the errors of the job read, with flags traced back to the fields they come from; None: unknown."""
         parts = [part for part in (*self._row_parts, *self._rule_parts) if part.errors]
         found: list[frozenset[str] | None] = [self._origins(part.reads) for part in parts]
@@ -248,8 +254,13 @@ class Variants:
         return found
 
 
-def _errors_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
-    return (finding for finding in findings_of(rule, facts) if finding.severity == "error")
+def _unrecorded(context: RuleContext) -> tuple[object, ...]:
+    """Return those of a rule's inputs of which no reads are recorded."""
+    return context.command, context.passthrough, context.beyond
+
+
+def _errors_of(rule: Rule, context: RuleContext) -> Iterator[Finding]:
+    return (finding for finding in findings_of(rule, context) if finding.severity == "error")
 
 
 def _by_read(parts: list[_Part]) -> dict[str, list[int]]:

@@ -81,7 +81,7 @@ def _mended(judges: Sequence[Variants]) -> None:
 
     searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), "parallel.dp"}
     for judge in judges:
-        if judge.leaves_an_error(searched):
+        if judge.has_remaining_error(searched):
             raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from launcher.balance.from_job import UNEVEN, layers_of, layout_text
+from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
 from launcher.estimate.layout import CannotSplit
@@ -121,6 +122,7 @@ class Search:
         self.layouts = list(self.space.layouts())
         self.floor = Floor(self.job)
         self.found = Found()
+        self._settings: dict[tuple[tuple[str, str], ...], dict[str, Value]] = {}
         self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
 
     def run(self, done: int = 0, found: Found | None = None) -> Iterator[int]:
@@ -344,12 +346,21 @@ class Search:
         return self._kept(self._estimated(point))
 
     def _estimated(self, point: dict[str, Value], *, exact: bool = False) -> Candidate | None:
+        job = with_values(self.job, point)
         try:
-            answer = quick(with_values(self.job, point), exact=exact)
+            # What validation leaves costs as much as an estimate: only what is reported is estimated with it.
+            answer = quick(with_values(job, self._overruled(job, point)) if exact else job, exact=exact)
         except CannotSplit:
             return None
         self.found.estimates += 1
         return self._candidate(point, answer)
+
+    def _overruled(self, job: Job, point: dict[str, Value]) -> dict[str, Value]:
+        """Return the values that validation leaves instead of the job's, cached for splits of the same layout."""
+        key = tuple(sorted((path, str(value)) for path, value in point.items() if path not in UNEVEN))
+        if key not in self._settings:
+            self._settings[key] = {each.path: each.after for each in overruled_by_validation(job)}
+        return self._settings[key]
 
     def _kept(self, candidate: Candidate | None) -> Candidate | None:
         if candidate is None:

@@ -24,7 +24,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Mutations:
     """How a program's arguments are changed.
 
     Attributes:
@@ -42,47 +42,47 @@ class Dialect:
     keep: frozenset[str]
 
 
-def changed(bases: Sequence[Line], dialect: Dialect, count: int, seed: int) -> Iterator[Line]:
+def changed(bases: Sequence[Line], mutations: Mutations, count: int, seed: int) -> Iterator[Line]:
     """Yield each base as it is, then `count` changed ones; the same seed draws the same ones."""
     yield from bases
     for number in range(count):
         draw = random.Random(seed * 1_000_003 + number)
         base = draw.choice(bases)
-        words, world, said = Words(base.argv), base.world_size, []
+        args, world, reported = Words(base.argv), base.world_size, []
         for _ in range(draw.choice((1, 1, 1, 2, 2, 3))):
-            world, change = _change(words, world, dialect, draw)
-            said.append(change)
+            world, change = _change(args, world, mutations, draw)
+            reported.append(change)
         yield Line(
-            name=f"{base.name}: {'; '.join(said)}",
-            argv=tuple(words),
+            name=f"{base.name}: {'; '.join(reported)}",
+            argv=tuple(args),
             world_size=world,
             env=base.env,
             program=base.program,
         )
 
 
-def _change(words: "Words", world: int, dialect: Dialect, draw: random.Random) -> tuple[int, str]:
+def _change(args: "Words", world: int, mutations: Mutations, draw: random.Random) -> tuple[int, str]:
     kind = draw.choice(("size", "size", "size", "size", "value", "value", "switch", "joint", "without", "world"))
     if kind == "world":
         new = max(1, int(world * draw.choice((0.5, 2, 3, 0.25))))
         return new, f"{world} devices -> {new}"
     if kind == "size":
-        flag = draw.choice([*dialect.sizes, *(name for name in dialect.sizes if name in words)])
-        return world, words.set(flag, [str(_size(words.value(flag), dialect.sizes[flag], draw))])
+        flag = draw.choice([*mutations.sizes, *(name for name in mutations.sizes if name in args)])
+        return world, args.set(flag, [str(_size(args.value(flag), mutations.sizes[flag], draw))])
     if kind == "value":
-        flag = draw.choice([*dialect.values, *(name for name in dialect.values if name in words)])
-        value = draw.choice(dialect.values[flag])
-        return world, words.set(flag, None if value is None else value.split())
-    if kind == "switch" and dialect.switches:
-        flag = draw.choice([*dialect.switches, *(name for name in dialect.switches if name in words)])
-        return world, words.set(flag, None if flag in words else [])
+        flag = draw.choice([*mutations.values, *(name for name in mutations.values if name in args)])
+        value = draw.choice(mutations.values[flag])
+        return world, args.set(flag, None if value is None else value.split())
+    if kind == "switch" and mutations.switches:
+        flag = draw.choice([*mutations.switches, *(name for name in mutations.switches if name in args)])
+        return world, args.set(flag, None if flag in args else [])
     if kind in ("joint", "switch"):
-        joint = draw.choice(dialect.joint)
+        joint = draw.choice(mutations.joint)
         for flag, values in Words(joint.split()).items():
-            words.set(flag, values)
+            args.set(flag, values)
         return world, joint
-    known = [flag for flag in words.flags() if flag not in dialect.keep]
-    return world, words.set(draw.choice(known), None) if known else "nothing"
+    known = [flag for flag in args.flags() if flag not in mutations.keep]
+    return world, args.set(draw.choice(known), None) if known else "nothing"
 
 
 def _size(now: str | None, absolute: Sequence[int], draw: random.Random) -> int:
@@ -98,14 +98,14 @@ class Words:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._parts: list[tuple[str, list[str]]] = []
-        for word in argv:
-            if _is_flag(word):
-                flag, equals, value = word.partition("=")
+        for arg in argv:
+            if _is_flag(arg):
+                flag, equals, value = arg.partition("=")
                 self._parts.append((flag, [value] if equals else []))
             elif self._parts:
-                self._parts[-1][1].append(word)
+                self._parts[-1][1].append(arg)
             else:
-                self._parts.append(("", [word]))
+                self._parts.append(("", [arg]))
 
     def __iter__(self) -> Iterator[str]:
         for flag, values in self._parts:
@@ -138,5 +138,5 @@ class Words:
         return f"{flag} {' '.join(values)}".strip() + (f" (was {before})" if before is not None else "")
 
 
-def _is_flag(word: str) -> bool:
-    return word.startswith("--") and len(word) > 2
+def _is_flag(arg: str) -> bool:
+    return arg.startswith("--") and len(arg) > 2

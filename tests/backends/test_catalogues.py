@@ -204,7 +204,7 @@ def test_defaults_of_megatron_core_0_16_1_are_those_of_the_package() -> None:
         argument = rows.get(name)
         call = field.call()
         if call is not None and any(
-            word.arg == "metadata" and "argparse_meta" in ast.unparse(word) for word in call.keywords
+            arg.arg == "metadata" and "argparse_meta" in ast.unparse(arg) for arg in call.keywords
         ):
             continue  # made by hand for the command line
         if argument is None or argument.owner not in ("TransformerConfig", "ModelParallelConfig"):

@@ -172,7 +172,7 @@ def test_sequences_that_are_no_whole_steps_are_refused_with_the_nearest(where: t
 
 
 @pytest.mark.parametrize("where", [LM, LM_12, MS, MS_OLD, SWIFT, MF], ids=str)
-def test_a_length_is_said_once(where: tuple[str, str]) -> None:
+def test_a_length_has_one_setting(where: tuple[str, str]) -> None:
     _, refused = written(job_of(schedule__lr_decay_iters=50, schedule__lr_decay_samples=800), where)
     assert refused["schedule.lr_decay_samples"] == "error"
 
@@ -190,7 +190,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "value", "verdicts"), REFUSED, ids=[path for path, _, _ in REFUSED])
-def test_what_a_backend_cannot_say_is_told(path: str, value: Any, verdicts: dict[tuple[str, str], str]) -> None:
+def test_what_a_backend_cannot_express_is_reported(path: str, value: Any, verdicts: dict[tuple[str, str], str]) -> None:
     for where, severity in verdicts.items():
         _, refused = written(job_of(**{path.replace(".", "__"): value}), where)
         assert refused.get(path) == severity, where

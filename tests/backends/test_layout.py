@@ -16,7 +16,7 @@ _STRATEGY = "data-parallel-sharding-strategy"
 _LOCAL = {"checkpoint.non_persistent.type": "local", "checkpoint.non_persistent.local_dir": "/ssd"}
 
 # What a job says -> what each backend is told, of which all is said by these fields.
-SAID: dict[str, tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]] = {
+EXPECTED: dict[str, tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]] = {
     "gloo": (
         {"parallel.communication.backend": "gloo"},
         {
@@ -244,19 +244,19 @@ SAID: dict[str, tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]] = 
         },
     ),
 }
-CASES = [(name, where) for name, (_, everywhere) in SAID.items() for where in everywhere]
+CASES = [(name, where) for name, (_, everywhere) in EXPECTED.items() for where in everywhere]
 
 
 @pytest.mark.parametrize(("name", "where"), CASES, ids=[f"{name}-{' '.join(where)}" for name, where in CASES])
-def test_a_job_says_it_in_the_backends_words_and_reads_them_back(name: str, where: tuple[str, str]) -> None:
-    said, everywhere = SAID[name]
-    job = job_of(**{path.replace(".", "__"): value for path, value in said.items()})
+def test_a_job_says_it_in_the_backends_arguments_and_reads_them_back(name: str, where: tuple[str, str]) -> None:
+    reported, everywhere = EXPECTED[name]
+    job = job_of(**{path.replace(".", "__"): value for path, value in reported.items()})
     given, refused = written(job, where)
     usual, _ = written(job_of(), where)
     assert {flag: value for flag, value in given.items() if usual.get(flag) != value} == everywhere[where]
-    assert not set(said) & set(refused)
+    assert not set(reported) & set(refused)
     back = read_back(given, get_backend(where[0]), where[1])
-    assert {path: value_at(back.job, path) for path in said} == said
+    assert {path: value_at(back.job, path) for path in reported} == reported
     assert not set(everywhere[where]) & {each.flag for each in back.unmapped}
 
 
@@ -284,7 +284,7 @@ REFUSED: dict[str, tuple[str, Any, dict[tuple[str, str], str]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_backend_cannot_say_is_told(name: str) -> None:
+def test_what_a_backend_cannot_express_is_reported(name: str) -> None:
     path, value, verdicts = REFUSED[name]
     for where, severity in verdicts.items():
         _, refused = written(job_of(**{path.replace(".", "__"): value}), where)

@@ -46,5 +46,5 @@ def _severity(name: str, backend: str) -> str:
     if name in DIAGNOSTICS:
         return DIAGNOSTICS[name].severity
     rule = RULES[name]
-    assert any(rule.holds_for(backend, version) for version in get_backend(backend).versions), name
+    assert any(rule.applies_to(backend, version) for version in get_backend(backend).versions), name
     return rule.severity

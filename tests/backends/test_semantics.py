@@ -11,8 +11,8 @@ from launcher.families.layer_pattern import expand
 from launcher.job import Job, Value, field_at, field_paths
 from launcher.job.build import build
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.engine import active_rows, read_back, translate
-from launcher.mapping.rows import NativeView
+from launcher.mapping.engine import read_back, translate
+from launcher.mapping.rows import NativeView, active_rows
 from launcher.rules.effects import absent_value
 
 CASES = [(name, version) for name in backend_names() for version in get_backend(name).versions]

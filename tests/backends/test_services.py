@@ -4,17 +4,19 @@ from typing import Any
 
 import pytest
 
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
-from launcher.job import value_at
+from launcher.job import Job, value_at
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import read_back
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.mapping.native_only_index import native_only_index_of
 from launcher.rules.effects import meaning
+from launcher.rules.native import effective_of
 from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
 
 Where = tuple[str, str]
-DIALECT = (LM, LM_12, MS, MS_OLD)
+MEGATRON_BACKENDS = (LM, LM_12, MS, MS_OLD)
 LATER = (LM, LM_12, MS)
 # The loop and the data sets that are Megatron-LM's own.
 ITS_OWN = (LM, LM_12)
@@ -28,12 +30,12 @@ def everywhere(places: tuple[Where, ...], flag: str, value: Any) -> dict[Where, 
 # Field, value -> on which backend it is which argument.
 FIELDS: list[tuple[str, Any, dict[Where, tuple[str, Any]]]] = [
     ("batch.decrease_batch_size_if_needed", True, everywhere(LATER, "decrease-batch-size-if-needed", True)),
-    ("schedule.skip_train", True, everywhere(DIALECT, "skip-train", True)),
+    ("schedule.skip_train", True, everywhere(MEGATRON_BACKENDS, "skip-train", True)),
     ("schedule.sync_interval", 5, everywhere(ITS_OWN, "train-sync-interval", 5)),
     (
         "kernels.manual_gc_eval",
         False,
-        {**everywhere(DIALECT, "no-manual-gc-eval", True), SWIFT: ("manual_gc_eval", False)},
+        {**everywhere(MEGATRON_BACKENDS, "no-manual-gc-eval", True), SWIFT: ("manual_gc_eval", False)},
     ),
     ("data.split_paths_file", "paths.json", everywhere(ITS_OWN, "per-split-data-args-path", "paths.json")),
     (
@@ -58,14 +60,14 @@ FIELDS: list[tuple[str, Any, dict[Where, tuple[str, Any]]]] = [
         False,
         {**everywhere((SWIFT, SWIFT_3), "enable_thinking", False), MS: ("enable-thinking", "false")},
     ),
-    ("logging.timer_barrier", False, everywhere(DIALECT, "no-barrier-with-level-1-timing", True)),
+    ("logging.timer_barrier", False, everywhere(MEGATRON_BACKENDS, "no-barrier-with-level-1-timing", True)),
     ("logging.config_dir", "/out", everywhere(LATER, "config-logger-dir", "/out")),
-    ("logging.one_logger.enabled", False, everywhere(DIALECT, "no-one-logger", True)),
-    ("logging.one_logger.project", "p", everywhere(DIALECT, "one-logger-project", "p")),
-    ("logging.one_logger.name", "n", everywhere(DIALECT, "one-logger-run-name", "n")),
-    ("logging.one_logger.asynchronous", True, everywhere(DIALECT, "one-logger-async", True)),
-    ("logging.one_logger.app_tag", "t", everywhere(DIALECT, "app-tag-run-name", "t")),
-    ("logging.one_logger.app_version", "1.0.0", everywhere(DIALECT, "app-tag-run-version", "1.0.0")),
+    ("logging.one_logger.enabled", False, everywhere(MEGATRON_BACKENDS, "no-one-logger", True)),
+    ("logging.one_logger.project", "p", everywhere(MEGATRON_BACKENDS, "one-logger-project", "p")),
+    ("logging.one_logger.name", "n", everywhere(MEGATRON_BACKENDS, "one-logger-run-name", "n")),
+    ("logging.one_logger.asynchronous", True, everywhere(MEGATRON_BACKENDS, "one-logger-async", True)),
+    ("logging.one_logger.app_tag", "t", everywhere(MEGATRON_BACKENDS, "app-tag-run-name", "t")),
+    ("logging.one_logger.app_version", "1.0.0", everywhere(MEGATRON_BACKENDS, "app-tag-run-version", "1.0.0")),
     ("logging.straggler.enabled", True, everywhere(ITS_OWN, "log-straggler", True)),
     ("logging.straggler.at_start", False, everywhere(ITS_OWN, "disable-straggler-on-startup", True)),
     ("logging.straggler.port", 6000, everywhere(ITS_OWN, "straggler-ctrlr-port", 6000)),
@@ -83,11 +85,11 @@ FIELDS: list[tuple[str, Any, dict[Where, tuple[str, Any]]]] = [
         "persistent_error",
         everywhere(LATER, "error-injection-type", "persistent_error"),
     ),
-    ("fault_tolerance.test_mode", True, everywhere(DIALECT, "test-mode", True)),
+    ("fault_tolerance.test_mode", True, everywhere(MEGATRON_BACKENDS, "test-mode", True)),
     ("fault_tolerance.ft_package", True, everywhere(ITS_OWN, "enable-ft-package", True)),
     ("fault_tolerance.ft_timeouts", True, everywhere(ITS_OWN, "calc-ft-timeouts", True)),
-    ("fault_tolerance.autoresume", True, everywhere(DIALECT, "adlr-autoresume", True)),
-    ("fault_tolerance.autoresume_interval", 7, everywhere(DIALECT, "adlr-autoresume-interval", 7)),
+    ("fault_tolerance.autoresume", True, everywhere(MEGATRON_BACKENDS, "adlr-autoresume", True)),
+    ("fault_tolerance.autoresume_interval", 7, everywhere(MEGATRON_BACKENDS, "adlr-autoresume-interval", 7)),
     ("optimizer.qk_clip", True, {LM: ("qk-clip", True)}),
     ("optimizer.qk_clip_alpha", 0.4, {LM: ("qk-clip-alpha", 0.4)}),
     ("optimizer.qk_clip_threshold", 50.0, {LM: ("qk-clip-threshold", 50.0)}),
@@ -147,7 +149,7 @@ REFUSED: list[tuple[str, Any, dict[Where, str]]] = [
 
 
 @pytest.mark.parametrize(("path", "value", "verdicts"), REFUSED, ids=[path for path, _, _ in REFUSED])
-def test_what_a_backend_cannot_say_is_told(path: str, value: Any, verdicts: dict[Where, str]) -> None:
+def test_what_a_backend_cannot_express_is_reported(path: str, value: Any, verdicts: dict[Where, str]) -> None:
     for where, severity in verdicts.items():
         _, refused = written(job_of(**{path.replace(".", "__"): value}), where)
         assert refused.get(path) == severity, where
@@ -159,7 +161,7 @@ def test_numbers_of_a_switch_that_is_off_are_not_missed(where: Where) -> None:
     assert "optimizer.qk_clip_threshold" not in refused
 
 
-@pytest.mark.parametrize("where", DIALECT, ids=str)
+@pytest.mark.parametrize("where", MEGATRON_BACKENDS, ids=str)
 def test_sizes_of_an_encoder_are_those_of_a_language_model(where: Where) -> None:
     """Its parser gives num_layers and seq_length these values (arguments.py:787-827 @core_v0.16.1)."""
     backend = get_backend(where[0])
@@ -167,15 +169,16 @@ def test_sizes_of_an_encoder_are_those_of_a_language_model(where: Where) -> None
     assert (found.job.model.num_hidden_layers, found.job.batch.seq_length) == (4, 128)
     assert not [left.flag for left in found.unmapped if left.flag.startswith("encoder")]
     both = {"encoder-seq-length": 128, "seq-length": 64}
-    assert backend.entry.effective({"encoder-seq-length": 128})["seq-length"] == 128
+    given = NativeArgs(backend=where[0], version=where[1], args=(NativeArg(flag="encoder-seq-length", value=128),))
+    assert effective_of(Job(), backend, where[1], given, as_written=True).read()["seq_length"] == 128
     assert "encoder-seq-length" in {left.flag for left in read_back(both, backend, where[1]).unmapped}
 
 
 @pytest.mark.parametrize(
-    ("word", "wanted"), [("true", True), ("False", False), ("none", None)], ids=["with", "without", "as it is"]
+    ("argument", "wanted"), [("true", True), ("False", False), ("none", None)], ids=["with", "without", "as it is"]
 )
-def test_thinking_is_read_from_the_words_of_the_parser(word: str, wanted: bool | None) -> None:
-    found = read_back({"enable-thinking": word}, get_backend("mindspeed"), MS[1])
+def test_thinking_is_read_from_the_words_of_the_parser(argument: str, wanted: bool | None) -> None:
+    found = read_back({"enable-thinking": argument}, get_backend("mindspeed"), MS[1])
     assert found.job.data.enable_thinking is wanted
     assert not found.unmapped
 
@@ -189,10 +192,10 @@ GONE = {
 
 
 @pytest.mark.parametrize(("given", "instead"), GONE.items(), ids=GONE)
-def test_a_name_that_its_own_parser_refuses_is_told_with_its_successor(given: str, instead: str, tmp_path) -> None:
+def test_a_name_that_its_own_parser_refuses_is_reported_with_its_successor(given: str, instead: str, tmp_path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(f"torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --micro-batch-size 1 --{given}\n")
-    (found,) = read_file(script, Wanted(backend="megatron_lm"))
+    (found,) = read_file(script, ImportOptions(backend="megatron_lm"))
     (note,) = [each for each in found.warnings if given.split()[0] in each.message]
     assert "refused by its own parser" in note.message
     assert note.works == (instead,)
@@ -201,15 +204,15 @@ def test_a_name_that_its_own_parser_refuses_is_told_with_its_successor(given: st
 def test_what_no_training_reads_is_kept_with_a_reason() -> None:
     left = read_back({"mask-prob": 0.2}, get_backend("megatron_lm"), LM[1]).unmapped
     assert "mask-prob" in [arg.flag for arg in left]
-    row = owns_of("megatron_lm").reason("mask_prob")
+    row = native_only_index_of("megatron_lm").reason("mask_prob")
     assert row is not None
     assert "BERT" in row.no_field
-    assert owns_of("megatron_lm").reason("num-layers") is None
+    assert native_only_index_of("megatron_lm").reason("num-layers") is None
 
 
 @pytest.mark.parametrize(
     ("task", "wanted"), [("sft", None), ("grpo", 0.9)], ids=["no answers are drawn", "answers are drawn"]
 )
-def test_a_default_is_told_where_something_reads_it(task: str, wanted: float | None) -> None:
-    told = meaning(job_of(task__type=task), get_backend(SWIFT[0]), SWIFT[1]).fields
-    assert told["generation.temperature"].value == wanted
+def test_a_default_is_reported_where_something_reads_it(task: str, wanted: float | None) -> None:
+    reported = meaning(job_of(task__type=task), get_backend(SWIFT[0]), SWIFT[1]).fields
+    assert reported["generation.temperature"].value == wanted

@@ -11,8 +11,9 @@ import pytest
 
 from launcher.catalogue.catalogue import Argument, plain
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.engine import active_rows, read_back
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.engine import read_back
+from launcher.mapping.native_only_index import native_only_index_of
+from launcher.mapping.rows import active_rows
 
 PAIRS = list(itertools.combinations(backend_names(), 2))
 # A file and a line of it (or a file of data), and the version in which it stands.
@@ -72,14 +73,15 @@ def test_every_name_that_two_backends_share_is_accounted_for(pair):
         for name in shared
         for backend in pair
         for version, argument in names(backend)[name]
-        if owns_of(backend).reason(argument.name, argument) is None and not has_field(backend, version, argument.name)
+        if native_only_index_of(backend).reason(argument.name, argument) is None
+        and not has_field(backend, version, argument.name)
     ]
     assert not forgotten
 
 
 @pytest.mark.parametrize("backend", backend_names())
 def test_what_has_a_reason_exists_and_has_no_field(backend: str) -> None:
-    for row in owns_of(backend).rows:
+    for row in native_only_index_of(backend).rows:
         for name in row.names if row.no_field else ():
             known = itertools.chain.from_iterable(names(backend).values())
             there = [each for each in known if fnmatchcase(plain(each[1].name), plain(name))]
@@ -89,7 +91,7 @@ def test_what_has_a_reason_exists_and_has_no_field(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", backend_names())
 def test_every_reason_is_a_sentence_with_a_source(backend: str) -> None:
-    for row in owns_of(backend).rows:
+    for row in native_only_index_of(backend).rows:
         if row.no_field:
             assert row.no_field.endswith("."), row.no_field
             assert len(row.no_field.split()) > 3, row.no_field

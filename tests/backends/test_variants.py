@@ -7,7 +7,7 @@ import pytest
 
 from launcher.families.config_json import config_from_model
 from launcher.families.source import ModelConfigError
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import differences
 from launcher.job import value_at
@@ -220,7 +220,7 @@ def test_megatron_swift_takes_weights_on_inputs_as_a_key_too() -> None:
     assert read_back(given, get_backend("megatron"), SWIFT[1]).job.moe.apply_probs_on_input is True
 
 
-def test_mindformers_is_not_told_that_a_model_has_no_hyper_connections() -> None:
+def test_mindformers_gets_no_argument_for_a_model_that_has_no_hyper_connections() -> None:
     given, refused = written(job_of(model__enable_hyper_connections=False), MF)
     assert f"{M}enable_hyper_connections" not in given
     assert "model.enable_hyper_connections" not in refused
@@ -244,7 +244,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "value", "verdicts"), REFUSED, ids=[path for path, _, _ in REFUSED])
-def test_what_a_backend_cannot_say_is_told(path: str, value: Any, verdicts: dict[tuple[str, str], str]) -> None:
+def test_what_a_backend_cannot_express_is_reported(path: str, value: Any, verdicts: dict[tuple[str, str], str]) -> None:
     for where, severity in verdicts.items():
         _, refused = written(job_of(**{path.replace(".", "__"): value}), where)
         assert refused.get(path) == severity, where
@@ -302,7 +302,7 @@ def test_mamba_starts_the_program_that_trains_it(where: tuple[str, str], module:
         job = job_of(model={"mamba": mamba}, backend={"name": where[0], "version": where[1]})
         native = translate(job, backend, where[1]).native
         plan: LaunchPlan = backend.launch(job, native)
-        assert any(word.endswith(script) for word in plan.nodes[0].argv)
+        assert any(arg.endswith(script) for arg in plan.nodes[0].argv)
         assert native.has("spec") is bool(mamba)
         assert not mamba or native.get("spec")[0] == module
 
@@ -319,7 +319,7 @@ def test_mindspeed_builds_qwen3_next_and_deepseek_v4_from_their_own_layers() -> 
     assert (back.experimental_attention_variant, back.position_embedding) == ("dsv4_hybrid", "rope")
 
 
-def test_what_goes_without_saying_in_mindspeed_is_said_elsewhere() -> None:
+def test_what_mindspeed_implies_is_written_on_other_backends() -> None:
     """Its Qwen3-Next gates attention and its indexer learns from the chosen keys, without arguments."""
     backend = get_backend("mindspeed")
     linear = read_back({"full-attention-interval": 4, "mamba-d-conv": 4, "mamba-expand": 1}, backend, MS[1])
@@ -367,11 +367,11 @@ def test_a_config_json_of_a_family_without_it_is_not_written() -> None:
 
 def test_a_script_of_mamba_is_read_and_ported(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
-    words = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --hybrid-attention-ratio 0.25 --mamba-num-groups 4"
+    args = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --hybrid-attention-ratio 0.25 --mamba-num-groups 4"
     spec = "--spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
     more = "--seq-length 64 --position-embedding-type none --normalization RMSNorm --swiglu --disable-bias-linear"
-    script.write_text(f"torchrun --nproc_per_node 8 pretrain_mamba.py {words} {spec} {more}\n", encoding="utf-8")
-    found = read_file(script, Wanted(backend="megatron_lm"))[0]
+    script.write_text(f"torchrun --nproc_per_node 8 pretrain_mamba.py {args} {spec} {more}\n", encoding="utf-8")
+    found = read_file(script, ImportOptions(backend="megatron_lm"))[0]
     assert found.job.model.mamba is True
     assert not differences(found)
     given, refused = written(found.job, MS)

@@ -22,7 +22,7 @@ class Verdict:
 
     Attributes:
         ours: what refuses it here: ids of rules, names of arguments.
-        real: what the real validator said; None: accepted.
+        real: message of the real validator; None: accepted.
         later: rules whose fault the real validator does not see, and where it shows or why they are stricter.
         machine: parts of what the real validator says where the machine decides, not the job.
         about: what was drawn, to see it where a test fails.
@@ -53,7 +53,7 @@ class Validator:
         command: argument list of the program.
         env: environment variables beside this process's own.
         as_list: the cases are one JSON list, not one line each.
-        title: validator and version, said with its progress; answers are kept under it.
+        title: validator and version, shown with its progress; answers are kept under it.
         cache: file that keeps answers between runs; None: none is kept.
         workers: number of processes.
     """
@@ -126,8 +126,8 @@ class _Answers:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
-        said: list[str] = []
-        listener = threading.Thread(target=_listen, args=(child.stderr, said))
+        reported: list[str] = []
+        listener = threading.Thread(target=_listen, args=(child.stderr, reported))
         listener.start()
         watch = threading.Timer(self.validator.timeout, child.kill)
         watch.start()
@@ -141,7 +141,7 @@ class _Answers:
         listener.join()
         missing = [key for key, _ in items if key not in self.by_key]
         if missing:
-            self.failures.append(f"exit code {code}, {len(missing)} without an answer: {''.join(said)[-4000:]}")
+            self.failures.append(f"exit code {code}, {len(missing)} without an answer: {''.join(reported)[-4000:]}")
 
     def _keep(self, key: str, answer: Any) -> None:
         with self.lock:
@@ -154,7 +154,7 @@ class _Answers:
                 print(f"{self.validator.title}: {self.done} of {self.total}", file=sys.stderr, flush=True)
 
 
-def _listen(stream: IO[str], said: list[str]) -> None:
+def _listen(stream: IO[str], reported: list[str]) -> None:
     for line in stream:
-        said.append(line)
-        del said[:-100]
+        reported.append(line)
+        del reported[:-100]

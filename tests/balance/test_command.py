@@ -23,8 +23,8 @@ TIGHT = [
 ]
 
 
-def answer_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert main(["balance", *words, "--json"]) == 0
+def answer_of(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, object]:
+    assert main(["balance", *args, "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)
     assert isinstance(tree, dict)
     return tree
@@ -36,10 +36,10 @@ def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "balanced.yaml"
-    words = [*DEEPSEEK, f"backend={backend}"]
-    tree = answer_of(capsys, *words, "-o", str(file))
-    assert main(["check", *words, f"+strategy={file}", "--json"]) == 0
-    job = compose([*words, f"+strategy={file}"])
+    args = [*DEEPSEEK, f"backend={backend}"]
+    tree = answer_of(capsys, *args, "-o", str(file))
+    assert main(["check", *args, f"+strategy={file}", "--json"]) == 0
+    job = compose([*args, f"+strategy={file}"])
     time = estimate(job).time
     assert time is not None
     after, before = tree["after"], tree["before"]
@@ -53,11 +53,11 @@ def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
 def test_an_old_version_without_layouts_gets_a_list_of_layers_per_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*DEEPSEEK, "backend=mindspeed", "backend.version=2.1.0"]
-    tree = answer_of(capsys, *words, "-o", str(tmp_path / "balanced.yaml"))
+    args = [*DEEPSEEK, "backend=mindspeed", "backend.version=2.1.0"]
+    tree = answer_of(capsys, *args, "-o", str(tmp_path / "balanced.yaml"))
     layers = tree["layers"]
     assert isinstance(layers, list)
-    judged = judge(compose([*words, f"+strategy={tmp_path / 'balanced.yaml'}"]), fixes=False)
+    judged = judge(compose([*args, f"+strategy={tmp_path / 'balanced.yaml'}"]), fixes=False)
     assert judged.native.get("num-layer-list") == ",".join(str(sum(stage)) for stage in zip(*layers, strict=True))
     assert sum(map(sum, layers)) == 61
 
@@ -98,11 +98,11 @@ TREATED: dict[str, tuple[list[str], list[str], set[str]]] = {
 def test_layers_are_recomputed_in_part_as_far_as_the_backend_takes_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, own, fields = TREATED[name]
+    args, own, fields = TREATED[name]
     file = tmp_path / "balanced.yaml"
-    tree = answer_of(capsys, *words, *own, "--quick", "-o", str(file))
-    assert main(["check", *words, f"+strategy={file}", "--json"]) == 0
-    job = compose([*words, f"+strategy={file}"])
+    tree = answer_of(capsys, *args, *own, "--quick", "-o", str(file))
+    assert main(["check", *args, f"+strategy={file}", "--json"]) == 0
+    job = compose([*args, f"+strategy={file}"])
     assert all(value_at(job, path) for path in fields)
     in_part, after = tree["recomputed_in_part"], tree["after"]
     assert isinstance(in_part, list)
@@ -132,11 +132,11 @@ def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.Capture
 
 
 @pytest.mark.slow
-def test_what_a_backend_cannot_express_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_backend_cannot_express_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["balance", *SHORT, "backend=megatron", "--quick"]) == 0
-    said = capsys.readouterr().out
-    assert "num_layers holds for all chunks" in said
-    assert "selective recompute holds for all layers or none" in said
+    captured = capsys.readouterr().out
+    assert "num_layers holds for all chunks" in captured
+    assert "selective recompute holds for all layers or none" in captured
     assert main(["balance", *SHORT, "backend=mindformers", "--quick"]) == 0
     assert "not chosen" not in capsys.readouterr().out
 
@@ -165,7 +165,7 @@ def test_pictures_and_program_are_written(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "text"),
+    ("args", "code", "text"),
     [
         (["+recipe=qwen3_8b", "parallel.pp=1", "hardware=h100_80g"], 1, "no stages to balance"),
         ([*DEEPSEEK, "hardware.memory_gib=20"], 1, "GiB short"),
@@ -177,11 +177,11 @@ def test_pictures_and_program_are_written(tmp_path: Path, capsys: pytest.Capture
         ([*DEEPSEEK, "parallel.pp=64", "parallel.vpp=2"], 1, "cannot fill 128 chunks"),
     ],
 )
-def test_bad_input(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["balance", *words]) == code
-    said = capsys.readouterr().err
-    assert text in said
-    assert "Traceback" not in said
+def test_bad_input(args: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["balance", *args]) == code
+    captured = capsys.readouterr().err
+    assert text in captured
+    assert "Traceback" not in captured
 
 
 def test_measured_ratios_replace_only_what_is_given() -> None:
@@ -209,7 +209,7 @@ def test_measured_ratios_replace_only_what_is_given() -> None:
 
 
 def test_fewer_micro_batches_than_stages_are_balanced(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "parallel.pp=4", "batch.global_batch_size=4"]
-    tree = answer_of(capsys, *words)
+    args = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "parallel.pp=4", "batch.global_batch_size=4"]
+    tree = answer_of(capsys, *args)
     (layers,) = tree["layers"]  # type: ignore[misc]
     assert (len(layers), sum(layers)) == (4, 36)

@@ -258,7 +258,7 @@ def test_infeasible_names_the_stage_and_what_it_lacks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("change", "arg"),
     [
         ({"micro_batches": 0}, "micro-batches must be at least 1"),
         ({"limits": (1.0,)}, "1 memory limits for 4 stages"),
@@ -266,8 +266,8 @@ def test_infeasible_names_the_stage_and_what_it_lacks() -> None:
         ({"chunks": 8}, "cannot fill 32 chunks"),
     ],
 )
-def test_contradictory_figures_are_refused(change: dict[str, object], word: str) -> None:
-    with pytest.raises(BadProblem, match=word):
+def test_contradictory_figures_are_refused(change: dict[str, object], arg: str) -> None:
+    with pytest.raises(BadProblem, match=arg):
         balance(replace(_dense(4, 1, 8, 16, limit=100.0), **change))  # type: ignore[arg-type]
 
 

@@ -68,7 +68,7 @@ def test_get_follows_the_backends_own_parser(source: Catalogue, name: str, found
     assert (argument and argument.name) == found
 
 
-def test_negation_is_told_from_an_argument_of_its_own() -> None:
+def test_a_negation_is_distinguished_from_an_argument() -> None:
     assert HF.is_negation("no_fusion")
     assert not HF.is_negation("fusion")
     assert not ARGPARSE.is_negation("no-masked-softmax-fusion")
@@ -134,7 +134,7 @@ def test_good_values_pass(source: Catalogue, name: str, value: Any) -> None:
         pytest.param(YAML, "recompute_config.recompute", "full", "true or false or a list", id="union"),
     ],
 )
-def test_bad_values_are_told_in_plain_words(source: Catalogue, name: str, value: Any, says: str | None) -> None:
+def test_bad_values_are_reported_in_plain_english(source: Catalogue, name: str, value: Any, says: str | None) -> None:
     message = source.check(name, value)
     assert (message is None) if says is None else (message is not None and says in message)
 
@@ -163,7 +163,7 @@ def test_another_entry_point_is_no_version(tmp_path: Path) -> None:
     assert versions(tmp_path) == ["1.6.0", "2.1.0"]
 
 
-def test_an_argument_of_another_command_is_told() -> None:
+def test_an_argument_of_another_command_is_reported() -> None:
     assert HF.check("lr", 1e-4, command="pt") is None
     assert HF.check("lr", 1e-4, command="export") == "lr is an argument of sft, pt, not of export"
 

@@ -13,20 +13,20 @@ from launcher.catalogue.command_line import can_be_written, option
 TEXTS = st.text("-=.x1 e'\n", max_size=5) | st.sampled_from(["--y", "--y=3", "-1e-05", "-inf", "-.5", "--", "-"])
 
 
-def read(words: list[str]) -> argparse.Namespace | None:
+def read(args: list[str]) -> argparse.Namespace | None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--x")
     parser.add_argument("--y")
     parser.add_argument("--several", nargs="+")
     with contextlib.redirect_stderr(io.StringIO()):
         try:
-            return parser.parse_args(words)
+            return parser.parse_args(args)
         except SystemExit:
             return None
 
 
 @given(TEXTS)
-def test_one_value_arrives(text: str) -> None:
+def test_one_value_is_parsed(text: str) -> None:
     found = read([*option("x", [text]), "--y", "after"])
     if can_be_written([text]):
         assert found is not None
@@ -36,7 +36,7 @@ def test_one_value_arrives(text: str) -> None:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3))
-def test_several_values_arrive_or_are_refused(texts: list[str]) -> None:
+def test_several_values_are_parsed_or_refused(texts: list[str]) -> None:
     if can_be_written(texts):
         found = read([*option("several", texts), "--y", "after"])
         assert found is not None

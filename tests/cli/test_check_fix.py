@@ -72,11 +72,11 @@ def test_what_changes_training_is_named(launch):
 
 
 def test_what_only_the_user_knows_is_asked_for(launch):
-    words = ("check", "+recipe=qwen3_8b", "backend=megatron", "schedule.train_iters=null", "parallel.tp=3", "--fix")
-    result = launch(*words)
+    args = ("check", "+recipe=qwen3_8b", "backend=megatron", "schedule.train_iters=null", "parallel.tp=3", "--fix")
+    result = launch(*args)
     assert "specify: schedule.train_iters=N" in result.out
     assert "fixes: parallel.tp=4" in result.out
-    assert launch(*words[:3], "parallel.tp=4", "schedule.train_iters=10").code == 0
+    assert launch(*args[:3], "parallel.tp=4", "schedule.train_iters=10").code == 0
 
 
 def test_devices_that_a_script_does_not_say_are_asked_for(launch, tmp_path):

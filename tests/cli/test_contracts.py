@@ -82,7 +82,11 @@ BAD = {
     "wrong type": (("check", *TINY, "parallel.tp=two"), 2, "whole number"),
     "negative size": (("check", *TINY, "batch.seq_length=-1"), 2, "below 1"),
     "missing model path": (("check", *TINY, "model.path=/none"), 2, "/none/config.json"),
-    "contradiction": (("check", *TINY, "parallel.tp=1", "backend.args.tensor-model-parallel-size=2"), 1, "say it once"),
+    "contradiction": (
+        ("check", *TINY, "parallel.tp=1", "backend.args.tensor-model-parallel-size=2"),
+        1,
+        "set only one of them",
+    ),
     "world size that does not fit": (("check", *TINY, "parallel.pp=2", "cluster.devices_per_node=3"), 1, "PAR-WORLD"),
     "misspelt verb": (("chek", "x"), 2, "check"),
     "unknown option": (("check", "--jsn"), 2, "--help"),
@@ -93,8 +97,8 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
 def test_bad_input_gets_one_screen_and_the_right_exit_code(launch: Launch, case):
-    words, code, text = case
-    done = launch(*words)
+    args, code, text = case
+    done = launch(*args)
     assert done.code == code, done
     assert text in done.err + done.out
     assert "Traceback" not in done.err
@@ -154,10 +158,10 @@ UNWRITTEN = {
 
 
 @pytest.mark.parametrize("case", UNWRITTEN.values(), ids=UNWRITTEN.keys())
-def test_what_cannot_be_submitted_yet_is_said_in_one_line(launch: Launch, case):
-    words, said = case
-    done = launch("dry-run", "+recipe=qwen3_8b", "backend=megatron", "cluster=ssh", "--format", "submit", *words)
+def test_what_cannot_be_submitted_yet_is_reported_in_one_line(launch: Launch, case):
+    args, reported = case
+    done = launch("dry-run", "+recipe=qwen3_8b", "backend=megatron", "cluster=ssh", "--format", "submit", *args)
     assert done.code == 1, done
-    assert said in done.err
+    assert reported in done.err
     assert "Traceback" not in done.err
     assert done.out == ""

@@ -6,7 +6,7 @@ from launcher.rules.effects import DEFAULT, NONE, WRITTEN, meaning
 from tests.conftest import Launch
 
 
-def test_written_values_and_the_backends_defaults_are_told_apart():
+def test_written_values_and_the_backends_defaults_are_distinguished():
     job = compose(["+recipe=qwen3_moe", "backend=megatron"])
     found = meaning(job, get_backend("megatron"), "4.6.0").fields
     assert (found["batch.global_batch_size"].value, found["batch.global_batch_size"].how) == (256, WRITTEN)
@@ -44,9 +44,9 @@ def test_bad_names_are_refused(launch: Launch):
 
 def test_arguments_without_a_field_say_what_they_do(launch: Launch, tmp_path):
     """Where a backend's table knows an argument, nobody is left with a question mark."""
-    words = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --lr 1e-5 --train_iters 10"
-    (tmp_path / "old.sh").write_text(f"{words} --loss_scale ignore_empty_think\n")
-    (tmp_path / "new.sh").write_text(f"{words} --load_from_cache_file true\n")
+    args = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --lr 1e-5 --train_iters 10"
+    (tmp_path / "old.sh").write_text(f"{args} --loss_scale ignore_empty_think\n")
+    (tmp_path / "new.sh").write_text(f"{args} --load_from_cache_file true\n")
     done = launch("diff", str(tmp_path / "old.sh"), str(tmp_path / "new.sh"))
     assert "backend.args.loss_scale *" in done.out
     assert "backend.args.loss_scale: weighs the loss of parts of an answer" in done.out

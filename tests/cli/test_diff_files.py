@@ -29,16 +29,16 @@ class Folder:
         for name, text in files.items():
             (self.path / name.replace("_", ".")).write_text(text + "\n")
 
-    def diff(self, *words: str) -> tuple[int, str]:
+    def diff(self, *args: str) -> tuple[int, str]:
         try:
-            code = dispatch(["diff", *words])
+            code = dispatch(["diff", *args])
         except SystemExit as error:
             code = int(str(error.code))
         captured = self.capsys.readouterr()
         return code, captured.out + captured.err
 
-    def differing(self, *words: str) -> dict[str, dict[str, object]]:
-        code, out = self.diff(*words, "--json")
+    def differing(self, *args: str) -> dict[str, dict[str, object]]:
+        code, out = self.diff(*args, "--json")
         tree = json.loads(out)
         assert code == (0 if tree["same"] else 1), out
         return {row["field"]: row for row in tree["differences"]}
@@ -71,25 +71,25 @@ def test_two_scripts_differ_in_canonical_names_what_trains_first(folder: Folder)
 
 
 SAME: dict[str, Callable[[list[str]], list[str]]] = {
-    "another order": lambda words: words[:2] + shuffled(words[2:]),
-    "defaults written out": lambda words: [*words, "--seed", "42", "--sequence_parallel", "false"],
-    "another spelling of the same number": lambda words: ["0.00001" if word == "1e-5" else word for word in words],
-    "the other spelling of names": lambda words: [re.sub("(?<=[a-z])_(?=[a-z])", "-", word) for word in words],
-    "a variable": lambda words: ["L=1e-5\n", *("$L" if word == "1e-5" else word for word in words)],
-    "= instead of a blank": lambda words: " ".join(words).replace("--lr 1e-5", "--lr=1e-5").split(" "),
-    "given twice, the last one counts": lambda words: [*words[:2], "--lr", "1", *words[2:]],
+    "another order": lambda args: args[:2] + shuffled(args[2:]),
+    "defaults written out": lambda args: [*args, "--seed", "42", "--sequence_parallel", "false"],
+    "another spelling of the same number": lambda args: ["0.00001" if arg == "1e-5" else arg for arg in args],
+    "the other spelling of names": lambda args: [re.sub("(?<=[a-z])_(?=[a-z])", "-", arg) for arg in args],
+    "a variable": lambda args: ["L=1e-5\n", *("$L" if arg == "1e-5" else arg for arg in args)],
+    "= instead of a blank": lambda args: " ".join(args).replace("--lr 1e-5", "--lr=1e-5").split(" "),
+    "given twice, the last one counts": lambda args: [*args[:2], "--lr", "1", *args[2:]],
 }  # fmt: skip
 
 
-def shuffled(words: list[str]) -> list[str]:
+def shuffled(args: list[str]) -> list[str]:
     """Return options with their values in another order."""
-    pairs = [words[at : at + 2] for at in range(0, len(words), 2)]
+    pairs = [args[at : at + 2] for at in range(0, len(args), 2)]
     random.Random(3).shuffle(pairs)
-    return [word for pair in pairs for word in pair]
+    return [arg for pair in pairs for arg in pair]
 
 
 @pytest.mark.parametrize("case", SAME)
-def test_the_same_said_otherwise_is_the_same(folder: Folder, case: str) -> None:
+def test_equivalent_spellings_are_equal(folder: Folder, case: str) -> None:
     folder.write(old_sh=OLD, new_sh=" ".join(SAME[case](OLD.split(" "))))
     code, out = folder.diff("old.sh", "new.sh")
     assert (code, out.splitlines()[-1]) == (0, "the same: old.sh and new.sh"), out
@@ -197,27 +197,27 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_mistakes(folder: Folder, case: str) -> None:
     folder.write(old_sh=OLD, bad_sh="megatron sft --model m --learning_rat 1")
-    words, said = WRONG[case]
-    code, out = folder.diff(*words)
+    args, reported = WRONG[case]
+    code, out = folder.diff(*args)
     assert code == 2, out
-    assert said in out
+    assert reported in out
     assert len(out.splitlines()) < 20
 
 
 def test_every_default_of_a_parser_written_out_is_the_same(folder: Folder) -> None:
     """All arguments at once that a plain command may give their own default."""
-    words = [
-        word
+    args = [
+        arg
         for argument in get_backend("megatron").catalogue("4.6.0").arguments
         if isinstance(argument.default, (int, float, str))
         and argument.default != ""
         and f"--{argument.name}" not in OLD.split()
         and "sft" in (argument.commands or ("sft",))
         and not argument.is_flag
-        for word in (f"--{argument.name}", f"'{_typed(argument.default)}'")
+        for arg in (f"--{argument.name}", f"'{_typed(argument.default)}'")
     ]
-    assert len(words) > 300
-    folder.write(old_sh=OLD, new_sh=f"{OLD} {' '.join(words)}")
+    assert len(args) > 300
+    folder.write(old_sh=OLD, new_sh=f"{OLD} {' '.join(args)}")
     code, out = folder.diff("old.sh", "new.sh")
     assert code == 0, out
 

@@ -28,8 +28,8 @@ def backends() -> list[Backend]:
     return found
 
 
-def say(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = dispatch(list(words))
+def say(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = dispatch(list(args))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -89,10 +89,10 @@ def test_every_id_that_a_finding_can_carry_is_explained(backends: list[Backend])
             assert list(explained(name, backends)), f"{place}: {name} is not explained: launcher/rules/diagnostics.py"
 
 
-def test_told_findings_say_what_to_do() -> None:
-    for told in DIAGNOSTICS.values():
-        assert told.doc, told.id
-        assert told.works, told.id
+def test_reported_findings_say_what_to_do() -> None:
+    for reported in DIAGNOSTICS.values():
+        assert reported.doc, reported.id
+        assert reported.works, reported.id
 
 
 def test_every_argument_of_every_version_is_found_under_its_name_and_aliases(backends: list[Backend]) -> None:
@@ -116,9 +116,9 @@ def test_every_argument_of_launchers_and_every_variable_is_explained(backends: l
 @pytest.mark.parametrize("backend", backend_names())
 def test_every_variable_of_a_plan_is_explained(backends: list[Backend], backend: str) -> None:
     for recipe in ("tiny_qwen3", "qwen3_moe"):
-        words = [f"+recipe={recipe}", f"backend={backend}", "runtime=native", "cluster.nodes=2"]
-        shown = plan(compose([*words, "kernels.deterministic=true"]))
-        text = " ".join(word for node in shown.nodes for word in (*node.argv, *node.env.values()))
+        args = [f"+recipe={recipe}", f"backend={backend}", "runtime=native", "cluster.nodes=2"]
+        shown = plan(compose([*args, "kernels.deterministic=true"]))
+        text = " ".join(arg for node in shown.nodes for arg in (*node.argv, *node.env.values()))
         for name in {*(name for node in shown.nodes for name in node.env), *re.findall(r"\$\{(\w+)\}", text)}:
             kinds = {key for each in explained(name, backends) for key in each}
             assert "environment variable" in kinds, name
@@ -161,7 +161,7 @@ def test_a_name_with_several_meanings_shows_all(capsys: pytest.CaptureFixture[st
     assert tree(capsys, "--seed")["argument"] == "seed"
 
 
-def test_defaults_of_every_version_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_defaults_of_every_version_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     found = {each["backend"]: each["default"] for each in tree(capsys, "--attention_backend")["backends"]}
     assert (found["megatron 3.5.3"], found["megatron 4.6.0"]) == ("'auto'", "'flash'")
 
@@ -202,14 +202,14 @@ LISTED: dict[str, list[tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("case", LISTED)
 def test_args_lists(capsys: pytest.CaptureFixture[str], case: str) -> None:
-    for words in LISTED[case]:
-        code, out, err = say(capsys, *words, "--json")
+    for args in LISTED[case]:
+        code, out, err = say(capsys, *args, "--json")
         assert code == 0, err
         tree = json.loads(out)
         arguments = tree["arguments"]
-        assert len(arguments) > 10, words
-        assert all(each["type"] and each["arity"] and each["source"] for each in arguments), words
-        code, out, _ = say(capsys, *words)
+        assert len(arguments) > 10, args
+        assert all(each["type"] and each["arity"] and each["source"] for each in arguments), args
+        code, out, _ = say(capsys, *args)
         assert code == 0
         assert len(out.splitlines()) == len(arguments) + len(tree.get("set", ()))
 
@@ -244,7 +244,7 @@ def test_args_tell_how_to_give_them(capsys: pytest.CaptureFixture[str], case: st
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "text"),
+    ("args", "code", "text"),
     [
         (("nemo",), 2, "works: megatron"),
         (("megatron", "--backend-version", "9"), 2, "versions: 4.6.0"),
@@ -252,8 +252,8 @@ def test_args_tell_how_to_give_them(capsys: pytest.CaptureFixture[str], case: st
         (("megatron", "tensor_modle_parallel_size"), 1, "did you mean tensor_model_parallel_size"),
     ],
 )
-def test_args_mistakes(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, text: str) -> None:
-    found, _, err = say(capsys, "args", *words)
+def test_args_mistakes(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], code: int, text: str) -> None:
+    found, _, err = say(capsys, "args", *args)
     assert found == code
     assert text in err
 

@@ -11,7 +11,7 @@ from launcher.cli.explain_names import load_all
 from launcher.cli.explain_trace import declared_field, declared_row, declared_rule
 from launcher.job import fields
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.engine import active_rows
+from launcher.mapping.rows import active_rows
 from launcher.rules.registry import RULES
 from tests.conftest import ROOT
 
@@ -23,8 +23,8 @@ def lines_at(place: str, count: int = 1) -> str:
     return "\n".join((ROOT / file).read_text(encoding="utf-8").splitlines()[first : first + count])
 
 
-def tree(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    code = dispatch(["explain", "--trace", *words, "--json"])
+def tree(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    code = dispatch(["explain", "--trace", *args, "--json"])
     captured = capsys.readouterr()
     assert code == 0, captured.out + captured.err
     found = json.loads(captured.out)
@@ -40,7 +40,7 @@ def test_a_field_from_declaration_to_rules(capsys: pytest.CaptureFixture[str], b
     assert "tp: int" in lines_at(field["declared"])
     row = walk["rows"][0]
     assert row["fields"][0] == "parallel.tp"
-    assert row["declared"].startswith("backends/")
+    assert row["declared"].startswith(f"backends/{'megatron_lm' if backend == 'mindspeed' else backend}/mapping/")
     assert '"parallel.tp"' in lines_at(row["declared"])
     catalogue = get_backend(backend).catalogue(walk["version"])
     argument = next(each for each in walk["arguments"] if each["name"] == row["arguments"][0])
@@ -80,9 +80,9 @@ def test_an_override_in_a_job_with_what_it_writes_and_its_findings(
 
 
 def test_findings_of_other_fields_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("+recipe=qwen3_8b", "backend=megatron", "parallel.tp=3")
-    assert tree(capsys, "logging.interval=5", *words)["findings"] == []
-    assert not tree(capsys, "logging.interval=5", *words)["ok"]
+    args = ("+recipe=qwen3_8b", "backend=megatron", "parallel.tp=3")
+    assert tree(capsys, "logging.interval=5", *args)["findings"] == []
+    assert not tree(capsys, "logging.interval=5", *args)["ok"]
 
 
 def test_a_rule_with_what_it_reads_and_its_finding(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +103,7 @@ def test_a_field_without_argument_says_why(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
+    ("token", "near"),
     [
         ("parallel.tpp=2", "parallel.tp"),
         ("--tensor-model-paralel-size", "tensor"),
@@ -111,8 +111,8 @@ def test_a_field_without_argument_says_why(capsys: pytest.CaptureFixture[str]) -
         ("MAP-UNSUPPORTED", "launch explain MAP-UNSUPPORTED"),
     ],
 )
-def test_a_misspelt_word_gets_near_names(capsys: pytest.CaptureFixture[str], word: str, near: str) -> None:
-    assert dispatch(["explain", "--trace", word]) == 2
+def test_a_misspelt_name_gets_near_names(capsys: pytest.CaptureFixture[str], token: str, near: str) -> None:
+    assert dispatch(["explain", "--trace", token]) == 2
     assert near in capsys.readouterr().err
 
 

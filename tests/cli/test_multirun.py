@@ -39,8 +39,8 @@ def test_estimate_answers_for_every_combination(launch: Launch):
 
 
 def test_a_sweep_for_submitit_is_shown_before_it_is_submitted(launch: Launch):
-    words = ("-m", *JOB, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=big", "parallel.tp=1,2")
-    done = launch("dry-run", *words, "--json")
+    args = ("-m", *JOB, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=big", "parallel.tp=1,2")
+    done = launch("dry-run", *args, "--json")
     assert done.code == 0, done
     assert [row["overrides"][2:] for row in done.json] == [
         ["cluster.partition=big", f"parallel.tp={size}", "cluster=slurm"] for size in (1, 2)
@@ -66,8 +66,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_what_means_nothing_for_many_jobs_is_refused(launch: Launch, case):
-    words, says = case
-    done = launch(*words)
+    args, says = case
+    done = launch(*args)
     assert done.code == 2, done
     assert says in done.err
 
@@ -82,7 +82,7 @@ def test_what_means_nothing_for_many_jobs_is_refused(launch: Launch, case):
     ids=["none given", "one for all", "one each"],
 )
 def test_jobs_of_a_sweep_are_shown_in_folders_of_their_own(launch: Launch, swept: list[str], folders: list[str]):
-    words = ["+recipe=tiny_qwen3", "backend=megatron", "checkpoint.save_interval=5", *swept]
-    jobs = [each["job"] for each in launch("dry-run", "-m", *words, "--json").json]
+    args = ["+recipe=tiny_qwen3", "backend=megatron", "checkpoint.save_interval=5", *swept]
+    jobs = [each["job"] for each in launch("dry-run", "-m", *args, "--json").json]
     assert [job["output_dir"] for job in jobs] == folders
     assert [job["checkpoint"]["save"] for job in jobs] == [f"{folder}/checkpoints" for folder in folders]

@@ -22,16 +22,16 @@ SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 
 
-def offered(capsys: pytest.CaptureFixture[str], word: str, *job: str) -> list[str]:
+def offered(capsys: pytest.CaptureFixture[str], arg: str, *job: str) -> list[str]:
     """Return what `check` offers for a word that it cannot read."""
-    code = main(["check", *(job or JOB), word, "--json"])
+    code = main(["check", *(job or JOB), arg, "--json"])
     findings = json.loads(capsys.readouterr().out)["findings"]
-    assert code == 2, word
+    assert code == 2, arg
     return [fix for finding in findings for fix in finding["fix"] if finding["rule"].startswith("JOB-")]
 
 
-def composes(capsys: pytest.CaptureFixture[str], word: str, *job: str) -> bool:
-    code = main(["check", *(job or JOB), word, "--json"])
+def composes(capsys: pytest.CaptureFixture[str], arg: str, *job: str) -> bool:
+    code = main(["check", *(job or JOB), arg, "--json"])
     findings = json.loads(capsys.readouterr().out)["findings"]
     return code != 2 and not any(finding["rule"].startswith("JOB-") for finding in findings)
 
@@ -137,9 +137,9 @@ EXACT: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("word", EXACT)
-def test_the_word_that_was_meant_comes_first(capsys: pytest.CaptureFixture[str], word: str) -> None:
-    assert offered(capsys, word) == EXACT[word]
+@pytest.mark.parametrize("arg", EXACT)
+def test_the_intended_name_comes_first(capsys: pytest.CaptureFixture[str], arg: str) -> None:
+    assert offered(capsys, arg) == EXACT[arg]
 
 
 def _native(backend: str) -> list[tuple[str, str]]:
@@ -156,12 +156,12 @@ def _native(backend: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("backend", backend_names())
 def test_a_native_name_is_what_the_job_calls_it(capsys: pytest.CaptureFixture[str], backend: str) -> None:
     """Also where its field is of another name: no native name of a backend is left without an answer."""
-    words = [f"{name}={text}" for name, text in _native(backend) if name not in fields()]
+    args = [f"{name}={text}" for name, text in _native(backend) if name not in fields()]
     job = ("+recipe=qwen3_8b", f"backend={backend}")
-    for word in sample(words, 15, f"native names of {backend}"):
-        found = offered(capsys, word, *job)
-        assert found, word
-        assert all(composes(capsys, each, *job) for each in found), (word, found)
+    for arg in sample(args, 15, f"native names of {backend}"):
+        found = offered(capsys, arg, *job)
+        assert found, arg
+        assert all(composes(capsys, each, *job) for each in found), (arg, found)
 
 
 @given(name=st.text(LETTERS, min_size=1, max_size=12), names=st.lists(st.text(LETTERS, min_size=1), max_size=20))

@@ -107,30 +107,30 @@ def held(folder: Path) -> dict[str, object]:
     return found
 
 
-def written(capsys: Say, *words: str) -> tuple[int, str, str]:
+def written(capsys: Say, *args: str) -> tuple[int, str, str]:
     capsys.readouterr()
-    code = main(list(words))
+    code = main(list(args))
     return (code, *capsys.readouterr())
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_file_of_somebody_is_never_replaced(writer: str, hostile: str, here: Path, capsys: Say) -> None:
-    words, flag, name = WRITERS[writer]
+    args, flag, name = WRITERS[writer]
     HOSTILE[hostile](here / name)
     before = held(here)
     for more in ((), ("--json",)):
-        code, out, err = written(capsys, *words, flag, name, *more)
+        code, out, err = written(capsys, *args, flag, name, *more)
         assert code == 1
         assert held(here) == before
     assert json.loads(out)["ok"] is False
-    code, out, err = written(capsys, *words, flag, name)
+    code, out, err = written(capsys, *args, flag, name)
     assert "is not replaced" in err
     works = shlex.split(err.partition("works: ")[2].splitlines()[0])
     assert works[0] == flag
     assert not Path(works[1]).exists()
-    if words[0] in ("check", "import", "estimate"):
-        assert written(capsys, *words, *works)[0] in (0, 1)
+    if args[0] in ("check", "import", "estimate"):
+        assert written(capsys, *args, *works)[0] in (0, 1)
         assert Path(works[1]).is_file()
         assert {path: data for path, data in held(here).items() if path in before} == before
 
@@ -142,23 +142,23 @@ REPLACED = ("search --plot", "search --resume", "estimate", "estimate as a page"
 @pytest.mark.sample(keep=5)
 @pytest.mark.parametrize("writer", [*EDITED, *REPLACED])
 def test_a_file_of_the_same_kind_is_replaced_and_kept_if_it_was_edited(writer: str, here: Path, capsys: Say) -> None:
-    words, flag, name = WRITERS[writer]
+    args, flag, name = WRITERS[writer]
     file = here / name
-    code, _, err = written(capsys, *words, flag, name)
+    code, _, err = written(capsys, *args, flag, name)
     assert file.is_file(), err
     first = file.read_bytes()
-    assert written(capsys, *words, flag, name)[0] == code
+    assert written(capsys, *args, flag, name)[0] == code
     assert sorted(path.name for path in here.iterdir()) == sorted(["train.sh", name])
     edited = first + (b"" if writer == "search --resume" else b"\n# edited\n")
     file.write_bytes(edited)
     file.chmod(0o640)
-    assert written(capsys, *words, flag, name)[0] == code
+    assert written(capsys, *args, flag, name)[0] == code
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     kept = here / f"{name}.1"
     if writer in EDITED:
         assert kept.read_bytes() == edited
         file.write_bytes(edited + b"# again\n")
-        assert f"kept as {name}.2" in written(capsys, *words, flag, name)[2]
+        assert f"kept as {name}.2" in written(capsys, *args, flag, name)[2]
     else:
         assert not kept.exists()
 
@@ -187,7 +187,7 @@ def test_standard_output_is_written_through(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("search", *SMALL, AXES, "--emit-profile", "full"),
         ("dry-run", *SMALL, "--render", "full"),
@@ -196,12 +196,12 @@ def test_standard_output_is_written_through(here: Path) -> None:
     ],
     ids=["search --emit-profile", "dry-run --render", "run", "run -m"],
 )
-def test_a_folder_that_holds_something_is_not_mixed_with(words: tuple[str, ...], here: Path, capsys: Say) -> None:
+def test_a_folder_that_holds_something_is_not_mixed_with(args: tuple[str, ...], here: Path, capsys: Say) -> None:
     for folder in ("full", "full/1", "full/2"):
         Path(folder).mkdir()
         Path(folder, "profile.csv").write_text("dp,tp\n1,2\n")
     before = held(here.parent)
-    code, _, err = written(capsys, *words)
+    code, _, err = written(capsys, *args)
     assert code == 1
     assert held(here.parent) == before
     assert "not empty" in err

@@ -52,9 +52,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def outcome(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     capsys.readouterr()
-    code = main(list(words))
+    code = main(list(args))
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -73,23 +73,23 @@ def document(out: str) -> dict[str, Any]:
 
 
 def job_words(wrong: tuple[str, ...]) -> tuple[str, ...]:
-    keys = {word.partition("=")[0].lstrip("+") for word in wrong}
-    return tuple(word for word in JOB if word.partition("=")[0].lstrip("+") not in keys)
+    keys = {arg.partition("=")[0].lstrip("+") for arg in wrong}
+    return tuple(arg for arg in JOB if arg.partition("=")[0].lstrip("+") not in keys)
 
 
 @pytest.mark.sample(keep=40)
 @pytest.mark.parametrize("verb", OF_JOBS)
 @pytest.mark.parametrize("mistake", WRONG_WORDS)
-def test_a_wrong_word_is_refused_alike_in_every_verb(
+def test_a_wrong_argument_is_refused_alike_by_every_verb(
     files: Path, capsys: pytest.CaptureFixture[str], verb: str, mistake: str
 ) -> None:
     wrong, text = WRONG_WORDS[mistake]
-    words = (*verb.split(), *job_words(wrong), *OF_JOBS[verb], *wrong)
+    args = (*verb.split(), *job_words(wrong), *OF_JOBS[verb], *wrong)
     expected = 1 if (verb, mistake) in JUDGED else 2
-    code, out, err = said(capsys, *words)
+    code, out, err = outcome(capsys, *args)
     assert (code, out) == (expected, ""), err
     assert text in err
-    code, out, err = said(capsys, *words, "--json")
+    code, out, err = outcome(capsys, *args, "--json")
     assert (code, err) == (expected, "")
     assert any(text in finding["message"] + " ".join(finding["fix"]) for finding in document(out)["findings"])
 
@@ -169,41 +169,41 @@ def files(here: Path) -> Path:
 
 @pytest.mark.parametrize("case", ALONE)
 def test_a_refusal_is_a_screen_or_one_document(files: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
-    words, wanted, text = ALONE[case]
-    code, out, err = said(capsys, *words)
+    args, wanted, text = ALONE[case]
+    code, out, err = outcome(capsys, *args)
     assert code == wanted, out + err
     assert text in out + err
     assert "Traceback" not in err
     assert len(err.splitlines()) < 40
-    code, out, err = said(capsys, *words, "--json")
+    code, out, err = outcome(capsys, *args, "--json")
     assert code == wanted
     assert text in json.dumps(document(out), ensure_ascii=False)
 
 
 @pytest.mark.parametrize("verb", WRITERS)
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(
+def test_a_file_that_cannot_be_written_is_reported_before_anything_is_done(
     files: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    words, option, name = WRITERS[verb]
+    args, option, name = WRITERS[verb]
     (files / f"folder-{name}").mkdir()
     for wrong, text in (
         (f"/nosuch/folder/{name}", "there is no folder /nosuch/folder"),
         (f"folder-{name}", "is a folder"),
     ):
-        code, out, err = said(capsys, *words, option, wrong)
+        code, out, err = outcome(capsys, *args, option, wrong)
         assert (code, out) == (2, ""), err
         assert f"{option} {wrong}: {text}" in err
-        assert document(said(capsys, *words, option, wrong, "--json")[1])["findings"][0]["rule"] == "CMD-USAGE"
+        assert document(outcome(capsys, *args, option, wrong, "--json")[1])["findings"][0]["rule"] == "CMD-USAGE"
 
 
 def test_every_verb_is_in_a_table() -> None:
-    told = {words[0] for words, _, _ in ALONE.values()} | {verb.split()[0] for verb in OF_JOBS}
-    assert set(VERBS) - told == {"ps"}, "ps takes nothing that could be wrong but options"
+    reported = {args[0] for args, _, _ in ALONE.values()} | {verb.split()[0] for verb in OF_JOBS}
+    assert set(VERBS) - reported == {"ps"}, "ps takes nothing that could be wrong but options"
 
 
 def test_a_sweep_s_refusal_is_a_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("run", "check", "dry-run", "estimate"):
-        code, out, _ = said(capsys, verb, "-m", *JOB, "paralel.tp=1,2", "--json")
+        code, out, _ = outcome(capsys, verb, "-m", *JOB, "paralel.tp=1,2", "--json")
         assert code == 2
         (tree,) = json.loads(out)
         assert tree["findings"][0]["rule"] == "JOB-FIELD"
@@ -211,11 +211,11 @@ def test_a_sweep_s_refusal_is_a_list(here: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_job_of_a_sweep_is_refused_as_it_is_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb, expected in (("estimate", 1), ("check", 2)):
-        assert said(capsys, verb, *JOB, "batch.micro_batch_size=0")[0] == expected
-        assert said(capsys, verb, "-m", *JOB, "hardware=h100_80g", "batch.micro_batch_size=0,1")[0] == expected
+        assert outcome(capsys, verb, *JOB, "batch.micro_batch_size=0")[0] == expected
+        assert outcome(capsys, verb, "-m", *JOB, "hardware=h100_80g", "batch.micro_batch_size=0,1")[0] == expected
 
 
-def test_a_fix_of_a_wrong_word_is_the_word_to_type(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_fix_of_a_wrong_argument_is_the_argument_to_type(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for wrong, right in (
         ("paralel.tp=2", "parallel.tp=2"),
         ("hardware=h100_80gb", "hardware=h100_80g"),
@@ -223,8 +223,14 @@ def test_a_fix_of_a_wrong_word_is_the_word_to_type(here: Path, capsys: pytest.Ca
         ("cluster.nodes=0", "cluster.nodes=1"),
         ("cluster.master_port=1.5", "cluster.master_port=1024"),
     ):
-        out = said(capsys, "check", *job_words((wrong,)), wrong, "--json")[1]
+        out = outcome(capsys, "check", *job_words((wrong,)), wrong, "--json")[1]
         assert right in document(out)["findings"][0]["fix"]
+
+
+def test_an_unknown_version_names_where_it_was_set(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = outcome(capsys, "check", *JOB, "backend.version=4.7")
+    assert code == 2
+    assert "backend.version=4.7 (command line)" in err
 
 
 def test_every_name_is_offered_or_their_number(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,12 +238,12 @@ def test_every_name_is_offered_or_their_number(here: Path, capsys: pytest.Captur
     folder.mkdir()
     for number in range(60):
         (folder / f"recipe{number:02}.yaml").write_text("{}")
-    err = said(capsys, "check", "+recipe=zzz")[2]
+    err = outcome(capsys, "check", "+recipe=zzz")[2]
     assert "tiny_qwen3_moe" in err
     assert "…" not in err
-    err = said(capsys, "check", "+recipe=zzz", "--config-dir", str(folder))[2]
+    err = outcome(capsys, "check", "+recipe=zzz", "--config-dir", str(folder))[2]
     assert " more" in err
-    err = said(capsys, "check", "backend=deepspeed")[2]
+    err = outcome(capsys, "check", "backend=deepspeed")[2]
     assert [name for name in ("megatron", "megatron_lm", "mindspeed", "mindformers") if name not in err] == []
     assert "works: mindspeed" in err, "the nearest first"
 
@@ -252,42 +258,44 @@ MISTYPED = (
 )
 
 
-@pytest.mark.parametrize("word", MISTYPED)
-def test_a_mistyped_word_does_not_show_its_secret(here: Path, capsys: pytest.CaptureFixture[str], word: str) -> None:
+@pytest.mark.parametrize("arg", MISTYPED)
+def test_a_mistyped_argument_does_not_show_its_secret(here: Path, capsys: pytest.CaptureFixture[str], arg: str) -> None:
     for verb in ("check", "dry-run", "estimate"):
         for more in ((), ("--json",), ("-m",), ("-m", "--json")):
-            code, out, err = said(capsys, verb, word.format(SECRET), *more)
+            code, out, err = outcome(capsys, verb, arg.format(SECRET), *more)
             assert code == 2
             assert SECRET not in out + err
 
 
-def test_what_is_told_by_name_is_there() -> None:
+def test_what_is_named_exists() -> None:
     for place in refusal._KINDS:
         module, _, name = place.rpartition(".")
         assert issubclass(getattr(importlib.import_module(module), name), Exception), place
 
 
-def test_a_fault_of_an_argument_passed_through_is_told_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "check", *JOB, "backend.args.tensor_model_parallel_size=3")
+def test_a_fault_of_an_argument_passed_through_is_reported_there(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = outcome(capsys, "check", *JOB, "backend.args.tensor_model_parallel_size=3")
     assert code == 1
     assert "error PAR-TP-HEADS  backend.args.tensor_model_parallel_size=3 (command line)" in out
     assert "parallel.tp=" not in out
 
 
 def test_one_script_gets_one_verdict(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "check", "good.sh")[0] == 0
-    assert said(capsys, "import", "good.sh", "-o", "job.yaml")[0] == 0
-    code, out, err = said(capsys, "check", "+job=job.yaml")
+    assert outcome(capsys, "check", "good.sh")[0] == 0
+    assert outcome(capsys, "import", "good.sh", "-o", "job.yaml")[0] == 0
+    code, out, err = outcome(capsys, "check", "+job=job.yaml")
     assert code == 0, out + err
-    code, out, _ = said(capsys, "check", "+job=job.yaml", "backend=mindspeed")
+    code, out, _ = outcome(capsys, "check", "+job=job.yaml", "backend=mindspeed")
     assert code == 1, "hub data are not read there"
     assert "batch.seq_length=40960" in out, "the script's own default: the model's length"
 
 
 def test_jobs_of_a_sweep_have_names_of_their_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = ("dry-run", "-m", *JOB, "optimizer.lr=1e-5,2e-5", "--format", "submit")
-    assert named(said(capsys, *sweep, "cluster=slurm")[1], "#SBATCH --job-name=") == ["qwen3_8b-1", "qwen3_8b-2"]
-    kubernetes = said(capsys, *sweep, "cluster=kubernetes", "cluster.container=a:b")[1]
+    assert named(outcome(capsys, *sweep, "cluster=slurm")[1], "#SBATCH --job-name=") == ["qwen3_8b-1", "qwen3_8b-2"]
+    kubernetes = outcome(capsys, *sweep, "cluster=kubernetes", "cluster.container=a:b")[1]
     assert len(set(named(kubernetes, "  name: "))) == 2
 
 
@@ -301,7 +309,7 @@ def named(text: str, start: str) -> list[str]:
 @pytest.mark.parametrize("prompt", ["Put your answer within \\boxed{}.", "Write it in <answer></answer>, as you like."])
 def test_a_prompt_is_no_blank(files: Path, capsys: pytest.CaptureFixture[str], prompt: str) -> None:
     (files / "prompt.sh").write_text(f"{GOOD.strip()} --system '{prompt}'\n")
-    code, _, err = said(capsys, "import", "prompt.sh")
+    code, _, err = outcome(capsys, "import", "prompt.sh")
     assert code == 0
     assert "is a placeholder" not in err
 

@@ -1,4 +1,4 @@
-"""`launch run` and its sweeps: nothing starts that cannot end as meant, and what is said about it."""
+"""`launch run` and its sweeps: nothing starts that cannot end as intended, and the messages about it."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def installed(tmp_path: Path) -> Install:
     return install
 
 
-def test_a_native_run_starts_and_tells_its_exit_code(launch: Launch, installed: Install, tmp_path: Path):
+def test_a_native_run_starts_and_reports_its_exit_code(launch: Launch, installed: Install, tmp_path: Path):
     done = launch("run", *NATIVE, *DATA, installed("echo trained; exit 3"), "output_dir=out", "--json")
     assert done.code == 1, done
     assert done.json["exit_code"] == 3
@@ -49,8 +49,8 @@ def test_a_native_run_without_data_is_refused(launch: Launch, installed: Install
 
 
 def test_a_native_run_without_its_backend_says_what_would_work(launch: Launch, tmp_path: Path):
-    words = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=native", "data.paths=[x]", "data.format=megatron")
-    done = launch("run", *words, "output_dir=out", env={"MEGATRON_LM_PATH": "/none"})
+    args = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=native", "data.paths=[x]", "data.format=megatron")
+    done = launch("run", *args, "output_dir=out", env={"MEGATRON_LM_PATH": "/none"})
     assert done.code == 1, done
     for text in ("MEGATRON_LM_PATH (a checkout) is missing", "git clone", "launch dry-run", "rehearse.shrink=true"):
         assert text in done.err
@@ -58,13 +58,13 @@ def test_a_native_run_without_its_backend_says_what_would_work(launch: Launch, t
 
 
 def test_a_program_that_is_not_there_leaves_no_folder_and_the_retry_works(launch: Launch, installed: Install, tmp_path):
-    words = ("run", *NATIVE, *DATA, "output_dir=out")
+    args = ("run", *NATIVE, *DATA, "output_dir=out")
     installed("")  # the data are there
-    done = launch(*words, "cluster.python=/none/bin/python")
+    done = launch(*args, "cluster.python=/none/bin/python")
     assert done.code == 1, done
     assert "/none/bin/megatron does not exist" in done.err
     assert not (tmp_path / "out").exists()
-    assert launch(*words, installed("echo trained")).code == 0
+    assert launch(*args, installed("echo trained")).code == 0
 
 
 def test_jobs_of_a_sweep_get_folders_of_their_own_and_one_json_array(launch: Launch, installed: Install, tmp_path):
@@ -105,25 +105,25 @@ REFUSED = {
 def test_a_sweep_with_one_refused_job_starts_none(launch: Launch, installed: Install, tmp_path: Path, case):
     swept, code, text = case
     python = installed("touch started").removeprefix("cluster.python=")
-    words = [*NATIVE, *DATA, f"cluster.python={python}", "output_dir=out"]
-    for word in swept:
-        key = word.partition("=")[0]
-        words = [old for old in words if not old.startswith(f"{key}=")] + [word.format(python=python)]
-    done = launch("run", "-m", *words)
+    args = [*NATIVE, *DATA, f"cluster.python={python}", "output_dir=out"]
+    for arg in swept:
+        key = arg.partition("=")[0]
+        args = [old for old in args if not old.startswith(f"{key}=")] + [arg.format(python=python)]
+    done = launch("run", "-m", *args)
     assert done.code == code, done
     assert "# job 2 of 2" in done.err
     assert "# job 1 of 2" not in done.err
     assert text in done.err
     assert "1 of 2 jobs refused; none was started" in done.err
-    told = launch("run", "-m", *words, "--json")
-    assert told.code == code
-    assert [row["job"] for row in told.json] == [1, 2]
-    assert text in json.dumps(told.json[1])
+    result = launch("run", "-m", *args, "--json")
+    assert result.code == code
+    assert [row["job"] for row in result.json] == [1, 2]
+    assert text in json.dumps(result.json[1])
     assert not (tmp_path / "started").exists()
     assert not (tmp_path / "out").exists()
 
 
-def test_a_word_that_is_no_override_is_a_json_array_too(launch: Launch):
+def test_an_argument_that_is_no_override_is_a_json_array_too(launch: Launch):
     done = launch("run", "-m", "paralel.tp=1,2", "--json")
     assert done.code == 2
     assert done.json[0]["mistakes"][0]["works"][0] == "parallel.tp"
@@ -131,9 +131,9 @@ def test_a_word_that_is_no_override_is_a_json_array_too(launch: Launch):
 
 def test_an_interrupt_ends_the_whole_sweep(installed: Install, tmp_path: Path):
     # No program before exec: bash goes on where one ends well just as the signal comes.
-    words = (*NATIVE, *DATA, installed(": >ready-$$; exec sleep 60"), "optimizer.lr=1e-5,2e-5", "output_dir=out")
+    args = (*NATIVE, *DATA, installed(": >ready-$$; exec sleep 60"), "optimizer.lr=1e-5,2e-5", "output_dir=out")
     process = subprocess.Popen(
-        [sys.executable, "-m", "launcher", "run", "-m", *words, "--json"],
+        [sys.executable, "-m", "launcher", "run", "-m", *args, "--json"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,7 @@ JOB = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=me
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> tuple[str, ...]:
+def overrides(tmp_path: Path) -> tuple[str, ...]:
     program = tmp_path / "env" / "bin" / "megatron"
     program.parent.mkdir(parents=True)
     program.write_text('#!/usr/bin/env bash\necho "trained in $PWD"\necho "[rank1] second"\nexit ${CODE:-0}\n')
@@ -22,8 +23,8 @@ def words(tmp_path: Path) -> tuple[str, ...]:
     return (*JOB, "estimate.enforce=false", f"cluster.python={program.parent}/python", "output_dir=out")
 
 
-def test_a_run_is_seen_by_its_id(launch: Launch, words: tuple[str, ...], tmp_path: Path):
-    assert launch("run", *words).code == 0
+def test_a_run_is_seen_by_its_id(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides).code == 0
     (row,) = launch("ps", "--json").json
     assert (row["id"], row["state"], row["folder"]) == ("qwen3_8b-1", "done", str(tmp_path / "out"))
     assert "qwen3_8b-1  done" in launch("ps").out
@@ -36,8 +37,15 @@ def test_a_run_is_seen_by_its_id(launch: Launch, words: tuple[str, ...], tmp_pat
     assert kept["model"]["hub_id"] == "Qwen/Qwen3-8B"
 
 
-def test_a_failure_is_explained(launch: Launch, words: tuple[str, ...]):
-    done = launch("run", *words, env={"CODE": "3"})
+def test_a_run_whose_folder_another_run_took_is_not_listed(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides).code == 0
+    shutil.rmtree(tmp_path / "out")
+    assert launch("run", *overrides).code == 0
+    assert [row["id"] for row in launch("ps", "--json").json] == ["qwen3_8b-2"]
+
+
+def test_a_failure_is_explained(launch: Launch, overrides: tuple[str, ...]):
+    done = launch("run", *overrides, env={"CODE": "3"})
     assert done.code == 1
     assert "failed first: rank" in done.err or "failed first: node 0" in done.err
     shown = launch("status", "qwen3_8b-1")
@@ -57,16 +65,16 @@ WRONG = {
 }
 
 
-def test_what_cannot_be_is_said(launch: Launch, words: tuple[str, ...]):
-    assert launch("run", *words).code == 0
+def test_what_cannot_be_is_reported(launch: Launch, overrides: tuple[str, ...]):
+    assert launch("run", *overrides).code == 0
     for name, (call, code, message) in WRONG.items():
         done = launch(*call)
         assert done.code == code, (name, done)
         assert message in done.err, (name, done)
 
 
-def test_a_run_on_this_machine_leaves_nothing(launch: Launch, words: tuple[str, ...], tmp_path: Path):
-    assert launch("run", *words).code == 0
+def test_a_run_on_this_machine_leaves_nothing(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides).code == 0
     before = sorted(path for path in tmp_path.rglob("*"))
     for _ in range(2):
         cleaned = launch("clean", "qwen3_8b-1")
@@ -78,9 +86,9 @@ def test_a_run_on_this_machine_leaves_nothing(launch: Launch, words: tuple[str, 
 
 
 def test_a_run_that_goes_on_or_is_somebody_else_s_is_not_cleaned_up(
-    launch: Launch, words: tuple[str, ...], tmp_path: Path
+    launch: Launch, overrides: tuple[str, ...], tmp_path: Path
 ):
-    assert launch("run", *words).code == 0
+    assert launch("run", *overrides).code == 0
     path = tmp_path / "out/run/run.json"
     kept = path.read_text()
     path.write_text(json.dumps({**json.loads(kept), "user": "somebody"}))
@@ -94,8 +102,8 @@ def test_a_run_that_goes_on_or_is_somebody_else_s_is_not_cleaned_up(
     assert "'nobody-has-it' is not installed here" in launch("clean", "qwen3_8b-1").err
 
 
-def test_a_run_of_somebody_else_is_not_stopped(launch: Launch, words: tuple[str, ...], tmp_path: Path):
-    assert launch("run", *words).code == 0
+def test_a_run_of_somebody_else_is_not_stopped(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides).code == 0
     path = tmp_path / "out/run/run.json"
     (tmp_path / "out/run/status.json").unlink()
     for change, message in (
@@ -119,29 +127,29 @@ def own_start() -> int:
     return found.start
 
 
-def test_a_rendered_start_runs_without_this_program(launch: Launch, words: tuple[str, ...], tmp_path: Path):
-    done = launch("dry-run", *words, "--render", "files")
+def test_a_rendered_start_runs_without_this_program(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    done = launch("dry-run", *overrides, "--render", "files")
     assert done.code == 0, done
     assert f"start it with: bash {tmp_path}/files/run/command.sh" in done.err
     ran = subprocess.run(["bash", "files/run/command.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.stdout.startswith("trained in"), ran
-    again = launch("dry-run", *words, "--render", "files")
+    again = launch("dry-run", *overrides, "--render", "files")
     assert again.code == 1
     assert "not empty" in again.err
 
 
-def test_a_secret_on_the_command_line_is_not_kept(launch: Launch, words: tuple[str, ...], tmp_path: Path):
-    done = launch("run", *words, "backend.env.HF_TOKEN=hf_do_not_write_me_down", env={"HF_TOKEN": "hf_other"})
+def test_a_secret_on_the_command_line_is_not_kept(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    done = launch("run", *overrides, "backend.env.HF_TOKEN=hf_do_not_write_me_down", env={"HF_TOKEN": "hf_other"})
     assert done.code == 0, done
     for file in (tmp_path / "out").rglob("*"):
         assert not file.is_file() or "hf_" not in file.read_text().replace("hf_hub", ""), file
 
 
-def test_every_node_of_a_platform_runs_its_own_part(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+def test_every_node_of_a_platform_runs_its_own_part(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
     program = tmp_path / "env" / "bin" / "megatron"
     program.write_text('#!/usr/bin/env bash\necho "node $NODE_RANK of $NNODES meets $MASTER_ADDR:$MASTER_PORT"\n')
     here = {"WORLD_SIZE": "2", "NPROC_PER_NODE": "8", "MASTER_ADDR": "job-0", "MASTER_PORT": "23456"}
-    job = (*words, "cluster=environment", "cluster.nodes=2", "estimate.enforce=false")
+    job = (*overrides, "cluster=environment", "cluster.nodes=2", "estimate.enforce=false")
     refused = launch("run", *job, env={**here, "WORLD_SIZE": "4", "RANK": "0"})
     assert refused.code == 1
     assert "WORLD_SIZE=4, but the job has cluster.nodes=2 x cluster.devices_per_node=8" in refused.err

@@ -68,10 +68,10 @@ MAPPINGS = {
 
 
 @pytest.mark.sample(keep=1)
-@pytest.mark.parametrize("word", MAPPINGS.values(), ids=MAPPINGS)
-def test_a_mapping_shows_it_neither(launch: Launch, word: str):
+@pytest.mark.parametrize("arg", MAPPINGS.values(), ids=MAPPINGS)
+def test_a_mapping_shows_it_neither(launch: Launch, arg: str):
     for more in (("-m",), ("-m", "--json"), ("--json",), ()):
-        done = launch("dry-run", "backend=megatron", *JOB, word, *more)
+        done = launch("dry-run", "backend=megatron", *JOB, arg, *more)
         assert done.out, done
         assert VALUE not in done.out + done.err, more
 
@@ -80,8 +80,8 @@ def test_a_mapping_shows_it_neither(launch: Launch, word: str):
 def test_no_file_of_a_run_holds_it(launch: Launch, tmp_path: Path):
     pytest.importorskip("megatron.core")
     secret = {"WANDB_API_KEY": VALUE, "HF_TOKEN": VALUE}
-    words = (*JOB, "backend=megatron_lm", "cluster.devices_per_node=1", "output_dir=out", *WAYS["override"])
-    done = launch("run", *words, env=secret)
+    args = (*JOB, "backend=megatron_lm", "cluster.devices_per_node=1", "output_dir=out", *WAYS["override"])
+    done = launch("run", *args, env=secret)
     assert done.code == 0, done
     assert VALUE not in done.out + done.err
     assert (tmp_path / "out/run/run.json").exists()

@@ -116,16 +116,16 @@ def test_every_finding_of_the_command_line_is_explained() -> None:
 
 
 # -- words
-@pytest.mark.parametrize("word", ["name=\udcff", "name=a\0b", "\udcfe", "+recipe=\udcff.yaml", "--json=\udcff"])
+@pytest.mark.parametrize("arg", ["name=\udcff", "name=a\0b", "\udcfe", "+recipe=\udcff.yaml", "--json=\udcff"])
 @pytest.mark.parametrize("verb", ["check", "dry-run", "import", "explain", "status", ""])
-def test_words_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str], verb: str, word: str) -> None:
-    assert main([*filter(None, [verb]), word]) == 2
+def test_arguments_that_are_no_text_are_refused(capsys: pytest.CaptureFixture[str], verb: str, arg: str) -> None:
+    assert main([*filter(None, [verb]), arg]) == 2
     assert "is not UTF-8 text" in capsys.readouterr().err
 
 
 # -- the process: the real command
-def shell(folder: Path, script: str, *words: str, **env: str) -> subprocess.CompletedProcess[bytes]:
-    command = ["bash", "-c", script, "bash", sys.executable, "-m", "launcher", *words]
+def shell(folder: Path, script: str, *args: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    command = ["bash", "-c", script, "bash", sys.executable, "-m", "launcher", *args]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": str(folder / "home"), **env}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=120, check=False)
 
@@ -163,7 +163,7 @@ def test_output_is_ascii_where_nothing_else_can_be_shown(tmp_path: Path) -> None
     assert "é" in json.loads(done.stdout)["findings"][0]["message"]
 
 
-def test_ascii_stands_for_every_sign_that_is_printed() -> None:
+def test_ascii_replaces_every_character_that_is_printed() -> None:
     texts = [*(ROOT / "launcher" / "cli").glob("*.py"), *(ROOT / "launcher" / "report").glob("*.py")]
     signs = {sign for path in texts for sign in path.read_text(encoding="utf-8") if not sign.isascii()}
     assert not [sign for sign in signs if not sign.isalpha() and sign not in ASCII]
@@ -190,10 +190,10 @@ def test_the_first_moments_belong_to_ctrl_c(tmp_path: Path) -> None:
             text=True,
         ) as child:
             assert child.stderr is not None
-            said = ""
-            while "import 'launcher.cli.streams'" not in said:  # -v: each module as it is imported
-                said = child.stderr.readline()
-                assert said, "ended early"
+            reported = ""
+            while "import 'launcher.cli.streams'" not in reported:  # -v: each module as it is imported
+                reported = child.stderr.readline()
+                assert reported, "ended early"
             time.sleep(delay)
             child.send_signal(signal.SIGINT)
             rest = child.stderr.read()
@@ -203,11 +203,11 @@ def test_the_first_moments_belong_to_ctrl_c(tmp_path: Path) -> None:
         assert child.returncode == 0 or "interrupted" in rest
 
 
-def started(folder: Path, text: str, word: str) -> tuple[int, str]:
-    """Run a module of this text by `python -m`, and return its exit code and what it said."""
+def started(folder: Path, text: str, arg: str) -> tuple[int, str]:
+    """Run a module of this text by `python -m`, and return its exit code and output."""
     (folder / "started.py").write_text(text)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-    command = [sys.executable, "-m", "started", word]
+    command = [sys.executable, "-m", "started", arg]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )

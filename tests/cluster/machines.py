@@ -47,23 +47,23 @@ class Machines:
         """The environment in which Slurm's commands find their cluster."""
         return {"SLURM_CONF": f"{self.root}/slurm.conf"}
 
-    def call(self, *words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    def call(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run cluster.sh."""
         done = subprocess.run(
-            [str(SCRIPT), words[0], str(self.root), *words[1:]], capture_output=True, text=True, check=False, timeout=90
+            [str(SCRIPT), args[0], str(self.root), *args[1:]], capture_output=True, text=True, check=False, timeout=90
         )
         if check and done.returncode:
-            raise RuntimeError(f"{words}: {done.stderr}")
+            raise RuntimeError(f"{args}: {done.stderr}")
         return done
 
-    def on(self, node: str, *words: str) -> str:
+    def on(self, node: str, *args: str) -> str:
         """Run a command on a machine and return what it prints."""
-        return self.call("in", node, *words).stdout
+        return self.call("in", node, *args).stdout
 
     @contextlib.contextmanager
-    def holding(self, node: str, code: str, *words: str) -> Iterator[None]:
+    def holding(self, node: str, code: str, *args: str) -> Iterator[None]:
         """Run Python on a machine, from the first line that it prints to the end of the context."""
-        command = [str(SCRIPT), "in", str(self.root), node, sys.executable, "-c", code, *words]
+        command = [str(SCRIPT), "in", str(self.root), node, sys.executable, "-c", code, *args]
         with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
             assert process.stdout is not None
             process.stdout.readline()
@@ -95,9 +95,9 @@ class Machines:
                 os.kill(pid, number)
         return len(chosen)
 
-    def slurm(self, *words: str) -> str:
+    def slurm(self, *args: str) -> str:
         """Run one of Slurm's commands."""
-        return subprocess.run(words, env={**os.environ, **self.env}, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(args, env={**os.environ, **self.env}, capture_output=True, text=True, check=False).stdout
 
 
 def up(root: Path) -> Machines:
@@ -147,7 +147,7 @@ class Site:
         program.chmod(0o755)
         return f"cluster.python={program.parent}/python"
 
-    def words(self, executor: str, nodes: int = 2) -> list[str]:
+    def args(self, executor: str, nodes: int = 2) -> list[str]:
         """Return the overrides of a job that runs the program."""
         hosts = ",".join(f"n{number}" for number in range(1, nodes + 1))
         by = {
@@ -160,10 +160,10 @@ class Site:
         save = ["checkpoint.save_interval=5", "output_dir=out"]
         return [*job, *by, *size, *save, f"cluster.python={self.folder}/env/bin/python"]
 
-    def launch(self, *words: str, timeout: float = 240, env: Mapping[str, str] | None = None) -> Finished:
+    def launch(self, *args: str, timeout: float = 240, env: Mapping[str, str] | None = None) -> Finished:
         """Run `launch WORDS` to its end."""
         done = subprocess.run(
-            [sys.executable, "-m", "launcher", *words],
+            [sys.executable, "-m", "launcher", *args],
             cwd=self.folder,
             env={**self.environ, **(env or {})},
             capture_output=True,
@@ -173,10 +173,10 @@ class Site:
         )
         return Finished(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
+    def start(self, *args: str) -> "subprocess.Popen[str]":
         """Start `launch WORDS` and go on."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "launcher", *words],
+            [sys.executable, "-m", "launcher", *args],
             cwd=self.folder,
             env=self.environ,
             stdout=subprocess.PIPE,
@@ -213,6 +213,6 @@ def sites(folder: Path, machines: Machines) -> Iterator[Site]:
     for process in site.started:
         process.kill()
         process.wait()
-    for word in machines.slurm("squeue", "-h", "-o", "%i").split():
-        machines.slurm("scancel", word)
+    for arg in machines.slurm("squeue", "-h", "-o", "%i").split():
+        machines.slurm("scancel", arg)
     wait_until(lambda: not site.left(), 70, f"left running: {site.left()}")

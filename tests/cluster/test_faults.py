@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.machines import Machines, Site, lacking, sites, wait_until
-from tests.cluster.trainings import losses, rank_processes, words
+from tests.cluster.trainings import losses, overrides, rank_processes
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -22,7 +22,7 @@ pytestmark = [
 def whole(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, str]]:
     """The losses of a run that nothing interrupted."""
     for site in sites(tmp_path_factory.mktemp("whole"), machines):
-        done = site.launch("run", *words(site, "ssh", 2, 1, "out"), "--json", timeout=600)
+        done = site.launch("run", *overrides(site, "ssh", 2, 1, "out"), "--json", timeout=600)
         assert done.code == 0, done
         found = losses(site, "out")
         assert len(found) == 12
@@ -42,7 +42,7 @@ def job_of(site: Site) -> str:
 
 
 def test_slurm_a_killed_rank_costs_time_and_nothing_else(site: Site, whole: dict[int, str]):
-    process = site.start("run", *words(site, "slurm", 2, 1, "out"), "fault_tolerance.max_restarts=1", "--wait")
+    process = site.start("run", *overrides(site, "slurm", 2, 1, "out"), "fault_tolerance.max_restarts=1", "--wait")
     wait_until(lambda: has_come(site, 6), 400)
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
     out, _ = process.communicate(timeout=600)
@@ -54,7 +54,7 @@ def test_slurm_a_killed_rank_costs_time_and_nothing_else(site: Site, whole: dict
 
 
 def test_slurm_a_killed_rank_without_restarts_is_the_job_s_failure(site: Site):
-    process = site.start("run", *words(site, "slurm", 2, 1, "out"), "cluster.requeue=false", "--wait")
+    process = site.start("run", *overrides(site, "slurm", 2, 1, "out"), "cluster.requeue=false", "--wait")
     wait_until(lambda: has_come(site, 2), 400)
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
     process.communicate(timeout=600)
@@ -67,7 +67,7 @@ def test_slurm_a_killed_rank_without_restarts_is_the_job_s_failure(site: Site):
 
 
 def test_ssh_a_lost_connection_costs_time_and_nothing_else(site: Site, whole: dict[int, str]):
-    process = site.start("run", *words(site, "ssh", 2, 1, "out"), "fault_tolerance.max_restarts=1")
+    process = site.start("run", *overrides(site, "ssh", 2, 1, "out"), "fault_tolerance.max_restarts=1")
     wait_until(lambda: has_come(site, 6), 400)
     try:
         assert site.machines.kill("n2", "sshd")
@@ -85,7 +85,7 @@ def test_ssh_a_lost_connection_costs_time_and_nothing_else(site: Site, whole: di
 
 def goes_on(site: Site, executor: str, whole: dict[int, str]) -> None:
     """Start the job again from what the one before left, and compare."""
-    words_of = [*words(site, executor, 2, 1, "again"), "checkpoint.load=out/checkpoints"]
+    words_of = [*overrides(site, executor, 2, 1, "again"), "checkpoint.load=out/checkpoints"]
     done = site.launch("run", *words_of, "--wait", "--json", timeout=600)
     assert done.code == 0, done
     later = losses(site, "again")
@@ -102,7 +102,7 @@ def goes_on(site: Site, executor: str, whole: dict[int, str]) -> None:
 
 @pytest.mark.parametrize("by", ["scancel", "stop"])
 def test_slurm_a_cancelled_job_goes_on_later_with_the_same_loss(site: Site, whole: dict[int, str], by: str):
-    assert site.launch("run", *words(site, "slurm", 2, 1, "out")).code == 0
+    assert site.launch("run", *overrides(site, "slurm", 2, 1, "out")).code == 0
     wait_until(lambda: has_come(site, 6), 400)
     if by == "stop":
         assert site.launch("stop", "out").code == 0
@@ -115,7 +115,7 @@ def test_slurm_a_cancelled_job_goes_on_later_with_the_same_loss(site: Site, whol
 
 
 def test_ssh_a_killed_launcher_leaves_nothing_and_the_job_goes_on_later(site: Site, whole: dict[int, str]):
-    process = site.start("run", *words(site, "ssh", 2, 1, "out"))
+    process = site.start("run", *overrides(site, "ssh", 2, 1, "out"))
     wait_until(lambda: has_come(site, 6), 400)
     process.kill()
     wait_until(lambda: not site.left(), 90, "still running")
@@ -124,7 +124,7 @@ def test_ssh_a_killed_launcher_leaves_nothing_and_the_job_goes_on_later(site: Si
 
 
 def test_slurm_a_killed_launcher_harms_nothing(site: Site, whole: dict[int, str]):
-    process = site.start("run", *words(site, "slurm", 2, 1, "out"), "--wait")
+    process = site.start("run", *overrides(site, "slurm", 2, 1, "out"), "--wait")
     wait_until(lambda: has_come(site, 2), 400)
     process.kill()
     wait_until(lambda: status(site)["state"] == "done", 400)
@@ -142,7 +142,7 @@ time.sleep(120)
 
 def test_slurm_a_demanded_port_that_is_taken_ends_the_job_before_a_rank_starts(site: Site):
     with site.machines.holding("n1", HOLD):
-        words_of = [*words(site, "slurm", 2, 1, "out"), "cluster.master_port=23457"]
+        words_of = [*overrides(site, "slurm", 2, 1, "out"), "cluster.master_port=23457"]
         done = site.launch("run", *words_of, "--wait", "--json")
     assert done.code == 1, done
     assert (done.json["exit_code"], done.json["state"]) == (73, "failed")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.cluster.machines import SCRIPT, Site, lacking, wait_until
-from tests.cluster.trainings import JOB, losses, rank_processes, words
+from tests.cluster.trainings import JOB, losses, overrides, rank_processes
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -51,15 +51,15 @@ def command(folder: str, *more: str) -> list[str]:
     return [sys.executable, "-m", "launcher", "run", *JOB, *size, *more]
 
 
-def start(site: Site, rank: int, told: Mapping[str, str], *words: str) -> "subprocess.Popen[str]":
+def start(site: Site, rank: int, reported: Mapping[str, str], *overrides: str) -> "subprocess.Popen[str]":
     """Start the job's command on a machine, as its platform would."""
     # Another mount namespace begins at the root.
     there = ["bash", "-c", 'cd "$0" && exec "$@"', str(site.folder)]
     place = [str(SCRIPT), "in", str(site.machines.root), f"n{rank + 1}", *there]
     process = subprocess.Popen(
-        [*place, *words],
+        [*place, *overrides],
         cwd=site.folder,
-        env={**site.environ, **{name: value.replace("R", str(rank)) for name, value in told.items()}},
+        env={**site.environ, **{name: value.replace("R", str(rank)) for name, value in reported.items()}},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -101,8 +101,8 @@ def test_srun_is_a_platform_too(site: Site):
 
 
 def test_a_node_that_the_job_does_not_count_on_is_refused_on_every_node(site: Site):
-    told = {**PLATFORMS["PAI"], "WORLD_SIZE": "3"}
-    nodes = [start(site, rank, told, *command("out", *STEPS)) for rank in (0, 1)]
+    reported = {**PLATFORMS["PAI"], "WORLD_SIZE": "3"}
+    nodes = [start(site, rank, reported, *command("out", *STEPS)) for rank in (0, 1)]
     out = ended(nodes)
     assert [node.returncode for node in nodes] == [1, 1]
     assert all("WORLD_SIZE=3, but the job has cluster.nodes=2" in text for text in out)
@@ -111,17 +111,17 @@ def test_a_node_that_the_job_does_not_count_on_is_refused_on_every_node(site: Si
 
 def test_a_job_that_its_platform_restarts_goes_on_with_the_same_loss(site: Site):
     """The platform starts all pods again after a failure of one, as PyTorchJob and TrainJob do."""
-    whole = site.launch("run", *words(site, "ssh", 2, 1, "whole"), "--json", timeout=600)
+    whole = site.launch("run", *overrides(site, "ssh", 2, 1, "whole"), "--json", timeout=600)
     assert whole.code == 0, whole
-    told = PLATFORMS["PyTorchJob"]
-    nodes = [start(site, rank, told, *command("out")) for rank in (0, 1)]
+    reported = PLATFORMS["PyTorchJob"]
+    nodes = [start(site, rank, reported, *command("out")) for rank in (0, 1)]
     wait_until(lambda: any("iteration  6/12" in site.log(node) for node in (0, 1)), 400)
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
     wait_until(lambda: nodes[1].poll() is not None, 60)
     nodes[0].wait(timeout=300)
     assert all(node.returncode for node in nodes)
     wait_until(lambda: not site.left(), 20)
-    again = [start(site, rank, told, *command("out")) for rank in (0, 1)]
+    again = [start(site, rank, reported, *command("out")) for rank in (0, 1)]
     out = ended(again)
     assert [node.returncode for node in again] == [0, 0], out
     assert "resumes from" in "".join(out)

@@ -26,8 +26,8 @@ def job_of(site: Site) -> str:
 
 def test_a_job_is_submitted_seen_and_waited_for(site: Site):
     site.program('echo "devices $CUDA_VISIBLE_DEVICES"; step 1; sleep 3; step 2')
-    words = [word for word in site.words("slurm", 3) if word != "cluster.gres=''"]
-    submitted = site.launch("run", *words, "cluster.gres=gpu:2", "cluster.time_limit=10", "--json")
+    args = [arg for arg in site.args("slurm", 3) if arg != "cluster.gres=''"]
+    submitted = site.launch("run", *args, "cluster.gres=gpu:2", "cluster.time_limit=10", "--json")
     assert submitted.code == 0, submitted
     assert submitted.json["id"] == "qwen3_8b-1"
     wait_until(lambda: status(site)["state"] == "running", 20)
@@ -45,8 +45,8 @@ def test_a_job_is_submitted_seen_and_waited_for(site: Site):
 
 def test_signs_in_a_folder_are_no_pattern_of_slurm(site: Site):
     site.program("step 1")
-    words = [word for word in site.words("slurm") if not word.startswith("output_dir=")]
-    done = site.launch("run", *words, 'output_dir="100%j it\'s $(x)"', "--wait", "--json")
+    args = [arg for arg in site.args("slurm") if not arg.startswith("output_dir=")]
+    done = site.launch("run", *args, 'output_dir="100%j it\'s $(x)"', "--wait", "--json")
     assert (done.code, done.json["state"]) == (0, "done"), done
     logs = site.folder / "100%j it's $(x)" / "logs"
     assert sorted(path.name for path in logs.glob("*.log")) == ["node0.log", "node1.log", "slurm.log"]
@@ -55,7 +55,7 @@ def test_signs_in_a_folder_are_no_pattern_of_slurm(site: Site):
 
 def test_the_first_failure_is_the_exit_code(site: Site):
     site.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 3000')
-    done = site.launch("run", *site.words("slurm"), "--wait", "--json")
+    done = site.launch("run", *site.args("slurm"), "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 7, "failed")
     assert done.json["failure"]["reason"] == "missing-file"
     assert done.json["failure"]["host"] == "n2"
@@ -64,7 +64,7 @@ def test_the_first_failure_is_the_exit_code(site: Site):
 
 def test_a_waiting_job_says_why_and_can_be_stopped(site: Site):
     site.program("step 1")
-    done = site.launch("run", *site.words("slurm"), 'cluster.sbatch_options=["--begin=now+1hour"]')
+    done = site.launch("run", *site.args("slurm"), 'cluster.sbatch_options=["--begin=now+1hour"]')
     assert done.code == 0, done
     shown = status(site)
     assert (shown["state"], shown["why"]) == ("queued", "Slurm: PENDING BeginTime")
@@ -76,7 +76,7 @@ def test_a_waiting_job_says_why_and_can_be_stopped(site: Site):
 @pytest.mark.parametrize("by", ["launch", "scancel"])
 def test_a_stopped_job_gives_ranks_time_to_save(site: Site, by: str):
     site.program("trap 'sleep 1; touch saved.$NODE_RANK; exit 0' TERM; step 1; while :; do sleep 0.2; done")
-    assert site.launch("run", *site.words("slurm")).code == 0
+    assert site.launch("run", *site.args("slurm")).code == 0
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     if by == "launch":
         stopped = site.launch("stop", "qwen3_8b-1")
@@ -101,7 +101,7 @@ step 10"""
 
 def test_a_failed_job_starts_again_from_its_last_checkpoint(site: Site):
     site.program(RESUMES.replace("FAIL", 'if [ "$NODE_RANK" = 1 ]; then exit 3; fi; sleep 3000'))
-    done = site.launch("run", *site.words("slurm"), "fault_tolerance.max_restarts=1", "--wait")
+    done = site.launch("run", *site.args("slurm"), "fault_tolerance.max_restarts=1", "--wait")
     assert done.code == 0, (done, site.log(0), site.log(1))
     assert "load=" + str(site.folder / "out/checkpoints/v0/checkpoint-5") in site.log(1)
     assert status(site)["restarts"] == 1
@@ -109,7 +109,7 @@ def test_a_failed_job_starts_again_from_its_last_checkpoint(site: Site):
 
 def test_a_job_is_requeued_when_a_node_dies_and_goes_on_elsewhere(site: Site):
     site.program(RESUMES.replace("FAIL", "sleep 3000"))
-    assert site.launch("run", *site.words("slurm")).code == 0
+    assert site.launch("run", *site.args("slurm")).code == 0
     wait_until(lambda: "6/10" in site.log(0) and "6/10" in site.log(1))
     (second,) = [name for name in status(site)["machines"] if name != "n1"]  # type: ignore[union-attr]
     try:
@@ -128,8 +128,8 @@ def test_a_job_is_requeued_when_a_node_dies_and_goes_on_elsewhere(site: Site):
 
 def test_a_hang_is_ended(site: Site):
     site.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 3050')
-    words = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait")
-    done = site.launch("run", *site.words("slurm"), *words)
+    args = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait")
+    done = site.launch("run", *site.args("slurm"), *args)
     assert done.code == 0, done
     assert "no new iteration for" in (site.folder / "out/logs/slurm.log").read_text()
 
@@ -143,9 +143,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_slurms_own_refusal_is_passed_on_and_nothing_is_written(site: Site, case: tuple[str, str]):
-    word, message = case
+    arg, message = case
     site.program("step 1")
-    done = site.launch("run", *site.words("slurm"), word)
+    done = site.launch("run", *site.args("slurm"), arg)
     assert done.code == 1, done
     assert message in done.err
     assert not (site.folder / "out").exists()
@@ -157,8 +157,8 @@ def test_a_container_gets_the_files_and_what_the_launcher_sets(site: Site):
     """A stand-in for srun with Pyxis, whose image sets variables of its own, starts the tasks by the real srun."""
     site.program('echo "port $MASTER_PORT home $HF_HOME"; step 1')
     environ = {"PATH": f"{STUB}:{site.environ['PATH']}", "SRUN_SEEN": f"{site.folder}/seen", "HF_HOME": "/mine"}
-    words = [*site.words("slurm"), "cluster.container=reg#img:1", "cluster.container_mounts=[/usr:/usr:ro]"]
-    done = site.launch("run", *words, "--wait", env=environ)
+    args = [*site.args("slurm"), "cluster.container=reg#img:1", "cluster.container_mounts=[/usr:/usr:ro]"]
+    done = site.launch("run", *args, "--wait", env=environ)
     assert done.code == 0, (done, site.log(0))
     seen = json.loads((site.folder / "seen").read_text())
     assert seen["--container-image"] == "reg#img:1"
@@ -170,7 +170,7 @@ def test_a_container_gets_the_files_and_what_the_launcher_sets(site: Site):
 
 def test_a_container_without_the_plug_in_is_refused(site: Site):
     site.program("step 1")
-    done = site.launch("run", *site.words("slurm"), "cluster.container=img")
+    done = site.launch("run", *site.args("slurm"), "cluster.container=img")
     assert done.code == 1, done
     assert "srun here has no --container-image" in done.err
     assert not (site.folder / "out").exists()
@@ -182,7 +182,7 @@ def test_a_taken_port_is_avoided(site: Site):
         "import socket,time\nheld=[socket.create_server(('', p)) for p in range(20000, 20200)]\nprint(1, flush=True)"
     )
     with site.machines.holding("n1", listen + "\ntime.sleep(100)"):
-        done = site.launch("run", *site.words("slurm"), "--wait")
+        done = site.launch("run", *site.args("slurm"), "--wait")
         assert done.code == 0, done
     port = int(site.log(0).partition(", load")[0].rpartition(":")[2])
     assert port >= 20200
@@ -193,9 +193,9 @@ def test_a_sweep_is_one_array(site: Site, launcher: str):
     if launcher:
         pytest.importorskip("submitit")
     site.program('echo "lr $*" | grep -o "learning_rate [^ ]*\\|--lr [^ ]*"; step 1')
-    words = [word for word in site.words("slurm") if not word.startswith("output_dir")]
+    args = [arg for arg in site.args("slurm") if not arg.startswith("output_dir")]
     more = [launcher, "hydra.launcher.array_parallelism=2"] if launcher else ["cluster.array_limit=2"]
-    done = site.launch("run", "-m", *words, "optimizer.lr=choice(1e-4,2e-4,3e-4)", *more, "--json")
+    done = site.launch("run", "-m", *args, "optimizer.lr=choice(1e-4,2e-4,3e-4)", *more, "--json")
     assert done.code == 0, done
     jobs = [tree["handle"]["job"] for tree in done.json]
     assert len({job.partition("_")[0] for job in jobs}) == 1
@@ -209,8 +209,8 @@ def test_a_sweep_is_one_array(site: Site, launcher: str):
 def test_one_job_of_a_sweep_is_stopped_and_the_others_go_on(site: Site):
     pytest.importorskip("submitit")
     site.program("trap 'sleep 1; touch saved.$RANDOM; exit 0' TERM; step 1; for _ in $(seq 40); do sleep 0.2; done")
-    words = [word for word in site.words("slurm", 1) if not word.startswith("output_dir")]
-    done = site.launch("run", "-m", *words, "optimizer.lr=1e-4,2e-4", "hydra/launcher=submitit_slurm", "--json")
+    args = [arg for arg in site.args("slurm", 1) if not arg.startswith("output_dir")]
+    done = site.launch("run", "-m", *args, "optimizer.lr=1e-4,2e-4", "hydra/launcher=submitit_slurm", "--json")
     assert done.code == 0, done
     first, second = (tree["id"] for tree in done.json)
     log = Path(done.json[0]["output_dir"]) / "logs" / "node0.log"
@@ -225,11 +225,11 @@ def test_one_job_of_a_sweep_is_stopped_and_the_others_go_on(site: Site):
 def test_a_sweep_that_submitit_cannot_submit_leaves_nothing(site: Site):
     pytest.importorskip("submitit")
     site.program("step 1")
-    words = [*site.words("slurm"), "optimizer.lr=1e-4,2e-4", "hydra/launcher=submitit_slurm"]
-    done = site.launch("run", "-m", *words, "hydra.launcher.array_parallelism=1", "hydra.launcher.wckey=x")
+    args = [*site.args("slurm"), "optimizer.lr=1e-4,2e-4", "hydra/launcher=submitit_slurm"]
+    done = site.launch("run", "-m", *args, "hydra.launcher.array_parallelism=1", "hydra.launcher.wckey=x")
     assert done.code == 2
     assert "hydra.launcher.wckey" in done.err
-    short = site.launch("run", "-m", *words, 'cluster.sbatch_options=["-x n3"]')
+    short = site.launch("run", "-m", *args, 'cluster.sbatch_options=["-x n3"]')
     assert short.code == 1, short
     assert "long options only" in short.err
     assert not (site.folder / "out").exists()
@@ -244,20 +244,20 @@ def unreachable(site: Site) -> dict[str, str]:
     return {"SLURM_CONF": str(conf)}
 
 
-def test_a_forgotten_job_is_told_by_its_directory(site: Site):
+def test_a_forgotten_job_is_identified_by_its_directory(site: Site):
     site.program("step 1")
-    assert site.launch("run", *site.words("slurm"), "--wait").code == 0
+    assert site.launch("run", *site.args("slurm"), "--wait").code == 0
     shown = site.launch("status", "out", "--json", env=unreachable(site))
     assert shown.json["state"] == "done"
 
 
 def test_a_controller_that_does_not_answer_ends_no_job(site: Site):
     site.program("step 1; while [ ! -e go ]; do sleep 0.2; done")
-    assert site.launch("run", *site.words("slurm")).code == 0
+    assert site.launch("run", *site.args("slurm")).code == 0
     wait_until(lambda: status(site)["state"] == "running")
     shown = site.launch("status", "out", "--json", env=unreachable(site))
     assert shown.json["state"] == "running"
-    assert "last known state; Slurm cannot be asked" in shown.json["why"]
+    assert "last known state; Slurm cannot be queried" in shown.json["why"]
     (row,) = site.launch("ps", "--json", env=unreachable(site)).json
     assert row["state"] == "running"
     (site.folder / "go").touch()

@@ -1,4 +1,4 @@
-"""Jobs over ssh, on machines of their own: everything arrives, everything ends, and what is refused starts nothing."""
+"""Jobs over ssh, on machines of their own: files are copied, processes end, and a refused job starts nothing."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def status(site: Site) -> dict[str, object]:
 
 def test_every_node_gets_its_rank_and_one_free_port(site: Site):
     site.program('echo "at $SITE"; step 1')
-    done = site.launch("run", *site.words("ssh", 3), 'cluster.setup=["export SITE=here"]')
+    done = site.launch("run", *site.args("ssh", 3), 'cluster.setup=["export SITE=here"]')
     assert done.code == 0, done
     lines = [line for line in done.out.splitlines() if "rank" in line and "master" in line]
     assert {line.partition(", load")[0].rpartition(":")[0] for line in lines} == {
@@ -39,13 +39,13 @@ def test_every_node_gets_its_rank_and_one_free_port(site: Site):
     assert not site.left()
 
 
-def test_the_first_failure_ends_all_and_is_told(site: Site):
+def test_the_first_failure_ends_all_and_is_reported(site: Site):
     body = """if [ "$NODE_RANK" = 1 ]; then
   sleep 1; echo "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB"; exit 7
 fi
 sleep 3000"""
     site.program(body)
-    done = site.launch("run", *site.words("ssh"), "--json")
+    done = site.launch("run", *site.args("ssh"), "--json")
     assert done.code == 1
     assert done.json["exit_code"] == 7
     failure = done.json["failure"]
@@ -58,7 +58,7 @@ sleep 3000"""
 
 def test_a_killed_rank_ends_the_job(site: Site):
     site.program("sleep 301 & child=$!; step 1; wait $child")
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(1))
     assert site.machines.kill("n2", "sleep 301")
     process.wait(timeout=60)
@@ -69,7 +69,7 @@ def test_a_killed_rank_ends_the_job(site: Site):
 
 def test_a_lost_connection_ends_the_job_on_both_sides(site: Site):
     site.program("step 1; sleep 302")
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     try:
         assert site.machines.kill("n2", "sshd")
@@ -85,7 +85,7 @@ def test_a_lost_connection_ends_the_job_on_both_sides(site: Site):
 @pytest.mark.parametrize("victim", ["launcher", "start.sh"])
 def test_nothing_is_left_when_the_local_side_is_killed(site: Site, victim: str):
     site.program("step 1; sleep 303")
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     if victim == "launcher":
         process.kill()
@@ -105,7 +105,7 @@ def test_nothing_is_left_when_the_local_side_is_killed(site: Site, victim: str):
 
 def test_processes_that_a_killed_node_left_are_cleaned_up(site: Site):
     site.program("step 1; sleep 306")
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     assert site.machines.kill("n2", "run/node.sh")
     assert site.machines.kill("n2", "sshd")
@@ -134,7 +134,7 @@ def test_processes_that_a_killed_node_left_are_cleaned_up(site: Site):
 def test_ctrl_c_gives_ranks_time_to_save(site: Site):
     body = "trap 'sleep 1; touch saved.$NODE_RANK; exit 0' TERM; step 1; while :; do sleep 0.2; done"
     site.program(body)
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     process.send_signal(signal.SIGINT)
     process.wait(timeout=60)
@@ -147,7 +147,7 @@ def test_ctrl_c_gives_ranks_time_to_save(site: Site):
 
 def test_a_run_is_stopped_by_its_id_from_elsewhere(site: Site):
     site.program("step 1; sleep 304")
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     stopped = site.launch("stop", run_id(site))
     assert stopped.code == 0, stopped
@@ -169,11 +169,11 @@ time.sleep(120)
 
 def test_a_taken_port_is_avoided_and_a_demanded_one_is_refused(site: Site):
     site.program("step 1")
-    words = site.words("ssh")
-    assert site.launch("run", *words).code == 0
+    args = site.args("ssh")
+    assert site.launch("run", *args).code == 0
     port = int(site.log(0).partition(", load")[0].rpartition(":")[2])
     with site.machines.holding("n1", HOLD, *(str(number) for number in range(port, port + 5))):
-        refused = site.launch("run", *words, "output_dir=out2", f"cluster.master_port={port}")
+        refused = site.launch("run", *args, "output_dir=out2", f"cluster.master_port={port}")
         assert refused.code == 1
         assert f"n1: port {port} is in use" in refused.err
         assert not (site.folder / "out2").exists()
@@ -181,9 +181,9 @@ def test_a_taken_port_is_avoided_and_a_demanded_one_is_refused(site: Site):
         # The same id again asks for the same port first.
         (site.folder / "out").rename(site.folder / "before")
         (Path(f"{site.folder}.launch") / "runs" / "qwen3_8b-1.json").unlink()
-        assert site.launch("run", *words).code == 0
+        assert site.launch("run", *args).code == 0
         assert f"master n1:{port + 5}" in site.log(1)
-    done = site.launch("run", *words, "output_dir=out2", f"cluster.master_port={port}")
+    done = site.launch("run", *args, "output_dir=out2", f"cluster.master_port={port}")
     assert done.code == 0, done
     assert f"n2: rank 1 of 2 on n2, master n1:{port}" in done.out
 
@@ -197,7 +197,7 @@ fi
 [ -s "$load/latest_checkpointed_iteration.txt" ] && [ -d "$load" ] || exit 9
 step 10"""
     site.program(body)
-    done = site.launch("run", *site.words("ssh"), "fault_tolerance.max_restarts=1", "--json")
+    done = site.launch("run", *site.args("ssh"), "fault_tolerance.max_restarts=1", "--json")
     assert done.code == 0, (done, site.log(0), site.log(1))
     save = f"{site.folder}/out/checkpoints/v0/checkpoint-5"
     assert f"load={save}" in site.log(0)
@@ -211,8 +211,8 @@ def test_a_hang_is_seen_in_the_log_of_iterations_and_ended(site: Site):
     body = """step 1; sleep 1; step 2
 [ "$ATTEMPT" = 1 ] || sleep 3050"""
     site.program(body)
-    words = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1")
-    done = site.launch("run", *site.words("ssh"), *words)
+    args = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1")
+    done = site.launch("run", *site.args("ssh"), *args)
     assert done.code == 0, done
     assert "no new iteration for" in done.out
     assert "restart 1 of 1" in done.out
@@ -222,12 +222,12 @@ def test_a_hang_is_seen_in_the_log_of_iterations_and_ended(site: Site):
 def test_secrets_reach_the_nodes_and_no_file_or_command_line(site: Site):
     site.program('echo "token of ${#HF_TOKEN} letters"; sleep 2')
     secret = "hf_do_not_write_me_down"
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     process.kill()
     process.communicate()
     wait_until(lambda: not site.left(), 30)
-    words = [word.replace("output_dir=out", "output_dir=out2") for word in site.words("ssh")]
-    done = site.launch("run", *words, env={"HF_TOKEN": secret})
+    args = [arg.replace("output_dir=out", "output_dir=out2") for arg in site.args("ssh")]
+    done = site.launch("run", *args, env={"HF_TOKEN": secret})
     assert done.code == 0, done
     assert f"n2: token of {len(secret)} letters" in done.out
     for file in (site.folder / "out2").rglob("*"):
@@ -236,7 +236,7 @@ def test_secrets_reach_the_nodes_and_no_file_or_command_line(site: Site):
 
 REFUSED = {
     "unreachable": (["cluster.hosts=[n1,n9]"], 1, "n9: cannot be reached"),
-    "twice": (["cluster.hosts=[n1,n1]"], 2, "n1 stands twice"),
+    "twice": (["cluster.hosts=[n1,n1]"], 2, "n1 is listed twice"),
     "too few": (["cluster.hosts=[n1]", "cluster.nodes=2"], 1, "the job has 2 nodes and cluster.hosts names 1 (n1)"),
     "none": (["cluster.hosts=[]", "cluster.nodes=2"], 1, "no hosts are named"),
     "an option": (["cluster.hosts=[-oProxyCommand]"], 2, "is not a host name"),
@@ -248,7 +248,7 @@ REFUSED = {
 def test_what_cannot_work_is_refused_before_anything_starts(site: Site, case: tuple[list[str], int, str]):
     more, code, message = case
     site.program("step 1")
-    done = site.launch("run", *site.words("ssh"), *more)
+    done = site.launch("run", *site.args("ssh"), *more)
     assert done.code == code, done
     assert message in done.err
     assert not (site.folder / "out").exists()
@@ -258,12 +258,12 @@ def test_what_cannot_work_is_refused_before_anything_starts(site: Site, case: tu
 def test_a_host_file_is_read_and_duplicates_are_refused_with_their_place(site: Site):
     site.program("step 1")
     (site.folder / "hosts").write_text("# ours\nn1 slots=8\n\nn2 slots=8\n")
-    words = [word for word in site.words("ssh") if not word.startswith("cluster.hosts")]
-    done = site.launch("run", *words, "cluster.host_file=hosts")
+    args = [arg for arg in site.args("ssh") if not arg.startswith("cluster.hosts")]
+    done = site.launch("run", *args, "cluster.host_file=hosts")
     assert done.code == 0, done
     assert "n2: rank 1 of 2" in done.out
     (site.folder / "hosts").write_text("n1 slots=4\nn2\n")
-    refused = site.launch("run", *words, "cluster.host_file=hosts", "output_dir=out2")
+    refused = site.launch("run", *args, "cluster.host_file=hosts", "output_dir=out2")
     assert refused.code == 2
     assert "slots=4, but cluster.devices_per_node=8" in refused.err
     assert "hosts:1" in refused.err
@@ -271,9 +271,9 @@ def test_a_host_file_is_read_and_duplicates_are_refused_with_their_place(site: S
 
 def test_a_second_job_in_the_same_folder_is_refused_and_the_first_is_not_harmed(site: Site):
     site.program("step 1; sleep 4; step 2")
-    process = site.start("run", *site.words("ssh"))
+    process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0))
-    refused = site.launch("run", *site.words("ssh"))
+    refused = site.launch("run", *site.args("ssh"))
     assert refused.code == 1
     assert "qwen3_8b-1" in refused.err
     assert process.wait(timeout=60) == 0

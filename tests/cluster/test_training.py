@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.cluster.machines import Site, lacking, wait_until
-from tests.cluster.trainings import losses, rank_processes, words
+from tests.cluster.trainings import losses, overrides, rank_processes
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -18,9 +18,9 @@ pytestmark = [
 
 def test_a_killed_rank_costs_time_and_nothing_else(site: Site):
     """Uninterrupted through Slurm, interrupted over ssh: the same losses to the last digit."""
-    whole = site.launch("run", *words(site, "slurm", 2, 2, "whole"), "--wait", "--json", timeout=300)
+    whole = site.launch("run", *overrides(site, "slurm", 2, 2, "whole"), "--wait", "--json", timeout=300)
     assert whole.code == 0, whole
-    process = site.start("run", *words(site, "ssh", 2, 2, "broken"), "fault_tolerance.max_restarts=1")
+    process = site.start("run", *overrides(site, "ssh", 2, 2, "broken"), "fault_tolerance.max_restarts=1")
     log = site.folder / "broken" / "logs" / "node0.log"
     wait_until(lambda: log.exists() and "iteration  6/12" in log.read_text(), 200)
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
@@ -35,9 +35,9 @@ def test_a_killed_rank_costs_time_and_nothing_else(site: Site):
 
 
 def test_three_nodes_through_slurm_go_on_after_a_node_is_gone(site: Site):
-    whole = site.launch("run", *words(site, "ssh", 3, 1, "whole"), "--json", timeout=300)
+    whole = site.launch("run", *overrides(site, "ssh", 3, 1, "whole"), "--json", timeout=300)
     assert whole.code == 0, whole
-    done = site.launch("run", *words(site, "slurm", 3, 1, "out"), "--json")
+    done = site.launch("run", *overrides(site, "slurm", 3, 1, "out"), "--json")
     assert done.code == 0, done
     run_id = done.json["id"]
 
@@ -69,9 +69,9 @@ def test_three_nodes_through_slurm_go_on_after_a_node_is_gone(site: Site):
     assert len(losses(site, "out")) == 12
 
 
-def test_a_failure_of_one_rank_is_told_as_that_rank_s(site: Site):
+def test_a_failure_of_one_rank_is_reported_as_that_rank_s(site: Site):
     """Rank 1 alone cannot write its checkpoint: the others only lose their connection."""
-    process = site.start("run", *words(site, "ssh", 2, 2, "out"))
+    process = site.start("run", *overrides(site, "ssh", 2, 2, "out"))
     wait_until(lambda: "iteration  2/12" in site.log(0), 200)
     os.kill(rank_processes(site, "n1")[-1], signal.SIGSEGV)
     out, _ = process.communicate(timeout=200)

@@ -18,7 +18,7 @@ JOB = (
 )
 
 
-def words(site: Site, executor: str, nodes: int, devices: int, folder: str) -> tuple[str, ...]:
+def overrides(site: Site, executor: str, nodes: int, devices: int, folder: str) -> tuple[str, ...]:
     hosts = ",".join(f"n{number}" for number in range(1, nodes + 1))
     by = {
         "ssh": ("cluster=ssh", f"cluster.hosts=[{hosts}]", site.machines.ssh_options),

@@ -21,42 +21,42 @@ batch:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def user_folder(tmp_path: Path) -> Path:
     (tmp_path / "mine.yaml").write_text(RECIPE)
     return tmp_path
 
 
-def test_groups_recipes_and_overrides_win_in_this_order(own: Path):
-    job = compose([f"+recipe={own}/mine.yaml", "backend=megatron", "batch.seq_length=32"])
+def test_groups_recipes_and_overrides_win_in_this_order(user_folder: Path):
+    job = compose([f"+recipe={user_folder}/mine.yaml", "backend=megatron", "batch.seq_length=32"])
     assert (job.model.model_type, job.parallel.tp, job.batch.seq_length) == ("qwen3", 2, 32)
     assert job.backend.name == "megatron"
     assert job.name == "mine"
 
 
-def test_every_value_knows_its_place(own: Path):
-    job = compose([f"+recipe={own}/mine.yaml", "batch.seq_length=32"])
-    assert job.origin("parallel.tp").where == f"{own}/mine.yaml:5"
+def test_every_value_knows_its_place(user_folder: Path):
+    job = compose([f"+recipe={user_folder}/mine.yaml", "batch.seq_length=32"])
+    assert job.origin("parallel.tp").where == f"{user_folder}/mine.yaml:5"
     assert job.origin("batch.seq_length").kind == "override"
     assert job.origin("model.hidden_size").where.startswith("conf/model/tiny_qwen3.yaml:")
     assert job.origin("parallel.dp").kind == "derived"
     assert job.origin("parallel.pp").kind == "default"
 
 
-def test_recipes_and_groups_from_an_own_folder(own: Path):
-    (own / "model").mkdir()
-    (own / "model" / "mine.yaml").write_text("hidden_size: 77\n")
-    job = compose(["+recipe=mine", "model=mine"], [str(own)])
+def test_recipes_and_groups_from_an_own_folder(user_folder: Path):
+    (user_folder / "model").mkdir()
+    (user_folder / "model" / "mine.yaml").write_text("hidden_size: 77\n")
+    job = compose(["+recipe=mine", "model=mine"], [str(user_folder)])
     assert job.model.hidden_size == 77
 
 
-def test_what_a_job_file_says_comes_back(own: Path):
+def test_what_a_job_file_says_comes_back(user_folder: Path):
     import yaml
 
     from launcher.job import as_tree
 
-    job = compose([f"+recipe={own}/mine.yaml", "backend=megatron", "recompute.modules=[core_attn,mlp]"])
-    (own / "job.yaml").write_text(yaml.safe_dump(as_tree(job)))
-    again = compose([f"+job={own}/job.yaml"])
+    job = compose([f"+recipe={user_folder}/mine.yaml", "backend=megatron", "recompute.modules=[core_attn,mlp]"])
+    (user_folder / "job.yaml").write_text(yaml.safe_dump(as_tree(job)))
+    again = compose([f"+job={user_folder}/job.yaml"])
     assert again == job
 
 
@@ -75,8 +75,8 @@ TEXTS = {
 def test_text_means_what_was_typed(case):
     from launcher.job import value_at
 
-    word, path, value = case
-    assert value_at(compose([word]), path) == value
+    arg, path, value = case
+    assert value_at(compose([arg]), path) == value
 
 
 MISTAKES = {
@@ -92,31 +92,34 @@ MISTAKES = {
 
 @pytest.mark.parametrize("case", MISTAKES.values(), ids=MISTAKES.keys())
 def test_mistakes_name_what_would_work(case):
-    words, what, works = case
+    args, what, works = case
     with pytest.raises(ComposeError) as caught:
-        compose(words)
+        compose(args)
     assert what in caught.value.mistakes[0].what
     assert works is None or works in caught.value.mistakes[0].works
 
 
-def test_all_mistakes_come_at_once(own: Path):
+def test_all_mistakes_come_at_once(user_folder: Path):
     with pytest.raises(ComposeError) as caught:
         compose(["a.b=1", "parallel.tpp=1", "backend=none", "+recipe=none"])
     assert len(caught.value.mistakes) == 4
 
 
-def test_mistakes_in_files_name_the_line(own: Path):
-    (own / "bad.yaml").write_text("parallel:\n  tp: 2\n  tpp: 3\nbogus: 1\n")
+def test_mistakes_in_files_name_the_line(user_folder: Path):
+    (user_folder / "bad.yaml").write_text("parallel:\n  tp: 2\n  tpp: 3\nbogus: 1\n")
     with pytest.raises(ComposeError) as caught:
-        compose([f"+recipe={own}/bad.yaml"])
-    assert [mistake.where for mistake in caught.value.mistakes] == [f"{own}/bad.yaml:3", f"{own}/bad.yaml:4"]
+        compose([f"+recipe={user_folder}/bad.yaml"])
+    assert [mistake.where for mistake in caught.value.mistakes] == [
+        f"{user_folder}/bad.yaml:3",
+        f"{user_folder}/bad.yaml:4",
+    ]
 
 
-def test_a_file_that_is_not_yaml_is_named_with_its_line(own: Path):
-    (own / "bad.yaml").write_text("a: [1\nb: }")
+def test_a_file_that_is_not_yaml_is_named_with_its_line(user_folder: Path):
+    (user_folder / "bad.yaml").write_text("a: [1\nb: }")
     with pytest.raises(ComposeError) as caught:
-        compose([f"+recipe={own}/bad.yaml"])
-    assert caught.value.mistakes[0].where == f"{own}/bad.yaml:2"
+        compose([f"+recipe={user_folder}/bad.yaml"])
+    assert caught.value.mistakes[0].where == f"{user_folder}/bad.yaml:2"
 
 
 CONFIG = {
@@ -192,16 +195,16 @@ def test_a_secret_is_kept_nowhere():
 def test_sweep_makes_every_combination():
     jobs = sweep(["+recipe=tiny_qwen3", "parallel.tp=1,2", "batch.micro_batch_size=1,2", "data.split='99,1,0'"])
     assert len(jobs) == 4
-    assert {tuple(word for word in job if word.startswith("parallel")) for job in jobs} == {
+    assert {tuple(arg for arg in job if arg.startswith("parallel")) for job in jobs} == {
         ("parallel.tp=1",),
         ("parallel.tp=2",),
     }
     assert all(compose(job).data.split == "99,1,0" for job in jobs)
 
 
-def test_recipe_of_another_package_is_taken_as_written(own: Path):
-    (own / "packaged.yaml").write_text(textwrap.dedent("# @package parallel\ntp: 4\n"))
-    assert compose([f"+recipe={own}/packaged.yaml"]).parallel.tp == 4
+def test_recipe_of_another_package_is_taken_as_written(user_folder: Path):
+    (user_folder / "packaged.yaml").write_text(textwrap.dedent("# @package parallel\ntp: 4\n"))
+    assert compose([f"+recipe={user_folder}/packaged.yaml"]).parallel.tp == 4
 
 
 # words -> nodes
@@ -216,8 +219,8 @@ HOSTS = {
 
 @pytest.mark.parametrize("case", HOSTS.values(), ids=HOSTS.keys())
 def test_as_many_nodes_as_hosts(case):
-    words, nodes = case
-    assert derive(compose(words)).cluster.nodes == nodes
+    args, nodes = case
+    assert derive(compose(args)).cluster.nodes == nodes
 
 
 QWEN = ("+recipe=qwen3_8b", "backend=megatron")
@@ -237,13 +240,13 @@ SEVERAL = {
 
 @pytest.mark.parametrize("case", SEVERAL.values(), ids=SEVERAL.keys())
 def test_several_values_where_a_job_has_one_are_shown_as_typed(case):
-    words, what, works = case
+    args, what, works = case
     with pytest.raises(ComposeError) as caught:
-        compose(words)
+        compose(args)
     (mistake,) = caught.value.mistakes
     assert mistake.what.startswith(what)
     assert len(mistake.works) == len(works)
-    assert all(said.startswith(start) for said, start in zip(mistake.works, works, strict=True))
+    assert all(reported.startswith(start) for reported, start in zip(mistake.works, works, strict=True))
 
 
 def test_several_values_of_a_secret_are_not_shown():
@@ -267,12 +270,12 @@ FILES = {
 
 @pytest.mark.parametrize("case", FILES.values(), ids=FILES.keys())
 def test_a_file_where_an_override_is_expected_is_pointed_to_its_command(case, tmp_path, monkeypatch):
-    word, what, works = case
+    arg, what, works = case
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ms.sh").write_text("torchrun pretrain.py\n")
     (tmp_path / "job.yaml").write_text("parallel: {tp: 1}\n")
     with pytest.raises(ComposeError) as caught:
-        compose([word, "parallel.tp=3"])
+        compose([arg, "parallel.tp=3"])
     (mistake,) = caught.value.mistakes
     assert mistake.what.startswith(what)
     assert mistake.works[0].startswith(works) if works else not mistake.works

@@ -20,34 +20,34 @@ RECIPES = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
 REFUSED = (HydraException, OmegaConfBaseException, ValueError, TypeError, AttributeError)
 
 
-def overrides(words: list[str]) -> list[Override]:
-    found, mistakes = parse(words)
+def overrides(args: list[str]) -> list[Override]:
+    found, mistakes = parse(args)
     assert not mistakes
     return found
 
 
-def at_once(words: list[str]) -> merge.Merged | None:
+def at_once(args: list[str]) -> merge.Merged | None:
     """Return what Hydra makes of files and fields at once; None where it refuses them."""
     try:
-        return merge._by_hydra(*for_hydra(overrides(words)), PLACES)
+        return merge._by_hydra(*for_hydra(overrides(args)), PLACES)
     except REFUSED:
         return None
 
 
-def agree(words: list[str]) -> None:
+def agree(args: list[str]) -> None:
     """Fail where the two ways differ, in the answer or in refusing one."""
-    whole = at_once(words)
+    whole = at_once(args)
     try:
-        tree, files = merge.merged(overrides(words), PLACES)
+        tree, files = merge.merged(overrides(args), PLACES)
     except REFUSED:
-        assert whole is None, words
+        assert whole is None, args
         return
-    assert whole is not None, words
-    assert json.dumps(tree) == json.dumps(whole.tree), words
-    assert list(files) == list(whole.files), words
+    assert whole is not None, args
+    assert json.dumps(tree) == json.dumps(whole.tree), args
+    assert list(files) == list(whole.files), args
 
 
-WORDS: dict[str, list[str]] = {
+ARGS: dict[str, list[str]] = {
     "nothing": [],
     "groups": ["backend=mindspeed", "model=tiny_qwen3", "hardware=h200", "cluster=slurm", "task=sft"],
     "numbers": [
@@ -76,10 +76,10 @@ WORDS: dict[str, list[str]] = {
 
 
 @pytest.mark.sample(keep=20)
-@pytest.mark.parametrize("words", WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize("args", ARGS.values(), ids=ARGS)
 @pytest.mark.parametrize("recipe", [None, *RECIPES])
-def test_fields_set_after_the_files_are_as_if_hydra_had_set_them(recipe: str | None, words: list[str]) -> None:
-    agree([f"+recipe={recipe}", *words] if recipe else words)
+def test_fields_set_after_the_files_are_as_if_hydra_had_set_them(recipe: str | None, args: list[str]) -> None:
+    agree([f"+recipe={recipe}", *args] if recipe else args)
 
 
 OURS = [path for path in field_paths() if not path.startswith(("backend.args", "backend.env"))]

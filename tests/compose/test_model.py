@@ -1,4 +1,4 @@
-"""A model's config.json lies under what is said of it; its name, sizes, vocabulary and tokenizer belong together."""
+"""Values of a job take precedence over config.json; its name, sizes, vocabulary and tokenizer belong together."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ SECTION = sorted(path for path in fields() if path.startswith("model."))
 
 
 @pytest.mark.parametrize("path", [path for path in SECTION if other_value(path) is not None])
-def test_every_field_that_is_said_survives_the_config_json(path: str, tmp_path: Path) -> None:
+def test_every_field_that_is_specified_survives_the_config_json(path: str, tmp_path: Path) -> None:
     value = other_value(path)
     folder = folder_of("qwen3_4b", tmp_path)
     text = f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value).lower()
@@ -74,30 +74,30 @@ def test_a_recipe_and_a_job_file_take_precedence_over_config_json(tmp_path: Path
     folder = folder_of("qwen3_4b", tmp_path)
     file = tmp_path / "own.yaml"
     file.write_text(f"model:\n  path: {folder}\n  num_hidden_layers: 4\n  hidden_dropout: 0.1\n")
-    for word in (f"+recipe={file}", f"+job={file}"):
-        model = compose([word]).model
+    for arg in (f"+recipe={file}", f"+job={file}"):
+        model = compose([arg]).model
         assert (model.num_hidden_layers, model.hidden_dropout, model.hidden_size) == (4, 0.1, 2560)
         assert model.overridden == ("num_hidden_layers",)
 
 
-def test_null_that_is_said_takes_precedence_too(tmp_path: Path) -> None:
+def test_null_that_is_specified_takes_precedence_too(tmp_path: Path) -> None:
     folder = folder_of("mixtral_8x7b", tmp_path, sliding_window=4096)
     assert compose([f"model.path={folder}"]).model.sliding_window == 4096
     assert compose([f"model.path={folder}", "model.sliding_window=null"]).model.sliding_window is None
 
 
-def test_a_replaced_value_is_told_with_file_and_key(tmp_path: Path) -> None:
+def test_a_replaced_value_is_reported_with_file_and_key(tmp_path: Path) -> None:
     folder = folder_of("qwen3_4b", tmp_path)
-    words = ["backend=megatron_lm", f"model.path={folder}", "model.num_hidden_layers=4"]
-    (found,) = [each for each in judge(compose(words), fixes=False).findings if each.rule == "SENSE-CONFIG"]
+    args = ["backend=megatron_lm", f"model.path={folder}", "model.num_hidden_layers=4"]
+    (found,) = [each for each in judge(compose(args), fixes=False).findings if each.rule == "SENSE-CONFIG"]
     assert f"num_hidden_layers 4 (not 36 in {folder}/config.json)" in found.message
 
 
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_default_that_a_script_states_takes_precedence_over_config_json(stated: bool, tmp_path: Path) -> None:
     folder = folder_of("qwen3_4b", tmp_path, rms_norm_eps=1e-5)
-    words = f"megatron sft --model {folder} --dataset x".split() + ["--norm_epsilon", "1e-6"] * stated
-    imported = read_argv(words, backend="megatron", version="3.12.6")
+    args = f"megatron sft --model {folder} --dataset x".split() + ["--norm_epsilon", "1e-6"] * stated
+    imported = read_argv(args, backend="megatron", version="3.12.6")
     file = tmp_path / "job.yaml"
     file.write_text(job_yaml(imported, "x", with_version=True))
     expected = 1e-6 if stated else 1e-5
@@ -105,8 +105,8 @@ def test_a_default_that_a_script_states_takes_precedence_over_config_json(stated
     assert located(imported).model.rms_norm_eps == expected
 
 
-def sizes(words: list[str]) -> tuple[Any, ...]:
-    job = compose(words)
+def sizes(args: list[str]) -> tuple[Any, ...]:
+    job = compose(args)
     model = job.model
     return model.hub_id, model.hidden_size, model.vocab_size, job.tokenizer.padded_vocab_size
 
@@ -127,8 +127,8 @@ CHANGED = {
 
 @pytest.mark.parametrize("case", CHANGED)
 def test_a_model_is_changed_as_one(case: str) -> None:
-    words, expected = CHANGED[case]
-    assert sizes(words)[: len(expected)] == expected
+    args, expected = CHANGED[case]
+    assert sizes(args)[: len(expected)] == expected
 
 
 def test_a_folder_of_another_vocabulary_replaces_the_recipes(tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_parts_of_two_models_are_refused(case: str, tmp_path: Path) -> None:
-    words, said, works = REFUSED[case]
+    args, reported, works = REFUSED[case]
     with pytest.raises(ComposeError) as caught:
-        compose([word.format(llama2_7b=folder_of("llama2_7b", tmp_path)) for word in words])
+        compose([arg.format(llama2_7b=folder_of("llama2_7b", tmp_path)) for arg in args])
     (mistake,) = caught.value.mistakes
-    assert said in mistake.what
+    assert reported in mistake.what
     assert works in mistake.works
 
 

@@ -34,12 +34,12 @@ EXPANDED = {
 
 @pytest.mark.parametrize("case", EXPANDED.values(), ids=EXPANDED.keys())
 def test_a_sweep_is_written_as_hydra_has_it(case):
-    words, expanded = case
-    assert sweep(words) == expanded
+    args, expanded = case
+    assert sweep(args) == expanded
 
 
 def test_every_value_of_a_text_composes_to_what_was_typed():
-    jobs = [compose([*words, "+recipe=tiny_qwen3"]) for words in sweep(["data.split=choice('99,1,0','98,2,0')"])]
+    jobs = [compose([*args, "+recipe=tiny_qwen3"]) for args in sweep(["data.split=choice('99,1,0','98,2,0')"])]
     assert [job.data.split for job in jobs] == ["99,1,0", "98,2,0"]
 
 
@@ -66,9 +66,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_enumerated_is_a_mistake(case):
-    word, says, works = case
+    arg, says, works = case
     with pytest.raises(ComposeError) as caught:
-        sweep([word])
+        sweep([arg])
     (mistake,) = caught.value.mistakes
     assert says in mistake.what
     assert works is None or works in mistake.works

@@ -11,13 +11,13 @@ import pytest
 from launcher.cli import main
 
 
-def launch(*words: object) -> int:
+def launch(*args: object) -> int:
     """Run `launch convert …`."""
-    return main(["convert", *(str(word) for word in words)])
+    return main(["convert", *(str(arg) for arg in args)])
 
 
 def convert_until_the_disk_is_full(
-    monkeypatch: pytest.MonkeyPatch, words: Sequence[object], whole: Path, out: Path, *, left: int = 8
+    monkeypatch: pytest.MonkeyPatch, args: Sequence[object], whole: Path, out: Path, *, left: int = 8
 ) -> None:
     """Run a command to its end, and again with a disk that is full when `left` writes are left.
 
@@ -36,9 +36,9 @@ def convert_until_the_disk_is_full(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", filling)
-        assert launch(*words, "--out", whole) == 0
+        assert launch(*args, "--out", whole) == 0
         done[0], room[0] = 0, done[0] - left
-        assert launch(*words, "--out", out) == 1
+        assert launch(*args, "--out", out) == 1
     assert not out.exists()
 
 

@@ -16,44 +16,44 @@ from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
 Zoo = Callable[[str], Path]
 
 
-@pytest.mark.parametrize("family,make,told", UNBUILDABLE.values(), ids=UNBUILDABLE)
+@pytest.mark.parametrize("family,make,reported", UNBUILDABLE.values(), ids=UNBUILDABLE)
 @pytest.mark.parametrize("version", ["4.6.0", "3.12.6"])
 def test_the_converter_and_check_refuse_the_same(
     family: str,
     make: Callable[[Path, Path], Path],
-    told: str,
+    reported: str,
     version: str,
     model: Zoo,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, out = make(model(family), tmp_path / "hf"), tmp_path / "out"
-    words = ["backend=megatron", f"backend.version={version}"]
-    assert launch("hf-to-mcore", "--model", folder, "--out", out, "--backend", "megatron", words[1]) == 1
-    said = capsys.readouterr().err
-    assert f"Megatron-SWIFT {version} cannot build this model" in said
-    assert told in said
-    assert "--backend megatron_lm" in said
+    args = ["backend=megatron", f"backend.version={version}"]
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, "--backend", "megatron", args[1]) == 1
+    captured = capsys.readouterr().err
+    assert f"Megatron-SWIFT {version} cannot build this model" in captured
+    assert reported in captured
+    assert "--backend megatron_lm" in captured
     assert not out.exists()
-    assert main(["check", *words, "task=pretrain", f"model.path={folder}", "--json"]) == 1
+    assert main(["check", *args, "task=pretrain", f"model.path={folder}", "--json"]) == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
     errors = [finding for finding in findings if finding["severity"] == "error"]
-    assert any(told.removesuffix(" of") in finding["message"] for finding in errors), errors
+    assert any(reported.removesuffix(" of") in finding["message"] for finding in errors), errors
 
 
-@pytest.mark.parametrize("family,make,told", UNBUILDABLE.values(), ids=UNBUILDABLE)
-def test_without_a_backend_it_is_said(
+@pytest.mark.parametrize("family,make,reported", UNBUILDABLE.values(), ids=UNBUILDABLE)
+def test_without_a_backend_it_is_reported(
     family: str,
     make: Callable[[Path, Path], Path],
-    told: str,
+    reported: str,
     model: Zoo,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = make(model(family), tmp_path / "hf")
     assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out") == 0
-    assert "Megatron-SWIFT cannot build this model" in (said := capsys.readouterr().out)
-    assert told in said
+    assert "Megatron-SWIFT cannot build this model" in (captured := capsys.readouterr().out)
+    assert reported in captured
     assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "ms", "--backend", "mindspeed") == 0
 
 
@@ -75,10 +75,10 @@ def test_layers_are_named_as_the_backend_names_them(
 ) -> None:
     """mcore-bridge makes a list of first_k_dense_replace also of 0, and megatron-core then stores each layer."""
     folder, out, back = deepseek_v3(tmp_path / "hf", dense), tmp_path / "out", tmp_path / "back"
-    words = ["--backend", backend] if backend else []
-    assert launch("hf-to-mcore", "--model", folder, "--out", out, *words) == 0
-    said = capsys.readouterr().out
-    assert ("names the layers of this model differently" in said) is (dense == 0 and backend is None)
+    args = ["--backend", backend] if backend else []
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, *args) == 0
+    captured = capsys.readouterr().out
+    assert ("names the layers of this model differently" in captured) is (dense == 0 and backend is None)
     from launcher.convert.containers import torch_dist
 
     keys = {chunk.key for chunk in torch_dist.read(out, wanted=lambda key: True).chunks}
@@ -93,10 +93,10 @@ def test_layers_that_are_all_dense_are_accepted_by_both(
     version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = deepseek_v3(tmp_path / "hf", 4)
-    words = ["backend=megatron", f"backend.version={version}"]
-    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out", "--backend", "megatron", words[1]) == 0
+    args = ["backend=megatron", f"backend.version={version}"]
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out", "--backend", "megatron", args[1]) == 0
     capsys.readouterr()
-    main(["check", *words, "task=pretrain", f"model.path={folder}", "--json"])
+    main(["check", *args, "task=pretrain", f"model.path={folder}", "--json"])
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert not [each["message"] for each in findings if "dense" in each["message"] and each["severity"] == "error"]
 

@@ -13,7 +13,7 @@ from tests.convert.helpers import arrays_of, launch, tensors, write
 
 torch = pytest.importorskip("torch")
 TORCH = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-WORDS = {"F32": torch.int32, "BF16": torch.int16, "F16": torch.int16}
+ARGS = {"F32": torch.int32, "BF16": torch.int16, "F16": torch.int16}
 
 
 def _samples(dtype: str) -> torch.Tensor:
@@ -27,16 +27,16 @@ def _samples(dtype: str) -> torch.Tensor:
 @pytest.mark.parametrize("target", TORCH)
 def test_casts_equal_torch(source: str, target: str) -> None:
     values = _samples(source)
-    words = values.view(WORDS[source]).numpy().view(f"<u{values.element_size()}")
+    args = values.view(ARGS[source]).numpy().view(f"<u{values.element_size()}")
     expected = values.to(TORCH[target])
-    found = cast(words, source, target)
-    assert (found == expected.view(WORDS[target]).numpy().view(found.dtype)).all()
+    found = cast(args, source, target)
+    assert (found == expected.view(ARGS[target]).numpy().view(found.dtype)).all()
 
 
 def test_nan_stays_nan() -> None:
-    words = numpy.array([0x7FC00000, 0xFFC00001], dtype="<u4")
+    args = numpy.array([0x7FC00000, 0xFFC00001], dtype="<u4")
     for target in ("BF16", "F16"):
-        assert numpy.isnan(decode(cast(words, "F32", target), target)).all()
+        assert numpy.isnan(decode(cast(args, "F32", target), target)).all()
 
 
 def test_every_fp8_value_equals_torch() -> None:

@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_dry_run_writes_nothing(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("hf-to-mcore", "--model", model("deepseek_v3"), "--out", tmp_path / "core", "--dry-run")
-    assert launch(*words) == 0
+    args = ("hf-to-mcore", "--model", model("deepseek_v3"), "--out", tmp_path / "core", "--dry-run")
+    assert launch(*args) == 0
     assert "nothing was written" in capsys.readouterr().out
-    assert launch(*words, "--json") == 0
+    assert launch(*args, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["expected"]["bytes_needed"] == answer["bytes_written"] == answer["bytes_read"]
     assert list(tmp_path.iterdir()) == []
@@ -57,8 +57,8 @@ def test_nothing_heavy_is_imported_for_help_and_no_torch_for_a_conversion(
         "import sys; from launcher.cli import main; code = main(sys.argv[1:]);"
         "print([name for name in ('torch', 'numpy', 'hydra') if name in sys.modules]); sys.exit(code)"
     )
-    words = ["hf-to-mcore", "--model", str(model("llama")), "--out", str(tmp_path / "core")]
-    for extra, expected in ((["--help"], "[]"), (words, "['numpy']")):
+    args = ["hf-to-mcore", "--model", str(model("llama")), "--out", str(tmp_path / "core")]
+    for extra, expected in ((["--help"], "[]"), (args, "['numpy']")):
         done = subprocess.run(
             [sys.executable, "-c", code, "convert", *extra], cwd=ROOT, capture_output=True, text=True, check=True
         )
@@ -98,9 +98,9 @@ def _large(folder: Path) -> Path:
 @pytest.mark.parametrize("form", [(), ("--format", "legacy", "parallel.tp=2")], ids=("torch_dist", "legacy"))
 def test_a_killed_conversion_goes_on(finished: int, form: tuple[str, ...], tmp_path: Path) -> None:
     folder, out, other = _large(tmp_path / "hf"), tmp_path / "core", tmp_path / "other"
-    words = [sys.executable, "-m", "launcher", "convert", "hf-to-mcore", "--model", str(folder), "--workers", "1"]
-    words += form
-    process = subprocess.Popen([*words, "--out", str(out)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    args = [sys.executable, "-m", "launcher", "convert", "hf-to-mcore", "--model", str(folder), "--workers", "1"]
+    args += form
+    process = subprocess.Popen([*args, "--out", str(out)], cwd=ROOT, stdout=subprocess.DEVNULL)
     journal = tmp_path / "core.partial.journal"
     while process.poll() is None:
         if journal.exists() and journal.read_bytes().count(b'"done"') >= finished:
@@ -110,7 +110,7 @@ def test_a_killed_conversion_goes_on(finished: int, form: tuple[str, ...], tmp_p
     killed = process.wait() == -signal.SIGKILL
     assert killed, "finished before it could be killed"
     assert not out.exists()
-    again = subprocess.run([*words, "--out", str(out)], cwd=ROOT, capture_output=True, text=True, check=True)
+    again = subprocess.run([*args, "--out", str(out)], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "continuing an interrupted conversion" in again.stderr
     assert not journal.exists()
     assert not (tmp_path / "core.partial").exists()

@@ -78,7 +78,7 @@ def _same(left: Path, right: Path) -> None:
 @pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("change,named", CHANGES.values(), ids=CHANGES)
-def test_what_was_changed_starts_anew_and_says_why(
+def test_what_was_changed_starts_again_and_says_why(
     change: Change,
     named: str,
     form: tuple[str, ...],
@@ -87,16 +87,16 @@ def test_what_was_changed_starts_anew_and_says_why(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify", *form)
-    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
+    args = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify", *form)
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "scratch", tmp_path / "core")
     change(folder)
     capsys.readouterr()
-    assert launch(*words, "--out", tmp_path / "core") == 0
-    said = capsys.readouterr().err
-    assert "continuing" not in said
-    assert "starting anew" in said
-    assert named in said
-    assert launch(*words, "--out", tmp_path / "fresh") == 0
+    assert launch(*args, "--out", tmp_path / "core") == 0
+    captured = capsys.readouterr().err
+    assert "continuing" not in captured
+    assert "starting anew" in captured
+    assert named in captured
+    assert launch(*args, "--out", tmp_path / "fresh") == 0
     _same(tmp_path / "core", tmp_path / "fresh")
 
 
@@ -112,7 +112,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("first,second", OPTIONS.values(), ids=OPTIONS)
-def test_other_options_start_anew(
+def test_other_options_start_again(
     first: tuple[str, ...],
     second: tuple[str, ...],
     folder: Path,
@@ -120,26 +120,26 @@ def test_other_options_start_anew(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
-    convert_until_the_disk_is_full(monkeypatch, (*words, *first), tmp_path / "scratch", tmp_path / "core")
+    args = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
+    convert_until_the_disk_is_full(monkeypatch, (*args, *first), tmp_path / "scratch", tmp_path / "core")
     capsys.readouterr()
-    assert launch(*words, *second, "--out", tmp_path / "core") == 0
+    assert launch(*args, *second, "--out", tmp_path / "core") == 0
     assert "changed since the interrupted conversion: the options" in capsys.readouterr().err
-    assert launch(*words, *second, "--out", tmp_path / "fresh") == 0
+    assert launch(*args, *second, "--out", tmp_path / "fresh") == 0
     _same(tmp_path / "core", tmp_path / "fresh")
 
 
-def test_another_version_starts_anew(
+def test_another_version_starts_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from launcher.convert import fingerprint
 
-    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
-    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
+    args = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "scratch", tmp_path / "core")
     monkeypatch.setattr(fingerprint, "__version__", "99")
     fingerprint._program.cache_clear()
     try:
-        assert launch(*words, "--out", tmp_path / "core") == 0
+        assert launch(*args, "--out", tmp_path / "core") == 0
     finally:
         fingerprint._program.cache_clear()
     assert "changed since the interrupted conversion: this program" in capsys.readouterr().err
@@ -150,15 +150,15 @@ def test_a_merge(
     change: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
-    words = ("merge", "--model", folder, "--adapter", adapter, "--workers", "1", "--no-verify")
-    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "scratch", tmp_path / "out")
+    args = ("merge", "--model", folder, "--adapter", adapter, "--workers", "1", "--no-verify")
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "scratch", tmp_path / "out")
     if change == "alpha":
         file = adapter / "adapter_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "lora_alpha": 77}))
     elif change == "config.json":
         _config(rms_norm_eps=1e-5)(folder)
     capsys.readouterr()
-    assert launch(*words, "--out", tmp_path / "out") == 0
+    assert launch(*args, "--out", tmp_path / "out") == 0
     assert ("starting anew" in capsys.readouterr().err) is (change != "nothing")
-    assert launch(*words, "--out", tmp_path / "fresh") == 0
+    assert launch(*args, "--out", tmp_path / "fresh") == 0
     _same(tmp_path / "out", tmp_path / "fresh")

@@ -36,16 +36,16 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def published(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same as DeepSeek publishes it: linear layers in FP8, scales beside them, both said in config.json."""
+    """The same as DeepSeek publishes it: linear layers in FP8, scales beside them, both declared in config.json."""
     arrays: dict[str, Any] = {}
     for name, (dtype, shape, data) in tensors(wide).items():
         kind = {"BF16": np.uint16, "F32": np.float32}[dtype]
-        words = np.frombuffer(data, kind).reshape(shape)
-        if len(shape) == 2 and not any(word in name for word in PLAIN):
-            quantised, scales = quantised_block(decode(words, dtype))
+        args = np.frombuffer(data, kind).reshape(shape)
+        if len(shape) == 2 and not any(arg in name for arg in PLAIN):
+            quantised, scales = quantised_block(decode(args, dtype))
             arrays[name], arrays[name + SCALE] = quantised, scales
         else:
-            arrays[name] = words
+            arrays[name] = args
     config = json.loads((wide / "config.json").read_text())
     block = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
     return write(tmp_path_factory.mktemp("fp8") / "hf", arrays, {**config, "quantization_config": block})
@@ -69,17 +69,17 @@ def test_words_are_those_of_torch() -> None:
 def test_values_that_came_from_fp8_give_the_same_words(dtype: str) -> None:
     """Scales come back exactly from float32; from bf16 the largest value of a block is rounded, and so is the scale."""
     values = np.random.default_rng(0).standard_normal((300, 200)).astype(np.float32) * 0.02
-    words, scales = quantised_block(values)
-    again, rescaled = quantised_block(decode(encode(dequantised(words.copy(), "F8_E4M3", scales, 0, 0), dtype), dtype))
-    assert np.array_equal(again, words)
+    args, scales = quantised_block(values)
+    again, rescaled = quantised_block(decode(encode(dequantised(args.copy(), "F8_E4M3", scales, 0, 0), dtype), dtype))
+    assert np.array_equal(again, args)
     assert np.abs(rescaled / scales - 1).max() <= (2**-8 if dtype == "BF16" else 0)
 
 
 def test_no_value_is_further_off_than_half_a_step() -> None:
     values = np.random.default_rng(1).standard_normal((130, 257)).astype(np.float32)
     values[:128, :128] = 0
-    words, scales = quantised_block(values)
-    found = dequantised(words.copy(), "F8_E4M3", scales, 0, 0)
+    args, scales = quantised_block(values)
+    found = dequantised(args.copy(), "F8_E4M3", scales, 0, 0)
     largest = np.repeat(np.repeat(scales * 448, 128, 0)[:130], 128, 1)[:, :257]
     assert (np.abs(found - values) <= np.maximum(np.abs(values) * 2**-4, largest * 2**-18)).all()
     assert scales[0, 0] == 1
@@ -93,14 +93,14 @@ def test_kept_between_hugging_face_folders(published: Path, tmp_path: Path) -> N
     assert json.loads((out / "config.json").read_text()) == json.loads((published / "config.json").read_text())
 
 
-@pytest.mark.parametrize("words", [["--format", "torch_dist"], ["--format", "legacy"], ["--backend", "mindformers"]])
+@pytest.mark.parametrize("args", [["--format", "torch_dist"], ["--format", "legacy"], ["--backend", "mindformers"]])
 def test_refused_where_nothing_could_load_it(
-    words: list[str], published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str], published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert launch("hf-to-mcore", "--model", published, "--out", tmp_path / "out", *words) == 1
-    said = capsys.readouterr().err
-    assert "are FP8 with blockwise scales" in said
-    assert "works: --dtype bf16, and mcore-to-hf --fp8 blockwise on the way back" in said
+    assert launch("hf-to-mcore", "--model", published, "--out", tmp_path / "out", *args) == 1
+    reported = capsys.readouterr().err
+    assert "are FP8 with blockwise scales" in reported
+    assert "works: --dtype bf16, and mcore-to-hf --fp8 blockwise on the way back" in reported
     assert not (tmp_path / "out").exists()
 
 
@@ -112,16 +112,16 @@ def test_a_block_with_no_number_has_no_scale(number: float) -> None:
     assert np.isfinite(scales).tolist() == [[False, True], [True, True]]
 
 
-@pytest.mark.parametrize("word", [0x7FC0, 0x7F80, 0xFF80], ids=["nan", "infinity", "-infinity"])
-def test_no_number_is_refused(word: int, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arg", [0x7FC0, 0x7F80, 0xFF80], ids=["nan", "infinity", "-infinity"])
+def test_no_number_is_refused(arg: int, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In FP8 it would be 448 times the scale."""
     name = "model.layers.0.mlp.gate_proj.weight"
     arrays = arrays_of(wide)
     arrays[name] = arrays[name].copy()
-    arrays[name][130, 5] = word
+    arrays[name][130, 5] = arg
     broken = write(tmp_path / "broken", arrays, (wide / "config.json").read_text())
-    words = ["--format", "hf", "--fp8", "blockwise"]
-    assert launch("reshard", "--checkpoint", broken, "--out", tmp_path / "out", *words) == 1
+    args = ["--format", "hf", "--fp8", "blockwise"]
+    assert launch("reshard", "--checkpoint", broken, "--out", tmp_path / "out", *args) == 1
     assert f"{name}: not a number or infinite in rows" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -149,13 +149,13 @@ def test_scales_that_values_do_not_tell_are_not_found_without_the_original(odd: 
 
 def test_what_was_not_trained_comes_back_to_the_byte(odd: Path, tmp_path: Path) -> None:
     core, back = _through(odd, tmp_path), tmp_path / "back"
-    words = ["--fp8", "blockwise", "--model", odd]
-    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
+    args = ["--fp8", "blockwise", "--model", odd]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *args) == 0
     assert _all(back) == _all(odd)
     assert json.loads((back / "config.json").read_text())["quantization_config"]["fmt"] == "e4m3"
 
 
-def test_what_was_trained_is_quantised_anew_block_by_block(odd: Path, tmp_path: Path) -> None:
+def test_what_was_trained_is_quantised_again_block_by_block(odd: Path, tmp_path: Path) -> None:
     """One value of one block changes: its block has new words and a new scale, all others have the old ones."""
     import os
 
@@ -170,8 +170,8 @@ def test_what_was_trained_is_quantised_anew_block_by_block(odd: Path, tmp_path: 
     os.pwrite(descriptor, np.uint16(0x4080).tobytes(), at)
     os.close(descriptor)
     assert launch("hf-to-mcore", "--model", bf16, "--out", changed) == 0
-    words = ["--fp8", "blockwise", "--model", odd]
-    assert launch("mcore-to-hf", "--checkpoint", changed, "--out", back, *words) == 0
+    args = ["--fp8", "blockwise", "--model", odd]
+    assert launch("mcore-to-hf", "--checkpoint", changed, "--out", back, *args) == 0
     old, new = _all(odd), _all(back)
     assert sorted(key for key in old if old[key] != new[key]) == [name, name + SCALE]
     before, after = (np.frombuffer(found[name][2], np.uint8).reshape(slot.shape) for found in (old, new))
@@ -200,22 +200,22 @@ def test_a_wrong_word_is_noticed(
     from launcher.convert import convert, fp8
     from launcher.convert.containers.transfer import write as write_bytes
 
-    def broken(*words: Any) -> None:
-        fp8.quantise(*words)
-        files, _, target = words[:3]
+    def broken(*args: Any) -> None:
+        fp8.quantise(*args)
+        files, _, target = args[:3]
         write_bytes(files, target.slot.path, target.slot.offset, b"\x07")
 
     core = _through(published, tmp_path)
     monkeypatch.setattr(convert, "quantise", broken)
-    words = ["--fp8", "blockwise", "--model", published]
-    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", *words) == 1
+    args = ["--fp8", "blockwise", "--model", published]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", *args) == 1
     assert "words and scales are not those of its source" in capsys.readouterr().err
     assert not (tmp_path / "back").exists()
 
 
 def test_only_hugging_face_targets(wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--format", "torch_dist", "--fp8", "blockwise"]
-    assert launch("reshard", "--checkpoint", wide, "--out", tmp_path / "out", *words) == 1
+    args = ["--format", "torch_dist", "--fp8", "blockwise"]
+    assert launch("reshard", "--checkpoint", wide, "--out", tmp_path / "out", *args) == 1
     assert "cannot store FP8 weights; works: mcore-to-hf" in capsys.readouterr().err
 
 
@@ -226,8 +226,8 @@ def test_layers_that_the_original_has_in_bf16_stay_so(wide: Path, tmp_path: Path
     arrays[name], arrays[name + SCALE] = quantised_block(decode(arrays[name], "BF16"))
     original = write(tmp_path / "original", arrays, (wide / "config.json").read_text())
     core, back = _through(original, tmp_path), tmp_path / "back"
-    words = ["--fp8", "blockwise", "--model", original]
-    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
+    args = ["--fp8", "blockwise", "--model", original]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *args) == 0
     assert _all(back) == _all(original)
     left = json.loads((back / "config.json").read_text())["quantization_config"]["modules_to_not_convert"]
     assert "model.layers.1.self_attn.kv_b_proj" in left
@@ -257,8 +257,8 @@ def _with_mtp(published: Path, folder: Path) -> Path:
 
 def test_an_original_with_mtp_layers_that_the_checkpoint_lacks(odd: Path, tmp_path: Path) -> None:
     core, back, original = _through(odd, tmp_path), tmp_path / "back", _with_mtp(odd, tmp_path / "mtp")
-    words = ["--fp8", "blockwise", "--model", original]
-    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
+    args = ["--fp8", "blockwise", "--model", original]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *args) == 0
     assert _all(back) == _all(odd)
 
 
@@ -269,15 +269,15 @@ def test_an_original_that_cannot_be_read_is_no_original(
     del arrays["model.layers.1.self_attn.o_proj.weight"], arrays["model.layers.1.self_attn.o_proj.weight" + SCALE]
     part = write(tmp_path / "part", arrays, (published / "config.json").read_text())
     core = _through(published, tmp_path)
-    words = ["--fp8", "blockwise", "--model", part]
-    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", *words) == 1
-    said = capsys.readouterr().err
-    assert "--model has weights in FP8, but cannot be read; works: a folder without weights" in said
-    assert "model.layers.1.self_attn.o_proj.weight" in said
+    args = ["--fp8", "blockwise", "--model", part]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", *args) == 1
+    reported = capsys.readouterr().err
+    assert "--model has weights in FP8, but cannot be read; works: a folder without weights" in reported
+    assert "model.layers.1.self_attn.o_proj.weight" in reported
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "reported"),
     [
         ({"quant_method": "awq", "bits": 4}, "quantization_config.quant_method is 'awq'"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size is [64, 64]"),
@@ -286,15 +286,15 @@ def test_an_original_that_cannot_be_read_is_no_original(
     ids=["awq", "block size", "no blocks"],
 )
 def test_a_config_that_says_something_else(
-    config: dict[str, Any], said: str, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: dict[str, Any], reported: str, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = {**json.loads((wide / "config.json").read_text()), "quantization_config": config}
     donor = tmp_path / "donor"
     donor.mkdir()
     (donor / "config.json").write_text(json.dumps(tree))
-    words = ["--format", "hf", "--fp8", "blockwise", "--model", donor, "--out", tmp_path / "out"]
-    assert launch("reshard", "--checkpoint", wide, *words) == 1
-    assert said in capsys.readouterr().err
+    args = ["--format", "hf", "--fp8", "blockwise", "--model", donor, "--out", tmp_path / "out"]
+    assert launch("reshard", "--checkpoint", wide, *args) == 1
+    assert reported in capsys.readouterr().err
 
 
 def test_layers_that_a_config_leaves_alone_stay_so(wide: Path, published: Path, tmp_path: Path) -> None:
@@ -303,8 +303,8 @@ def test_layers_that_a_config_leaves_alone_stay_so(wide: Path, published: Path, 
     donor, out = tmp_path / "donor", tmp_path / "out"
     donor.mkdir()
     (donor / "config.json").write_text(json.dumps(tree))
-    words = ["--format", "hf", "--fp8", "blockwise", "--model", donor, "--out", out]
-    assert launch("reshard", "--checkpoint", wide, *words) == 0
+    args = ["--format", "hf", "--fp8", "blockwise", "--model", donor, "--out", out]
+    assert launch("reshard", "--checkpoint", wide, *args) == 0
     found = tensors(out)
     assert found["model.layers.0.mlp.up_proj.weight"][0] == "BF16"
     assert found["model.layers.1.self_attn.o_proj.weight"][0] == "F8_E4M3"
@@ -314,8 +314,8 @@ def test_layers_that_a_config_leaves_alone_stay_so(wide: Path, published: Path, 
 def test_other_families_need_a_release_in_fp8(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With one, and its config.json, they come back like DeepSeek-V3."""
     plain = model("qwen3_moe")
-    words = ["--format", "hf", "--fp8", "blockwise", "--out", tmp_path / "out"]
-    assert launch("reshard", "--checkpoint", plain, *words) == 1
+    args = ["--format", "hf", "--fp8", "blockwise", "--out", tmp_path / "out"]
+    assert launch("reshard", "--checkpoint", plain, *args) == 1
     assert "are known for deepseek_v3 only, not for qwen3_moe; works: --model, the" in capsys.readouterr().err
     kinds = {"F32": np.float32}
     arrays: dict[str, Any] = {
@@ -323,10 +323,10 @@ def test_other_families_need_a_release_in_fp8(model: Zoo, tmp_path: Path, capsys
     }
     name = "model.layers.1.self_attn.o_proj.weight"
     arrays[name], arrays[name + SCALE] = quantised_block(arrays[name])
-    said = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
-    tree = {**json.loads((plain / "config.json").read_text()), "quantization_config": said}
+    reported = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
+    tree = {**json.loads((plain / "config.json").read_text()), "quantization_config": reported}
     release = write(tmp_path / "release", arrays, tree)
     full = tmp_path / "full"
     assert launch("reshard", "--checkpoint", release, "--format", "hf", "--dtype", "fp32", "--out", full) == 0
-    assert launch("reshard", "--checkpoint", full, *words, "--model", release) == 0
+    assert launch("reshard", "--checkpoint", full, *args, "--model", release) == 0
     assert _all(tmp_path / "out") == _all(release)

@@ -186,7 +186,7 @@ def _damage_unsafe(out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage,said",
+    "damage,reported",
     [
         (_damage_missing_rank, "mp_rank_01_001/model_optim_rng.pt is missing"),
         (_damage_missing_ranks, "missing ranks"),
@@ -196,7 +196,7 @@ def _damage_unsafe(out: Path) -> None:
 )
 def test_damaged_checkpoints_are_refused(
     damage: Callable[[Path], None],
-    said: str,
+    reported: str,
     model: Callable[[str], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -204,12 +204,12 @@ def test_damaged_checkpoints_are_refused(
     out = _legacy(model("llama"), tmp_path / "out", "parallel.tp=2", "parallel.pp=2")
     damage(out)
     assert launch("mcore-to-hf", "--checkpoint", out, "--out", tmp_path / "back", "--model", model("llama")) == 1
-    assert said in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not (tmp_path / "back").exists()
 
 
 @pytest.mark.parametrize(
-    "name,words,said",
+    "name,words,reported",
     [
         ("llama", ["parallel.pp=3"], "cannot be shared equally by 3"),
         ("llama", ["parallel.tp=3"], "4 attention heads cannot be shared equally by tp 3"),
@@ -222,13 +222,13 @@ def test_damaged_checkpoints_are_refused(
 def test_layouts_that_do_not_come_out_are_refused(
     name: str,
     words: list[str],
-    said: str,
+    reported: str,
     model: Callable[[str], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert launch("hf-to-mcore", "--model", model(name), "--out", tmp_path / "out", "--format", "legacy", *words) == 1
-    assert said in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ FILES = ("adapter_config.json", "adapter_model.safetensors")
 MODELS = ("llama", "llama_tied", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3")
 
 
-def _there(model: Path, adapter: Path, out: Path, *words: object) -> int:
-    return launch("hf-to-mcore", "--model", model, "--adapter", adapter, "--out", out, *words)
+def _there(model: Path, adapter: Path, out: Path, *args: object) -> int:
+    return launch("hf-to-mcore", "--model", model, "--adapter", adapter, "--out", out, *args)
 
 
 # Megatron-SWIFT has no Mixtral.
@@ -135,11 +135,11 @@ def test_an_adapter_is_rewritten_only_when_asked_and_adds_the_same(
         rank=lambda module: next((value for key, value in ranks.items() if module.endswith(key)), 4),
     )
     adapter, core, back = write_adapter(tmp_path / "adapter", arrays, **changes), tmp_path / "core", tmp_path / "back"
-    words = ["--backend", backend]
-    assert _there(folder, adapter, core, *words) == 1
+    args = ["--backend", backend]
+    assert _there(folder, adapter, core, *args) == 1
     assert f"works: --rewrite (an equal adapter of rank {rank})" in capsys.readouterr().err
     assert not core.exists()
-    assert _there(folder, adapter, core, *words, "--rewrite") == 0
+    assert _there(folder, adapter, core, *args, "--rewrite") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "core"]
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", back) == 0
     before, after = _products(adapter), _products(back)
@@ -158,9 +158,9 @@ def test_adapters_are_compared(model: Zoo, tmp_path: Path, capsys: pytest.Captur
     for one, another in ((adapter, core), (core, adapter)):
         assert launch("verify", one, another, "--model", folder) == 0
     assert launch("verify", other, core, "--model", folder) == 1
-    said = capsys.readouterr().out
-    assert "alpha: 4.0 and 8.0" in said
-    assert "differ in 256 of 256 elements of model.layers.0.mlp.down_proj.lora_B.weight" in said
+    captured = capsys.readouterr().out
+    assert "alpha: 4.0 and 8.0" in captured
+    assert "differ in 256 of 256 elements of model.layers.0.mlp.down_proj.lora_B.weight" in captured
     assert launch("verify", folder, core) == 1
 
 
@@ -177,13 +177,13 @@ FUSED_CASES = [(name, ["--backend", "mindspeed", "parallel.ep=2"]) for name in F
 FUSED_CASES += [(name, ["--backend", "megatron"]) for name in FUSED if name in SWIFT]
 
 
-@pytest.mark.parametrize(("name", "words"), FUSED_CASES)
-def test_factors_of_fused_experts(name: str, words: list[str], model: Zoo, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "args"), FUSED_CASES)
+def test_factors_of_fused_experts(name: str, args: list[str], model: Zoo, tmp_path: Path) -> None:
     folder = model(name)
     arrays = fused_arrays(folder)
     adapter = write_adapter(tmp_path / "adapter", arrays, target_modules=[], target_parameters=PARAMETERS)
     core, back, plain = tmp_path / "core", tmp_path / "back", tmp_path / "plain"
-    assert _there(folder, adapter, core, *words) == 0
+    assert _there(folder, adapter, core, *args) == 0
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", back) == 0
     for file in FILES:
         assert (back / file).read_bytes() == (adapter / file).read_bytes(), file
@@ -204,8 +204,8 @@ def test_an_adapter_goes_from_one_training_stack_to_another(model: Zoo, tmp_path
     adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
     one, two, back = tmp_path / "one", tmp_path / "two", tmp_path / "back"
     assert _there(folder, adapter, one, "parallel.tp=2") == 0
-    words = ["--backend", "mindspeed", "parallel.tp=2", "parallel.ep=2", "parallel.etp=1"]
-    assert launch("reshard", "--checkpoint", one, "--out", two, *words) == 0
+    args = ["--backend", "mindspeed", "parallel.tp=2", "parallel.ep=2", "parallel.etp=1"]
+    assert launch("reshard", "--checkpoint", one, "--out", two, *args) == 0
     assert launch("mcore-to-hf", "--checkpoint", two, "--out", back) == 0
     for file in FILES:
         assert (back / file).read_bytes() == (adapter / file).read_bytes(), file
@@ -228,25 +228,25 @@ REFUSED: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("leaves", "changes", "words", "said"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("leaves", "changes", "args", "captured"), REFUSED.values(), ids=REFUSED.keys())
 def test_refusals(
     leaves: list[str],
     changes: dict[str, Any],
-    words: list[str],
-    said: str,
+    args: list[str],
+    captured: str,
     model: Zoo,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = model("llama")
     adapter = write_adapter(tmp_path / "adapter", adapter_arrays(_only(folder, *leaves)), **changes)
-    assert _there(folder, adapter, tmp_path / "out", *words) == 1
-    assert said in capsys.readouterr().err
+    assert _there(folder, adapter, tmp_path / "out", *args) == 1
+    assert captured in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "captured"),
     [
         ("lm_head.weight", "no LoRA factor (modules_to_save, a bias)"),
         ("model.embed_tokens.lora_embedding_A", "factors of an embedding"),
@@ -254,13 +254,13 @@ def test_refusals(
     ],
 )
 def test_what_a_training_stack_has_no_place_for(
-    name: str, said: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, captured: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = model("llama")
     arrays = adapter_arrays(linear_modules(folder))
     adapter = write_adapter(tmp_path / "adapter", {**arrays, name: next(iter(arrays.values()))})
     assert _there(folder, adapter, tmp_path / "out") == 1
-    assert said in capsys.readouterr().err
+    assert captured in capsys.readouterr().err
 
 
 def test_a_run_without_alpha_asks_for_it(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,7 +277,7 @@ def test_a_run_without_alpha_asks_for_it(model: Zoo, tmp_path: Path, capsys: pyt
     assert (back / FILES[0]).read_bytes() == (adapter / FILES[0]).read_bytes()
 
 
-def test_replicas_that_were_trained_apart_are_refused(
+def test_replicas_that_were_trained_separately_are_refused(
     model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """MindSpeed-LLM's own training does that to the factors that every tensor-parallel rank has."""
@@ -313,14 +313,14 @@ def _uneven(model: Path, folder: Path, **changes: Any) -> Path:
     return write_adapter(folder, adapter_arrays(_only(model, "q_proj", "v_proj"), shared=False), **changes)
 
 
-@pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["written", "dry run"])
-def test_rewriting_leaves_all_folders_of_others_alone(words: list[str], model: Zoo, tmp_path: Path) -> None:
+@pytest.mark.parametrize("args", [[], ["--dry-run"]], ids=["written", "dry run"])
+def test_rewriting_leaves_all_folders_of_others_alone(args: list[str], model: Zoo, tmp_path: Path) -> None:
     folder = model("llama")
     adapter = _uneven(folder, tmp_path / "core.rewritten")
     before = {file.name: file.read_bytes() for file in adapter.iterdir()}
-    assert _there(folder, adapter, tmp_path / "core", "--rewrite", *words) == 0
+    assert _there(folder, adapter, tmp_path / "core", "--rewrite", *args) == 0
     assert {file.name: file.read_bytes() for file in adapter.iterdir()} == before
-    expected = ["core.rewritten"] if words else ["core", "core.rewritten"]
+    expected = ["core.rewritten"] if args else ["core", "core.rewritten"]
     assert sorted(path.name for path in tmp_path.iterdir()) == expected
 
 

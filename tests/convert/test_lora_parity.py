@@ -63,8 +63,8 @@ def test_the_same_logits(
     base, core, found = tmp_path / "base", tmp_path / "core", tmp_path / "found.npy"
     assert launch("hf-to-mcore", "--model", folder, "--out", base, "--layers", "local", *layout) == 0
     rewrite = [] if shared else ["--rewrite"]
-    told = ["--model", folder, "--adapter", adapter, "--out", core, "--backend", "megatron"]
-    assert launch("hf-to-mcore", *told, *rewrite, *layout) == 0
+    reported = ["--model", folder, "--adapter", adapter, "--out", core, "--backend", "megatron"]
+    assert launch("hf-to-mcore", *reported, *rewrite, *layout) == 0
     argv = megatron_argv(str(folder), *layout, world=2)
     given = [str(base), str(core), "2", str(tokens), str(found), *argv]
     codes, log = zygote.call("tests.convert.adapter_logits:main", given, ranks=2)

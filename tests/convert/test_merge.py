@@ -57,8 +57,8 @@ def _values(folder: Path, name: str) -> Any:
     return np.frombuffer(data, np.float32).reshape(shape)
 
 
-def _merge(model: Path, adapter: Path, out: Path, *words: str) -> int:
-    return launch("merge", "--model", model, "--adapter", adapter, "--out", out, *words)
+def _merge(model: Path, adapter: Path, out: Path, *args: str) -> int:
+    return launch("merge", "--model", model, "--adapter", adapter, "--out", out, *args)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_whole_modules_and_embeddings(model: Zoo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "changes", "said"),
+    ("arrays", "changes", "reported"),
     [
         (_pair(), {"use_dora": True}, "use_dora: DoRA scales each row"),
         (_pair(), {"peft_type": "IA3"}, "peft_type 'IA3'; works: LORA"),
@@ -119,12 +119,12 @@ def test_refusals(
     model: Zoo,
     arrays: dict[str, Any],
     changes: dict[str, Any],
-    said: str,
+    reported: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert _merge(model("llama"), _adapter(tmp_path / "adapter", arrays, **changes), tmp_path / "out") == 1
-    assert said in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -205,7 +205,7 @@ def test_it_continues_where_it_was_killed(model: Zoo, tmp_path: Path) -> None:
     adapter = _adapter(tmp_path / "adapter", arrays)
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert _merge(model("llama"), adapter, whole) == 0
-    words = [str(word) for word in ("--model", model("llama"), "--adapter", adapter, "--out", out)]
+    args = [str(arg) for arg in ("--model", model("llama"), "--adapter", adapter, "--out", out)]
     child = (
         "import os, signal, sys\n"
         "from launcher.convert.lora import merge\n"
@@ -217,7 +217,7 @@ def test_it_continues_where_it_was_killed(model: Zoo, tmp_path: Path) -> None:
         "merge._fill = slow\n"
         "sys.exit(main(['convert', 'merge', '--workers', '1', *sys.argv[1:]]))\n"
     )
-    killed = subprocess.run([sys.executable, "-c", child, *words], cwd=Path(__file__).parents[2], check=False)
+    killed = subprocess.run([sys.executable, "-c", child, *args], cwd=Path(__file__).parents[2], check=False)
     assert killed.returncode == -9
     assert not out.exists()
     assert _merge(model("llama"), adapter, out) == 0

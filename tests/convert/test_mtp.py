@@ -70,14 +70,14 @@ def test_the_mtp_layer_predicts_the_same(
     overrides: list[str], form: str, model: Callable[[str], Path], zygote: Zygote, tmp_path: Path
 ) -> None:
     folder, out = with_mtp(model, tmp_path / "hf"), tmp_path / "core"
-    words = ["--layers", "local", "--format", form, *overrides]
-    assert launch("hf-to-mcore", "--model", folder, "--out", out, *words) == 0
+    args = ["--layers", "local", "--format", form, *overrides]
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, *args) == 0
     tokens = numpy.random.default_rng(0).integers(1, zoo.BASE["vocab_size"], (2, 32))
     numpy.save(tmp_path / "tokens.npy", tokens)
     ranks = 2 if overrides else 1
     argv = megatron_argv(str(folder), *overrides, world=ranks)
-    words = [str(out), str(tmp_path / "tokens.npy"), str(tmp_path / "logits.npy"), *argv]
-    codes, log = zygote.call("tests.convert.core_logits:main", words, ranks=ranks)
+    args = [str(out), str(tmp_path / "tokens.npy"), str(tmp_path / "logits.npy"), *argv]
+    codes, log = zygote.call("tests.convert.core_logits:main", args, ranks=ranks)
     assert codes == [0] * ranks, log
     ahead, itself = numpy.load(tmp_path / "logits.npy")
     expected_ahead, expected_itself = _expected(folder, tokens, tmp_path / "layer")
@@ -98,15 +98,15 @@ LOCAL = {
 
 
 @pytest.mark.sample(keep=2)
-@pytest.mark.parametrize("name,words", LOCAL.values(), ids=LOCAL.keys())
+@pytest.mark.parametrize("name,args", LOCAL.values(), ids=LOCAL.keys())
 def test_local_layers_come_back_and_equal_the_others(
-    name: str, words: list[str], model: Callable[[str], Path], tmp_path: Path
+    name: str, args: list[str], model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Names of megatron-core's local layers: there and back, and the same weights as with Transformer Engine's."""
     folder = with_mtp(model, tmp_path / "hf") if name.endswith("_mtp") else model(name)
     for layers in ("local", "transformer_engine"):
         out = tmp_path / layers
-        assert launch("hf-to-mcore", "--model", folder, "--out", out, "--layers", layers, *words) == 0
+        assert launch("hf-to-mcore", "--model", folder, "--out", out, "--layers", layers, *args) == 0
         assert launch("mcore-to-hf", "--checkpoint", out, "--model", folder, "--out", tmp_path / f"{layers}_back") == 0
         assert tensors(tmp_path / f"{layers}_back") == tensors(folder)
     assert launch("verify", tmp_path / "local", tmp_path / "transformer_engine", "--model", folder) == 0

@@ -33,45 +33,45 @@ _NOT_NEEDED = {
 _LAYOUT = ("parallel.tp=2", "parallel.pp=2")
 
 
-def _offer(folder: Path, words: tuple[str, ...], there: tuple[str, ...] = ()) -> Offer | None:
-    job = compose([f"model.path={folder}", *_LAYOUT, *words])
+def _offer(folder: Path, args: tuple[str, ...], there: tuple[str, ...] = ()) -> Offer | None:
+    job = compose([f"model.path={folder}", *_LAYOUT, *args])
     backend = get_backend(str(job.backend.name))
     return offered(job, backend, backend.version(job.backend.version), exists=lambda path: path in there)
 
 
-@pytest.mark.parametrize("words", _NEEDED.values(), ids=_NEEDED.keys())
+@pytest.mark.parametrize("args", _NEEDED.values(), ids=_NEEDED.keys())
 def test_the_offered_command_converts_with_the_layout_of_the_job(
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     model: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    offer = _offer(model("qwen3"), words)
+    offer = _offer(model("qwen3"), args)
     assert offer is not None
     assert set(_LAYOUT) < set(offer.command)
     assert main([*offer.command[1:]]) == 0
     assert (tmp_path / offer.folder).is_dir()
     assert "every byte matches" in capsys.readouterr().out
-    assert _offer(model("qwen3"), (*words, *offer.overrides), there=(offer.folder,)) is None
+    assert _offer(model("qwen3"), (*args, *offer.overrides), there=(offer.folder,)) is None
 
 
-@pytest.mark.parametrize("words", _NOT_NEEDED.values(), ids=_NOT_NEEDED.keys())
-def test_nothing_is_offered_where_nothing_is_needed(words: tuple[str, ...], model: Callable[[str], Path]) -> None:
-    assert _offer(model("qwen3"), words) is None
+@pytest.mark.parametrize("args", _NOT_NEEDED.values(), ids=_NOT_NEEDED.keys())
+def test_nothing_is_offered_where_nothing_is_needed(args: tuple[str, ...], model: Callable[[str], Path]) -> None:
+    assert _offer(model("qwen3"), args) is None
 
 
 def test_dry_run_shows_it_and_run_refuses_with_it(
     model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["+recipe=tiny_qwen3", "backend=megatron_lm", f"model.path={model('qwen3')}", "model.pretrained=true"]
+    args = ["+recipe=tiny_qwen3", "backend=megatron_lm", f"model.path={model('qwen3')}", "model.pretrained=true"]
     offer = _offer(model("qwen3"), ("+recipe=tiny_qwen3", "backend=megatron_lm", "model.pretrained=true"))
     assert offer is not None
-    assert main(["dry-run", *words, *_LAYOUT, "--json"]) == 1
+    assert main(["dry-run", *args, *_LAYOUT, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["convert"]["command"] == list(offer.command)
-    assert main(["dry-run", *words, *_LAYOUT]) == 1
+    assert main(["dry-run", *args, *_LAYOUT]) == 1
     assert offer.line in capsys.readouterr().out
-    assert main(["run", *words, *_LAYOUT]) == 1
+    assert main(["run", *args, *_LAYOUT]) == 1
     assert offer.line in capsys.readouterr().err

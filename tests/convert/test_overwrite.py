@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.convert.journal import Journal
 from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
 from tests.convert.helpers import launch
 from tests.convert.test_replacing import ended_at
@@ -258,17 +259,17 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
 def test_what_is_not_ours_is_refused_and_another_target_that_works_is_named(
     hostile: str, here: Path, capsys: Say
 ) -> None:
-    make, said = HOSTILE[hostile]
+    make, reported = HOSTILE[hostile]
     out = make(here)
     everything = snapshot(here.parent)
     for verb in VERBS:
         for more in ([], ["--overwrite"], ["--overwrite", "--no-verify"]):
             assert launch(*words_of(verb, here, out), *more) == 1, (verb, more)
-            told = capsys.readouterr().err
-            assert said in told
-            assert "--overwrite" not in told
+            captured = capsys.readouterr().err
+            assert reported in captured
+            assert "--overwrite" not in captured
             assert snapshot(here.parent) == everything, (verb, more)
-    free = told.partition("works: --out ")[2].splitlines()[0].strip("'")
+    free = captured.partition("works: --out ")[2].splitlines()[0].strip("'")
     assert not Path(free).exists()
     assert launch(*words_of(verb, here, free)) == 0
     if out.exists() and hostile != "a folder that holds the source":
@@ -280,7 +281,7 @@ SOURCES = ("hf", "mcore", "adapter")
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_source_is_never_replaced_however_it_is_spelled(verb: str, here: Path, capsys: Say) -> None:
-    read = {str(word) for word in words_of(verb, here, "out")}
+    read = {str(arg) for arg in words_of(verb, here, "out")}
     (here.parent / "alias").symlink_to(here)
     for source in (name for name in SOURCES if str(here / name) in read):
         everything = snapshot(here)
@@ -429,9 +430,9 @@ def test_ended_by_a_signal_at_any_time_the_old_or_the_new_is_whole(signal_number
     out = here.parent / "area" / "out"
     out.parent.mkdir()
     assert launch(*words_of("reshard", here, out)) == 0
-    words = [str(word) for word in (*words_of("mcore-to-hf", here, out), "--overwrite")]
+    args = [str(arg) for arg in (*words_of("mcore-to-hf", here, out), "--overwrite")]
     for _ in range(8):
-        process = subprocess.Popen([sys.executable, "-m", "launcher", "convert", *words], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, "-m", "launcher", "convert", *args], stdout=subprocess.DEVNULL)
         try:
             process.wait(chance.uniform(0.1, 1.2))
         except subprocess.TimeoutExpired:
@@ -443,7 +444,7 @@ def test_ended_by_a_signal_at_any_time_the_old_or_the_new_is_whole(signal_number
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-def test_an_old_folder_that_an_interrupted_start_moved_aside_is_back_and_said(here: Path, capsys: Say) -> None:
+def test_an_old_folder_that_an_interrupted_start_moved_aside_is_back_and_reported(here: Path, capsys: Say) -> None:
     old, area = here.parent / "old", here.parent / "area"
     assert launch(*words_of("reshard", here, old)) == 0
     for number in range(200):
@@ -461,3 +462,20 @@ def test_an_old_folder_that_an_interrupted_start_moved_aside_is_back_and_said(he
     assert {name.removeprefix(str(out)): data for name, data in snapshot(out).items()} == before
     assert launch(*words_of("mcore-to-hf", here, out), "--overwrite") == 0
     assert [path.name for path in area.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("verb", ["hf-to-mcore", "merge"])
+def test_a_refused_start_removes_the_journal_of_one_that_was_killed_at_its_end(verb: str, here: Path) -> None:
+    """Killed between the last rename and the removal of its journal, which then describes nothing."""
+    assert launch(*words_of(verb, here, "out")) == 0
+    finished = Journal(Path("out.partial.journal"))
+    finished.restart("digest")
+    finished.close()
+    unfinished = Journal(Path("other.partial.journal"))
+    unfinished.restart("digest")
+    unfinished.close()
+    shutil.copytree("out", "other")
+    Path("other.partial").mkdir()
+    for out in ("out", "other"):
+        assert launch(*words_of(verb, here, out)) == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["other", "other.partial", "other.partial.journal", "out"]

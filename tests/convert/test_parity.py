@@ -47,8 +47,8 @@ def core(zygote: Zygote, tmp_path: Path) -> Callable[..., Any]:
         numpy.save(tmp_path / "tokens.npy", tokens)
         out = tmp_path / "logits.npy"
         argv = megatron_argv(str(folder), *overrides, world=ranks)
-        words = [str(checkpoint), str(tmp_path / "tokens.npy"), str(out), *argv]
-        codes, log = zygote.call("tests.convert.core_logits:main", words, ranks=ranks)
+        args = [str(checkpoint), str(tmp_path / "tokens.npy"), str(out), *argv]
+        codes, log = zygote.call("tests.convert.core_logits:main", args, ranks=ranks)
         assert codes == [0] * ranks, log
         return numpy.load(out)
 
@@ -95,8 +95,8 @@ def test_every_legacy_layout_computes_the_same(
     name: str, overrides: list[str], model: Callable[[str], Path], core: Callable[..., Any], tmp_path: Path
 ) -> None:
     folder, out, tokens = model(name), tmp_path / "core", _tokens()
-    words = ["--layers", "local", "--format", "legacy", *overrides]
-    assert launch("hf-to-mcore", "--model", folder, "--out", out, *words) == 0
+    args = ["--layers", "local", "--format", "legacy", *overrides]
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, *args) == 0
     ranks = 2 if overrides else 1
     difference = numpy.abs(core(out, folder, tokens, overrides, ranks) - zoo.logits(folder, tokens)).max()
     assert difference < TOLERANCE

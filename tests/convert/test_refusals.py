@@ -111,10 +111,10 @@ CASES: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("make,words", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("make,args", CASES.values(), ids=CASES.keys())
 def test_bad_models_are_refused(
     make: Callable[[Path, Path], Path],
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     model: Callable[[str], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -123,8 +123,8 @@ def test_bad_models_are_refused(
     assert launch("hf-to-mcore", "--model", make(model("llama"), tmp_path / "hf"), "--out", out) == 1
     shown = capsys.readouterr().err
     assert "Traceback" not in shown
-    for word in words:
-        assert word in shown
+    for arg in args:
+        assert arg in shown
     assert not out.exists()
 
 
@@ -162,10 +162,10 @@ CORE_CASES: dict[str, tuple[Callable[[Path, Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage,said", CORE_CASES.values(), ids=CORE_CASES.keys())
+@pytest.mark.parametrize("damage,captured", CORE_CASES.values(), ids=CORE_CASES.keys())
 def test_bad_training_checkpoints_are_refused(
     damage: Callable[[Path, Path], None],
-    said: str,
+    captured: str,
     model: Callable[[str], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -175,7 +175,7 @@ def test_bad_training_checkpoints_are_refused(
     damage(core, mark)
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", out) == 1
     shown = capsys.readouterr().err
-    assert said in shown
+    assert captured in shown
     assert "Traceback" not in shown
     assert not mark.exists()
     assert not out.exists()
@@ -196,13 +196,13 @@ def test_a_full_disk_ends_in_a_message(
 def test_a_disk_that_fills_up_in_the_middle_can_be_continued(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("hf-to-mcore", "--model", model("llama"), "--workers", "1")
-    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "whole", tmp_path / "core", left=10)
+    args = ("hf-to-mcore", "--model", model("llama"), "--workers", "1")
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "whole", tmp_path / "core", left=10)
     shown = capsys.readouterr().err
     assert "No space left on device" in shown
     assert "the same command continues where it stopped" in shown
     assert not (tmp_path / "core").exists()
-    assert launch(*words, "--out", tmp_path / "core") == 0
+    assert launch(*args, "--out", tmp_path / "core") == 0
     assert "continuing an interrupted conversion" in capsys.readouterr().err
     for file in (file for file in (tmp_path / "whole").rglob("*") if file.is_file() and file.name != "conversion.json"):
         assert (tmp_path / "core" / file.relative_to(tmp_path / "whole")).read_bytes() == file.read_bytes()
@@ -214,12 +214,12 @@ def test_a_target_that_holds_something_is_kept(
     out = tmp_path / "core"
     out.mkdir()
     (out / "precious").write_text("mine")
-    words = ("hf-to-mcore", "--model", model("llama"), "--out", out)
+    args = ("hf-to-mcore", "--model", model("llama"), "--out", out)
     for more in ((), ("--overwrite",)):
-        assert launch(*words, *more) == 1
-        said = capsys.readouterr().err
-        assert "precious" in said
-        assert "--overwrite" not in said
+        assert launch(*args, *more) == 1
+        captured = capsys.readouterr().err
+        assert "precious" in captured
+        assert "--overwrite" not in captured
         assert (out / "precious").read_text() == "mine"
 
 
@@ -241,13 +241,13 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("words,said", CUTS.values(), ids=CUTS.keys())
+@pytest.mark.parametrize("args,captured", CUTS.values(), ids=CUTS.keys())
 def test_layouts_that_no_rank_could_load_are_refused(
-    words: list[str], said: str, model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str], captured: str, model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "core"
-    assert launch("hf-to-mcore", "--model", model("llama"), "--out", out, "--format", "legacy", *words) == 1
-    assert said in capsys.readouterr().err
+    assert launch("hf-to-mcore", "--model", model("llama"), "--out", out, "--format", "legacy", *args) == 1
+    assert captured in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -272,9 +272,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("words,code,shown", WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize("args,code,shown", WRONG.values(), ids=WRONG.keys())
 def test_wrong_command_lines(
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     code: int,
     shown: str,
     model: Callable[[str], Path],
@@ -283,7 +283,7 @@ def test_wrong_command_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert launch(*(str(model("llama")) if word == "M" else word for word in words)) == code
+    assert launch(*(str(model("llama")) if arg == "M" else arg for arg in args)) == code
     assert shown in capsys.readouterr().err
 
 

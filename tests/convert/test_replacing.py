@@ -46,8 +46,11 @@ def replace(target: Path, *, proven: bool = True, meanwhile: Callable[[], None] 
     return place.kept
 
 
-def ended_at(number: int, body: Callable[[], object]) -> bool:
-    """Run a body in a child that is killed at its change of that number; tell whether it came to its end."""
+def ended_at(number: int, body: Callable[[], object], *, interrupted: bool = False) -> bool:
+    """Run a body in a child that is killed (or interrupted as by Ctrl-C) at its change of that number.
+
+    Tell whether it came to its end.
+    """
     child = os.fork()
     if child == 0:
         left = number
@@ -57,18 +60,22 @@ def ended_at(number: int, body: Callable[[], object]) -> bool:
             writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
             if event in CHANGES or writes:
                 left -= 1
-                if left < 0:
+                if left == -1 and interrupted:
+                    raise KeyboardInterrupt
+                if left == -1:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)
         try:
             body()
+        except KeyboardInterrupt:
+            os._exit(130)
         except BaseException:
             os._exit(1)
         os._exit(0)
     status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return not os.WIFSIGNALED(status)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) in (0, 130)
+    return status == 0
 
 
 def whole(parent: Path) -> list[str]:
@@ -76,13 +83,14 @@ def whole(parent: Path) -> list[str]:
     return [folder.name for folder in sorted(parent.iterdir()) if folder.is_dir() and held(folder) in (OLD, NEW)]
 
 
+@pytest.mark.parametrize("interrupted", [False, True], ids=["killed", "interrupted"])
 @pytest.mark.parametrize("proven", [True, False], ids=["verified", "not verified"])
-def test_killed_at_each_change_the_old_or_the_new_is_whole_and_the_next_start_ends_it(tmp_path, proven):
+def test_ended_at_each_change_the_old_or_the_new_is_whole_and_the_next_start_ends_it(tmp_path, proven, interrupted):
     for number in range(200):
         parent = tmp_path / str(number)
         target = parent / "out"
         put(target, OLD)
-        over = ended_at(number, lambda target=target: replace(target, proven=proven))
+        over = ended_at(number, lambda target=target: replace(target, proven=proven), interrupted=interrupted)
         here = whole(parent)
         assert here, f"change {number}: {sorted(parent.rglob('*'))}"
         if not target.exists():
@@ -95,6 +103,55 @@ def test_killed_at_each_change_the_old_or_the_new_is_whole_and_the_next_start_en
         assert kept == [] if proven else OLD in kept and all(files in (OLD, NEW) for files in kept)
         if over:
             assert number > 8
+            return
+    raise AssertionError("it does not end")
+
+
+def convert(target: Path) -> None:
+    """Convert to a target that does not exist; nothing is replaced."""
+    with Staging(target, digest="plan", judge=judge) as place:
+        if place.layout is None:
+            put(place.directory, NEW)
+            place.laid_out([])
+        place.publish()
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["killed", "interrupted"])
+def test_ended_at_each_change_nothing_is_left_beside_the_result_of_the_next_start(tmp_path, interrupted):
+    """Also where it ended after the last rename: then the next start refuses the target and removes the journal."""
+    refused = 0
+    for number in range(200):
+        target = tmp_path / str(number) / "out"
+        over = ended_at(number, lambda target=target: convert(target), interrupted=interrupted)
+        if target.exists():
+            refused += not over
+            with pytest.raises(Unwritable, match="not empty"):
+                convert(target)
+        else:
+            convert(target)
+        assert held(target) == NEW
+        assert [path.name for path in target.parent.iterdir()] == ["out"]
+        if over:
+            assert refused
+            return
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["killed", "interrupted"])
+def test_a_result_that_is_being_discarded_is_not_continued(tmp_path, interrupted):
+    def discarded(target: Path) -> None:
+        with Staging(target, digest="plan") as place:
+            put(place.directory, NEW)
+            place.laid_out([])
+            place.finish(NEW)
+            place.discard()
+
+    for number in range(200):
+        target = tmp_path / str(number) / "out"
+        over = ended_at(number, lambda target=target: discarded(target), interrupted=interrupted)
+        with Staging(target, digest="plan") as place:
+            assert not place.finished or held(place.directory) == NEW
+        if over:
             return
     raise AssertionError("it does not end")
 

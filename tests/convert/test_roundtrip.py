@@ -47,8 +47,8 @@ def test_reshard_changes_the_layer_names(name: str, model: Callable[[str], Path]
 
     first, second = tmp_path / "first", tmp_path / "second"
     assert launch("hf-to-mcore", "--model", model(name), "--out", first) == 0
-    words = ("--format", "torch_dist", "--layers", "local")
-    assert launch("reshard", "--checkpoint", first, "--out", second, *words) == 0
+    args = ("--format", "torch_dist", "--layers", "local")
+    assert launch("reshard", "--checkpoint", first, "--out", second, *args) == 0
     keys = [{chunk.key for chunk in torch_dist.read(folder).chunks} for folder in (first, second)]
     assert keys[0] != keys[1]
     assert launch("verify", second, model(name)) == 0
@@ -103,7 +103,7 @@ def test_a_copy_that_is_none_is_noticed(
     assert not (tmp_path / "core").exists()
 
 
-def test_mtp_layers_that_only_the_configuration_has_are_told(
+def test_mtp_layers_that_only_the_configuration_has_are_reported(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = json.loads((model("deepseek_v3") / "config.json").read_text())

@@ -72,20 +72,20 @@ VERBS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_refused_in_every_direction(case: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change, told = CASES[case]
+    change, reported = CASES[case]
     arrays = quantised_arrays(model("deepseek_v3"))
     change(arrays)
     folder = write_fp8(tmp_path / "hf", model("deepseek_v3"), arrays)
-    for words in VERBS.values():
-        assert launch(*words, folder, "--out", tmp_path / "out") == 1
-        said = capsys.readouterr().err
-        assert all(part in said for part in told), said
-        assert "--dtype" not in said
-        assert len(said.splitlines()) < 10
+    for args in VERBS.values():
+        assert launch(*args, folder, "--out", tmp_path / "out") == 1
+        captured = capsys.readouterr().err
+        assert all(part in captured for part in reported), captured
+        assert "--dtype" not in captured
+        assert len(captured.splitlines()) < 10
         assert not (tmp_path / "out").exists()
     assert launch("verify", folder, model("deepseek_v3")) == 1
-    said = capsys.readouterr().err
-    assert all(part in said for part in told), said
+    captured = capsys.readouterr().err
+    assert all(part in captured for part in reported), captured
 
 
 SCHEMES: dict[str, tuple[dict[str, Any], str]] = {
@@ -95,14 +95,14 @@ SCHEMES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("stated,told", SCHEMES.values(), ids=SCHEMES)
+@pytest.mark.parametrize("stated,reported", SCHEMES.values(), ids=SCHEMES)
 def test_scales_of_another_scheme_are_refused(
-    stated: dict[str, Any], told: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stated: dict[str, Any], reported: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Tiny weights have one block whatever its size: only config.json tells."""
     folder = write_fp8(tmp_path / "hf", model("deepseek_v3"), **stated)
     assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out", "--dtype", "bf16") == 1
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "qwen3_moe", "llama"])
@@ -140,12 +140,12 @@ def test_training_checkpoints_hold_no_fp8(
     core = tmp_path / "core"
     assert launch("hf-to-mcore", "--model", model("llama"), "--out", core, "--format", form) == 0
     _as_float8(core)
-    for words in (["mcore-to-hf"], ["mcore-to-hf", "--dtype", "bf16"], ["reshard", "--format", "legacy"]):
-        assert launch(*words, "--checkpoint", core, "--out", tmp_path / "out") == 1
-        said = capsys.readouterr().err
-        assert "FP8 without scales" in said
-        assert "linear_proj.weight" in said
-        assert "--dtype" not in said
+    for args in (["mcore-to-hf"], ["mcore-to-hf", "--dtype", "bf16"], ["reshard", "--format", "legacy"]):
+        assert launch(*args, "--checkpoint", core, "--out", tmp_path / "out") == 1
+        captured = capsys.readouterr().err
+        assert "FP8 without scales" in captured
+        assert "linear_proj.weight" in captured
+        assert "--dtype" not in captured
     assert launch("verify", core, model("llama")) == 1
 
 

@@ -179,11 +179,11 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("source,target,words", PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_what_does_not_fit_is_told_before_anything_moves(
-    source: list[Content], target: list[Content], words: str
+@pytest.mark.parametrize("source,target,args", PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_what_does_not_fit_is_reported_before_anything_moves(
+    source: list[Content], target: list[Content], args: str
 ) -> None:
-    with pytest.raises(ConvertError, match=words):
+    with pytest.raises(ConvertError, match=args):
         make_plan(source, target, {"t": (4, 2)})
 
 

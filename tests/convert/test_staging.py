@@ -214,8 +214,8 @@ def small_disk(folder: Path, options: str) -> tuple[str, ...]:
     """Words that run a command with a small file system of its own at `folder`; skips where none can be mounted."""
     folder.mkdir(parents=True, exist_ok=True)
     mount = f'mount -t tmpfs -o {options} none {folder} && exec "$@"'
-    for words in (("unshare", "-m"), ("unshare", "-rm")):
-        within = (*words, "sh", "-c", mount, "sh")
+    for args in (("unshare", "-m"), ("unshare", "-rm")):
+        within = (*args, "sh", "-c", mount, "sh")
         if (
             shutil.which("unshare")
             and subprocess.run([*within, "true"], capture_output=True, check=False).returncode == 0

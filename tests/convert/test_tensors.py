@@ -105,10 +105,10 @@ CHANGES: dict[str, tuple[Callable[[str], Change], tuple[str, ...]]] = {
 
 @pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("words,put,inner,outer", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("args,put,inner,outer", FORMATS.values(), ids=FORMATS)
 def test_missing_and_surplus_tensors_are_named(
     family: str,
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     put: Callable[[Path, Change], None],
     inner: str,
     outer: str,
@@ -117,18 +117,18 @@ def test_missing_and_surplus_tensors_are_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
-    for number, (name, (make, told)) in enumerate(CHANGES.items()):
+    for number, (name, (make, reported)) in enumerate(CHANGES.items()):
         end = (inner, outer)[number % 2]
         made = tmp_path / f"made{number}"
-        verb = ("reshard", "--checkpoint") if "hf" in words else ("hf-to-mcore", "--model")
-        assert launch(verb[0], verb[1], model(family), "--out", made, *words) == 0
+        verb = ("reshard", "--checkpoint") if "hf" in args else ("hf-to-mcore", "--model")
+        assert launch(verb[0], verb[1], model(family), "--out", made, *args) == 0
         put(made, make(end))
         capsys.readouterr()
         for back in (("mcore-to-hf",), ("reshard", "--format", "legacy"), ("mcore-to-hf", "--dtype", "bf16")):
             assert launch(*back, "--checkpoint", made, "--out", out) == 1, name
-            said = capsys.readouterr().err
-            assert all(word in said for word in told), said
-            assert end.removesuffix(".weight") in said, said
+            captured = capsys.readouterr().err
+            assert all(arg in captured for arg in reported), captured
+            assert end.removesuffix(".weight") in captured, captured
             assert not out.exists()
         assert launch("verify", made, model(family)) == 1
 

@@ -1,4 +1,4 @@
-"""What casts do to values is refused where it destroys them, counted where it rounds them, and said in both."""
+"""What casts do to values is refused where it destroys them, counted where it rounds them, and always reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sampling import examples
 Zoo = Callable[[str], Path]
 UP = "model.layers.1.mlp.up_proj.weight"
 NORM = "model.norm.weight"
-WORDS = {"F16": "<u2", "BF16": "<u2", "F32": "<u4", "F64": "<u8"}
+ARGS = {"F16": "<u2", "BF16": "<u2", "F32": "<u4", "F64": "<u8"}
 
 
 def _as(array: Any, dtype: str) -> Any:
@@ -77,35 +77,39 @@ def test_finite_values_that_would_become_infinite_are_refused(
 ) -> None:
     folder, out = _model(model, tmp_path / "hf", source, **{UP.replace(".", "__"): {7: value}}), tmp_path / "out"
     code = launch("hf-to-mcore", "--model", folder, "--out", out, "--dtype", dtype)
-    said = capsys.readouterr().err
+    captured = capsys.readouterr().err
     if not lost:
         assert code == 0
         assert _report(out)["cast"]["overflowed"] == 0
         return
     assert code == 1
-    assert "1 finite value in 1 tensor would become infinite" in said
-    assert f"{UP} and 1 more: 1 of " in said or f"{UP}: 1 of " in said or "gate_proj.weight and 1 more: 1 of " in said
-    assert f"{abs(float(decode(_as([value], source).view(WORDS[source]), source)[0])):.6g}" in said
-    assert "--allow-overflow" in said
+    assert "1 finite value in 1 tensor would become infinite" in captured
+    assert (
+        f"{UP} and 1 more: 1 of " in captured
+        or f"{UP}: 1 of " in captured
+        or "gate_proj.weight and 1 more: 1 of " in captured
+    )
+    assert f"{abs(float(decode(_as([value], source).view(ARGS[source]), source)[0])):.6g}" in captured
+    assert "--allow-overflow" in captured
     assert not list(tmp_path.glob("out*"))
 
 
-@pytest.mark.parametrize("words", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("args", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("verify", [(), ("--no-verify",)], ids=["verified", "not verified"])
 def test_overflow_in_every_direction(
-    words: tuple[str, ...], verify: tuple[str, ...], model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: tuple[str, ...], verify: tuple[str, ...], model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Refused with the count and the largest value; infinite only where that is asked for, and then counted."""
     places = {3: 1e9, 500: -2e10, 777: 65520.0}
     folder = _model(model, tmp_path / "hf", **{UP.replace(".", "__"): places})
     core, back, shards = tmp_path / "core", tmp_path / "back", tmp_path / "shards"
     fp16 = ("--dtype", "fp16", *verify)
-    assert launch("hf-to-mcore", "--model", folder, "--out", core, *words, *fp16) == 1
-    assert "3 finite values in 1 tensor" in (said := capsys.readouterr().err)
-    assert "largest 2e+10" in said
-    assert "works: --dtype bf16 · --dtype fp32 · --allow-overflow" in said
-    assert launch("hf-to-mcore", "--model", folder, "--out", core, *words) == 0
-    for verb in (("mcore-to-hf",), ("reshard", *words)):
+    assert launch("hf-to-mcore", "--model", folder, "--out", core, *args, *fp16) == 1
+    assert "3 finite values in 1 tensor" in (captured := capsys.readouterr().err)
+    assert "largest 2e+10" in captured
+    assert "works: --dtype bf16 · --dtype fp32 · --allow-overflow" in captured
+    assert launch("hf-to-mcore", "--model", folder, "--out", core, *args) == 0
+    for verb in (("mcore-to-hf",), ("reshard", *args)):
         assert launch(*verb, "--checkpoint", core, "--out", back, *fp16) == 1
         assert "3 finite values in 1 tensor" in capsys.readouterr().err
         assert not back.exists()
@@ -120,33 +124,35 @@ def test_overflow_in_every_direction(
         assert _report(shards)["infinite"] == {UP: 3}
 
 
-@pytest.mark.parametrize("words", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("args", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("dtype", ["F32", "BF16", "F16"])
-def test_what_was_no_number_before_is_counted_and_said(
-    dtype: str, words: tuple[str, ...], model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_was_no_number_before_is_counted_and_reported(
+    dtype: str, args: tuple[str, ...], model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """NORM lies on every tensor-parallel rank, and is counted once."""
     odd = {UP: {1: np.nan, 2: -np.inf, 90: np.nan}, NORM: {0: np.inf, 63: -np.nan}}
     folder = _model(model, tmp_path / "hf", dtype, **{name.replace(".", "__"): places for name, places in odd.items()})
     core, cast = tmp_path / "core", tmp_path / "cast"
-    assert launch("hf-to-mcore", "--model", folder, "--out", core, *words) == 0
-    assert "NaN      3 values in 2 tensors, as in the source" in (said := capsys.readouterr().out)
-    assert "infinite 2 values in 2 tensors, as in the source" in said
+    assert launch("hf-to-mcore", "--model", folder, "--out", core, *args) == 0
+    assert "NaN      3 values in 2 tensors, as in the source" in (captured := capsys.readouterr().out)
+    assert "infinite 2 values in 2 tensors, as in the source" in captured
     found = _report(core)
     assert (sum(found["nan"].values()), sum(found["infinite"].values())) == (3, 2)
     assert NORM in found["nan"]
-    words = ("--dtype", "fp32" if dtype == "BF16" else "bf16", "--overwrite")
+    args = ("--dtype", "fp32" if dtype == "BF16" else "bf16", "--overwrite")
     for more in ((), ("--no-verify",)):
-        assert launch("mcore-to-hf", "--checkpoint", core, "--out", cast, *words, *more) == 0
+        assert launch("mcore-to-hf", "--checkpoint", core, "--out", cast, *args, *more) == 0
         found = _report(cast)
         assert (found["nan"], found["infinite"]) == ({UP: 2, NORM: 1}, {UP: 1, NORM: 1})
         assert found["looked_through_copies"] is (not more)
 
 
-def test_rounded_values_are_counted_and_said(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounded_values_are_counted_and_reported(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert launch("hf-to-mcore", "--model", model("llama"), "--out", out, "--dtype", "bf16", "--format", "legacy") == 0
-    said = capsys.readouterr().out
+    captured = capsys.readouterr().out
     changes = {
         name: np.abs(array - decode(encode(array, "BF16"), "BF16")) for name, array in arrays_of(model("llama")).items()
     }
@@ -155,7 +161,7 @@ def test_rounded_values_are_counted_and_said(model: Zoo, tmp_path: Path, capsys:
     assert found["values"] == sum(change.size for change in changes.values())
     assert found["rounded"] == sum(int(np.count_nonzero(change)) for change in changes.values())
     assert found["largest_difference"] == max(float(change.max()) for change in changes.values())
-    assert f"rounded  {found['rounded']:,} of {found['values']:,} values to BF16, largest difference" in said
+    assert f"rounded  {found['rounded']:,} of {found['values']:,} values to BF16, largest difference" in captured
 
 
 def test_fp8_export_says_how_far_it_is_from_its_source(model: Zoo, tmp_path: Path) -> None:
@@ -179,9 +185,9 @@ def test_counts_survive_an_interruption(
 ) -> None:
     odd = {UP.replace(".", "__"): {1: np.nan}, NORM.replace(".", "__"): {0: np.inf}}
     folder = _model(model, tmp_path / "hf", **odd)
-    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--dtype", "bf16", "--no-verify")
-    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "whole", tmp_path / "core")
-    assert launch(*words, "--out", tmp_path / "core") == 0
+    args = ("hf-to-mcore", "--model", folder, "--workers", "1", "--dtype", "bf16", "--no-verify")
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "whole", tmp_path / "core")
+    assert launch(*args, "--out", tmp_path / "core") == 0
     assert "continuing an interrupted conversion" in capsys.readouterr().err
     assert _report(tmp_path / "core") == _report(tmp_path / "whole")
 
@@ -198,8 +204,8 @@ def test_verify_says_when_values_are_equal_only_after_rounding(
     capsys.readouterr()
     for pair in ((model("llama"), core), (core, model("llama"))):
         assert launch("verify", *pair) == 3
-        said = capsys.readouterr().out
-        assert "are equal after rounding to F16, largest difference" in said
+        captured = capsys.readouterr().out
+        assert "are equal after rounding to F16, largest difference" in captured
         assert launch("verify", *pair, "--json") == 3
         answer = json.loads(capsys.readouterr().out)
         assert (answer["ok"], answer["outcome"], answer["problems"]) == (False, "equal_after_rounding", [])
@@ -239,8 +245,8 @@ def test_verify_finds_one_value_that_is_no_rounding(
 
 def test_verify_calls_an_overflow_a_difference(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, core = _model(model, tmp_path / "hf", **{UP.replace(".", "__"): {17: 1e6}}), tmp_path / "core"
-    words = ("--dtype", "fp16", "--allow-overflow")
-    assert launch("hf-to-mcore", "--model", folder, "--out", core, *words) == 0
+    args = ("--dtype", "fp16", "--allow-overflow")
+    assert launch("hf-to-mcore", "--model", folder, "--out", core, *args) == 0
     for pair in ((folder, core), (core, folder)):
         assert launch("verify", *pair) == 1
         assert "1 finite values, the largest 1e+06, became infinite" in capsys.readouterr().out
@@ -281,9 +287,9 @@ def test_verify_of_fp8(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture
 @examples(60)
 def test_counts_are_those_of_one_value_after_the_other(values: list[float], source: str, target: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
-        words = _as(np.array(values), source).view(WORDS[source])
-    before = decode(words, source)
-    after = cast(words, source, target)
+        args = _as(np.array(values), source).view(ARGS[source])
+    before = decode(args, source)
+    after = cast(args, source, target)
     losses = Losses()
     losses.count(before, after, target)
     back = decode(after, target).astype(np.float64)
@@ -300,7 +306,7 @@ def test_counts_are_those_of_one_value_after_the_other(values: list[float], sour
         assert losses.largest > LARGEST[target]
 
 
-@given(data=st.binary(min_size=8, max_size=64), dtype=st.sampled_from([*WORDS, "F8_E4M3", "I32"]))
+@given(data=st.binary(min_size=8, max_size=64), dtype=st.sampled_from([*ARGS, "F8_E4M3", "I32"]))
 @examples(80)
 def test_nan_and_infinite_words_are_found(data: bytes, dtype: str) -> None:
     whole = data[: len(data) - len(data) % 8]
@@ -308,5 +314,5 @@ def test_nan_and_infinite_words_are_found(data: bytes, dtype: str) -> None:
         assert not_finite(whole, dtype) == (0, 0)
         return
     with np.errstate(invalid="ignore"):
-        values = decode(np.frombuffer(whole, WORDS.get(dtype, "u1")), dtype)
+        values = decode(np.frombuffer(whole, ARGS.get(dtype, "u1")), dtype)
     assert not_finite(whole, dtype) == (int(np.isnan(values).sum()), int(np.isinf(values).sum()))

@@ -60,10 +60,10 @@ def test_a_dry_run_refuses_the_target_that_the_start_would(
         "hf-to-mcore": ("--model", folder),
         "merge": ("--model", folder, "--adapter", adapter),
     }
-    words = (verb, *sources.get(verb, ("--checkpoint", core)), "--out", out)
+    args = (verb, *sources.get(verb, ("--checkpoint", core)), "--out", out)
     for more in ((), ("--dry-run",), ("--overwrite",), ("--dry-run", "--overwrite")):
         capsys.readouterr()
-        assert launch(*words, *more) == 1
+        assert launch(*args, *more) == 1
         assert text in capsys.readouterr().err
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -100,25 +100,25 @@ OPTIONS = {
 @pytest.mark.parametrize("case", OPTIONS)
 def test_an_option_that_the_format_does_not_know_is_refused(model: Zoo, tmp_path: Path, capsys: Say, case: str) -> None:
     kind, option, text = OPTIONS[case]
-    words = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "out", *kind, "--set", option, "--dry-run")
-    assert launch(*words) == (2 if text else 0)
+    args = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "out", *kind, "--set", option, "--dry-run")
+    assert launch(*args) == (2 if text else 0)
     assert text in capsys.readouterr().err
 
 
 def test_options_of_adapters_are_known_and_no_others(model: Zoo, adapter: Path, tmp_path: Path, capsys: Say) -> None:
     core = tmp_path / "core"
-    words = ("hf-to-mcore", "--model", model("llama"), "--adapter", adapter, "--out", core)
-    assert launch(*words, "--set", "nosuch=1") == 2
+    args = ("hf-to-mcore", "--model", model("llama"), "--adapter", adapter, "--out", core)
+    assert launch(*args, "--set", "nosuch=1") == 2
     assert "has no option nosuch; works: --set alpha=…" in capsys.readouterr().err
-    assert launch(*words, "--layers", "local") == 2
+    assert launch(*args, "--layers", "local") == 2
     assert "is not written with these names; works: --layers transformer_engine" in capsys.readouterr().err
-    assert launch(*words, "--layers", "transformer_engine") == 0
+    assert launch(*args, "--layers", "transformer_engine") == 0
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", "--set", "alpha=16") == 0
 
 
 def test_layers_that_a_format_names_itself_are_refused(model: Zoo, tmp_path: Path, capsys: Say) -> None:
-    words = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "out", "--backend", "mindformers")
-    assert launch(*words, "--layers", "local") == 2
+    args = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "out", "--backend", "mindformers")
+    assert launch(*args, "--layers", "local") == 2
     assert "works: without --layers" in capsys.readouterr().err
 
 

@@ -168,6 +168,7 @@ def test_too_few_devices_are_refused_unless_none_can_be_seen_and_the_user_knows_
     assert devices(job).verdict == ERROR
     assert devices(job, forced=True).verdict == WARNING
     assert devices(make_job({"hardware": {"device": "cpu"}})).verdict == SKIPPED
+    assert devices(job, supported=("cpu",)).verdict == SKIPPED
 
 
 def test_several_nodes_do_not_meet_at_loopback():
@@ -202,9 +203,9 @@ def index(folder: Path, name: str, lengths: list[int]) -> str:
     return str(folder / name)
 
 
-def with_data(*words: str, task: str = "pretrain", form: str = "megatron") -> Job:
+def with_data(*args: str, task: str = "pretrain", form: str = "megatron") -> Job:
     batch = {"global_batch_size": 4, "micro_batch_size": 1, "seq_length": 10}
-    return make_job({"data": {"paths": words, "format": form}, "batch": batch, "task": {"type": task}})
+    return make_job({"data": {"paths": args, "format": form}, "batch": batch, "task": {"type": task}})
 
 
 @pytest.mark.parametrize(
@@ -222,12 +223,12 @@ def test_megatron_s_files_hold_a_global_batch(tmp_path: Path, lengths: list[int]
 
 
 def test_data_of_two_files_with_weights_count_together(tmp_path: Path):
-    words = ("0.3", index(tmp_path, "a", [20]), "0.7", index(tmp_path, "b", [31]))
-    assert verdicts(global_batch(with_data(*words), here=True)) == {"data": OK}
-    assert set(verdicts(paths(with_data(*words), here=True)).values()) == {OK}
+    args = ("0.3", index(tmp_path, "a", [20]), "0.7", index(tmp_path, "b", [31]))
+    assert verdicts(global_batch(with_data(*args), here=True)) == {"data": OK}
+    assert set(verdicts(paths(with_data(*args), here=True)).values()) == {OK}
 
 
-def test_lines_are_counted_and_other_kinds_are_said_to_be_skipped(tmp_path: Path):
+def test_lines_are_counted_and_other_kinds_are_reported_to_be_skipped(tmp_path: Path):
     for name, lines in (("few.jsonl", 3), ("many.jsonl", 9), ("x.parquet", 1)):
         (tmp_path / name).write_text("{}\n" * lines)
     found = {}
@@ -289,16 +290,16 @@ def test_a_machine_without_a_job(launch: Launch):
 
 
 def test_a_job_names_everything_that_is_missing_at_once(launch: Launch):
-    words = ("+recipe=qwen3_8b", "backend=megatron_lm", "data.paths=[/none/x]", "data.format=megatron")
-    done = launch("doctor", *words, env={"MEGATRON_LM_PATH": "/none"})
+    args = ("+recipe=qwen3_8b", "backend=megatron_lm", "data.paths=[/none/x]", "data.format=megatron")
+    done = launch("doctor", *args, env={"MEGATRON_LM_PATH": "/none"})
     assert done.code == 1
     for text in ("MEGATRON_LM_PATH", "git clone --branch core_v0.16.1", "/none/x", "devices"):
         assert text in done.out
 
 
 def test_run_refuses_what_doctor_finds(launch: Launch, tmp_path: Path):
-    words = ("+recipe=tiny_qwen3", "backend=megatron_lm", "data.paths=[/none/x]", "data.format=megatron")
-    done = launch("run", *words, "runtime=native", "output_dir=out", "tokenizer.type=NullTokenizer")
+    args = ("+recipe=tiny_qwen3", "backend=megatron_lm", "data.paths=[/none/x]", "data.format=megatron")
+    done = launch("run", *args, "runtime=native", "output_dir=out", "tokenizer.type=NullTokenizer")
     assert done.code == 1
     assert "data.paths: /none/x does not exist" in done.err
     assert not (tmp_path / "out").exists()

@@ -111,3 +111,38 @@ def test_block_recomputation_of_more_layers_than_there_are_recomputes_all() -> N
         return of(job_with(parallel={"pp": 2}, recompute=recompute))
 
     assert blocks(100).stages == blocks(8).stages
+
+
+# Job: what the backend's validation changes, and the job that says so itself.
+OVERRULED = {
+    "sequence parallel on one rank": (
+        {"backend": {"name": "megatron_lm"}, "parallel": {"tp": 1, "sequence_parallel": True}},
+        {"backend": {"name": "megatron_lm"}, "parallel": {"tp": 1, "sequence_parallel": False}},
+        "parallel.sequence_parallel: false instead of true, as Megatron-LM sets it (MLM-SET-SP)",
+    ),
+    "unfused attention with context parallelism": (
+        {
+            "backend": {"name": "mindspeed"},
+            "parallel": {"cp": 2},
+            "kernels": {"attention_backend": "unfused"},
+        },
+        {"backend": {"name": "mindspeed"}, "parallel": {"cp": 2}, "kernels": {"attention_backend": "flash"}},
+        "kernels.attention_backend: flash instead of unfused, as MindSpeed-LLM sets it (MS-CP-FLASH)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERRULED)
+def test_what_validation_changes_is_estimated_and_named(name: str) -> None:
+    wanted, really, note = OVERRULED[name]
+    seen, same = of(job_with(**wanted)), of(job_with(**really))
+    assert note in seen.missing
+    assert note not in same.missing
+    assert (seen.stages, seen.time) == (same.stages, same.time)
+
+
+def test_the_states_of_muon_are_spread_over_ranks() -> None:
+    job = job_with(
+        backend={"name": "mindspeed"}, optimizer={"type": "muon"}, parallel={"tp": 1, "distributed_optimizer": True}
+    )
+    assert not any("distributed_optimizer" in note for note in of(job).missing)

@@ -13,15 +13,15 @@ from launcher.cli import main
 QWEN = ["estimate", "+recipe=qwen3_moe", "hardware=h100_80g", "cluster.nodes=4"]
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    code = main(words)
+def run(args: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = main(args)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 @pytest.fixture
 def launch(capsys: pytest.CaptureFixture[str]) -> Any:
-    return lambda *words: run(list(words), capsys)
+    return lambda *args: run(list(args), capsys)
 
 
 def test_json_is_the_contract(launch: Any) -> None:
@@ -88,9 +88,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("words", "rule", "field"), BAD.values(), ids=list(BAD))
-def test_bad_input_is_refused_with_its_field(words: list[str], rule: str, field: str, launch: Any) -> None:
-    code, _, err = launch(*QWEN, *words)
+@pytest.mark.parametrize(("args", "rule", "field"), BAD.values(), ids=list(BAD))
+def test_bad_input_is_refused_with_its_field(args: list[str], rule: str, field: str, launch: Any) -> None:
+    code, _, err = launch(*QWEN, *args)
     assert code == 1
     assert rule in err
     assert field in err
@@ -110,13 +110,13 @@ IMPOSSIBLE = {
 }
 
 
-@pytest.mark.parametrize(("words", "rule", "field"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
-def test_impossible_sizes_and_hardware_are_refused(words: list[str], rule: str, field: str, launch: Any) -> None:
-    code, _, err = launch(*QWEN, *words)
+@pytest.mark.parametrize(("args", "rule", "field"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
+def test_impossible_sizes_and_hardware_are_refused(args: list[str], rule: str, field: str, launch: Any) -> None:
+    code, _, err = launch(*QWEN, *args)
     assert code == 1
     assert f"error {rule}  " in err
     assert field in err
-    assert f"({words[0]})" in err
+    assert f"({args[0]})" in err
 
 
 USAGE = {
@@ -129,9 +129,9 @@ USAGE = {
 }
 
 
-@pytest.mark.parametrize(("words", "shown"), USAGE.values(), ids=list(USAGE))
-def test_mistakes_of_the_command_line_say_what_would_work(words: list[str], shown: str, launch: Any) -> None:
-    code, _, err = launch(*QWEN, *words)
+@pytest.mark.parametrize(("args", "shown"), USAGE.values(), ids=list(USAGE))
+def test_mistakes_of_the_command_line_say_what_would_work(args: list[str], shown: str, launch: Any) -> None:
+    code, _, err = launch(*QWEN, *args)
     assert code == 2
     assert shown in err
 

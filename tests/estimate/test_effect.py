@@ -17,18 +17,18 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("word", SILENT.values(), ids=SILENT)
-def test_what_makes_no_difference_is_named(word: str) -> None:
-    field = word.partition("=")[0]
-    assert f"{field}: does not change the estimate of this job" in estimate(compose([*DENSE, word])).missing
+@pytest.mark.parametrize("arg", SILENT.values(), ids=SILENT)
+def test_what_makes_no_difference_is_named(arg: str) -> None:
+    field = arg.partition("=")[0]
+    assert f"{field}: does not change the estimate of this job" in estimate(compose([*DENSE, arg])).missing
 
 
 def test_what_makes_a_difference_is_not_named() -> None:
-    words = [*DENSE, "parallel.tp=2", "kernels.cross_entropy_fusion=true", "estimate.mem_factor=0.9"]
-    assert not [note for note in estimate(compose(words)).missing if note.endswith("of this job")]
+    args = [*DENSE, "parallel.tp=2", "kernels.cross_entropy_fusion=true", "estimate.mem_factor=0.9"]
+    assert not [note for note in estimate(compose(args)).missing if note.endswith("of this job")]
 
 
-def test_what_is_said_already_is_not_said_twice() -> None:
+def test_what_is_reported_already_is_not_repeated() -> None:
     notes = [note for note in estimate(compose([*DENSE, "kernels.deterministic=true"])).missing if "determin" in note]
     assert len(notes) == 1
 

@@ -263,7 +263,7 @@ def test_totals_are_those_of_the_published_weights(preset: str, number: int) -> 
     from launcher.compose import compose
     from launcher.estimate import estimate
 
-    words = [f"model={preset}", "batch.seq_length=128", "batch.global_batch_size=8"]
+    args = [f"model={preset}", "batch.seq_length=128", "batch.global_batch_size=8"]
     # Published numbers are without the layers of multi-token prediction.
-    words += ["tokenizer.make_vocab_size_divisible_by=1", "model.num_nextn_predict_layers=0"]
-    assert estimate(compose(words), changes=False).parameters["total"] == number
+    args += ["tokenizer.make_vocab_size_divisible_by=1", "model.num_nextn_predict_layers=0"]
+    assert estimate(compose(args), changes=False).parameters["total"] == number

@@ -241,9 +241,9 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(("words", "model"), NAMED.items(), ids=list(NAMED))
-def test_what_nobody_measured_is_named(words: str, model: dict[str, Any]) -> None:
-    notes = [note for note in of(model).missing if words in note]
+@pytest.mark.parametrize(("args", "model"), NAMED.items(), ids=list(NAMED))
+def test_what_nobody_measured_is_named(args: str, model: dict[str, Any]) -> None:
+    notes = [note for note in of(model).missing if args in note]
     assert len(notes) == 1
     assert re.search("by formula, not measured", notes[0])
     assert not any("by formula" in note for note in of({}).missing)

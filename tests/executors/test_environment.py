@@ -2,14 +2,14 @@
 
 import pytest
 
-from launcher.executors.environment.nodes import here, own_part
+from launcher.executors.environment.nodes import here, plan_of_node
 from launcher.executors.failure import CannotStart
 from launcher.plan import LaunchPlan, NodePlan, Start
 
 
 def plan(nodes: int = 2, devices: int = 8, **start: object) -> LaunchPlan:
     def node(rank: int) -> NodePlan:
-        words = (
+        args = (
             "torchrun",
             "--node_rank",
             str(rank),
@@ -19,7 +19,7 @@ def plan(nodes: int = 2, devices: int = 8, **start: object) -> LaunchPlan:
             "20001",
             "x.py",
         )
-        return NodePlan(rank=rank, argv=words, env={"MASTER_ADDR": "${MASTER_ADDR}", "MASTER_PORT": "20001"})
+        return NodePlan(rank=rank, argv=args, env={"MASTER_ADDR": "${MASTER_ADDR}", "MASTER_PORT": "20001"})
 
     more = Start(devices_per_node=devices, **start)  # type: ignore[arg-type]
     prepare = (NodePlan(rank=0, argv=("true",)),)
@@ -97,7 +97,7 @@ TOLD = {
 @pytest.mark.parametrize("case", TOLD.values(), ids=TOLD.keys())
 def test_a_node_finds_its_place(case):
     environ, (address, port) = case
-    part = own_part(plan(), here(plan(), environ))
+    part = plan_of_node(plan(), here(plan(), environ))
     (node,) = part.nodes
     assert node.argv[1:7] == ("--node_rank", "1", "--master_addr", address, "--master_port", port)
     assert node.env == {"MASTER_ADDR": address, "MASTER_PORT": port}
@@ -106,12 +106,12 @@ def test_a_node_finds_its_place(case):
 
 def test_only_node_0_prepares():
     environ = {**TOLD["PAI"][0], "RANK": "0"}
-    assert own_part(plan(), here(plan(), environ)).prepare
+    assert plan_of_node(plan(), here(plan(), environ)).prepare
 
 
 def test_what_the_user_says_of_the_rendezvous_wins():
     chosen = plan(address="mine", port=20001)
-    node = own_part(chosen, here(chosen, TOLD["PAI"][0])).nodes[0]
+    node = plan_of_node(chosen, here(chosen, TOLD["PAI"][0])).nodes[0]
     assert node.argv[6] == "20001"
 
 

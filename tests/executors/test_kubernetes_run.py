@@ -46,7 +46,7 @@ class Cluster:
         program.write_text(PROGRAM + body + "\n")
         program.chmod(0o755)
 
-    def words(self, kind: str = "job", nodes: int = 2) -> list[str]:
+    def args(self, kind: str = "job", nodes: int = 2) -> list[str]:
         """Return the overrides of a job that runs the program."""
         job = ["+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=messages", "data.paths=[x.jsonl]"]
         by = ["cluster=kubernetes", f"cluster.kind={kind}", "cluster.container=example.invalid/megatron:1"]
@@ -54,7 +54,7 @@ class Cluster:
         save = ["batch.global_batch_size=96", "checkpoint.save_interval=5", "output_dir=out"]
         return [*job, *by, *size, *save, f"cluster.python={self.folder}/env/bin/python"]
 
-    def launch(self, *words: str, env: dict[str, str] | None = None, timeout: float = 240) -> Finished:
+    def launch(self, *args: str, env: dict[str, str] | None = None, timeout: float = 240) -> Finished:
         """Run `launch WORDS` to its end."""
         (self.folder / "x.jsonl").write_text('{"messages": []}\n' * 200)
         environ = {
@@ -66,7 +66,7 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
             **(env or {}),
         }
-        return self.commands.run(words, cwd=self.folder, env=environ, timeout=timeout)
+        return self.commands.run(args, cwd=self.folder, env=environ, timeout=timeout)
 
     def status(self, run: str = "qwen3_8b-1") -> Any:
         return self.launch("status", run, "--json").json
@@ -97,7 +97,7 @@ def wait_until(true: Callable[[], object], seconds: float = 40) -> None:
 def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
     (cluster.state / "secrets/launch-secrets/HF_TOKEN").write_text(SECRET)
     cluster.program('step 1; [ "$HF_TOKEN" = ' + SECRET + ' ] && echo "the secret is there"; echo "[rank3] of it"')
-    done = cluster.launch("run", *cluster.words(kind), "--wait", env={"HF_TOKEN": SECRET, "WANDB_API_KEY": SECRET})
+    done = cluster.launch("run", *cluster.args(kind), "--wait", env={"HF_TOKEN": SECRET, "WANDB_API_KEY": SECRET})
     assert done.code == 0, done
     assert "node1: {'loss': 1.0, 'iteration': '1/10'}" in done.out
     assert done.out.count("the secret is there") == 2
@@ -117,7 +117,7 @@ def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
 @pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano"])
 def test_what_an_ended_job_left_is_cleaned_up(cluster: Cluster, kind: str):
     cluster.program("step 1; sleep 4; exit 3")
-    assert cluster.launch("run", *cluster.words(kind)).code == 0
+    assert cluster.launch("run", *cluster.args(kind)).code == 0
     left = cluster.left()
     refused = cluster.launch("clean", "qwen3_8b-1")
     assert (refused.code, cluster.left()) == (1, left)
@@ -138,7 +138,7 @@ def test_what_an_ended_job_left_is_cleaned_up(cluster: Cluster, kind: str):
 
 def test_the_first_failure_is_the_exit_code(cluster: Cluster):
     cluster.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 300')
-    done = cluster.launch("run", *cluster.words(), "--wait", "--json")
+    done = cluster.launch("run", *cluster.args(), "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 7, "failed"), done
     assert done.json["failure"]["reason"] == "missing-file"
     shown = cluster.status()
@@ -149,7 +149,7 @@ def test_the_first_failure_is_the_exit_code(cluster: Cluster):
 @pytest.mark.slow
 def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
     cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
-    assert cluster.launch("run", *cluster.words()).code == 0
+    assert cluster.launch("run", *cluster.args()).code == 0
     wait_until(lambda: "iteration" in cluster.launch("logs", "qwen3_8b-1", "--rank", "8").out)
     assert cluster.status()["state"] == "running"
     stopped = cluster.launch("stop", "qwen3_8b-1")
@@ -168,7 +168,7 @@ def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: s
         'step 1; if [ -z "$load" ]; then [ "$NODE_RANK" != 0 ] || { checkpoint 5; step 6; sleep 1; exit 3; };'
         'sleep 60; fi; [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9; step 10'
     )
-    done = cluster.launch("run", *cluster.words(kind), "fault_tolerance.max_restarts=1", "--wait", "--json")
+    done = cluster.launch("run", *cluster.args(kind), "fault_tolerance.max_restarts=1", "--wait", "--json")
     assert (done.code, done.json["state"]) == (0, "done"), done
     log = (cluster.folder / "out/logs/node1.log").read_text()
     assert "resumes from " in log
@@ -180,7 +180,7 @@ def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: s
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 def test_restarts_are_counted(cluster: Cluster, kind: str):
     cluster.program('echo once; [ "$NODE_RANK" = 1 ] || sleep 60; exit 5')
-    done = cluster.launch("run", *cluster.words(kind), "fault_tolerance.max_restarts=2", "--wait", "--json")
+    done = cluster.launch("run", *cluster.args(kind), "fault_tolerance.max_restarts=2", "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 5, "failed"), done
     assert (cluster.folder / "out/logs/node1.log").read_text().count("once") == 3
 
@@ -188,7 +188,7 @@ def test_restarts_are_counted(cluster: Cluster, kind: str):
 @pytest.mark.slow
 def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
     cluster.program('if [ "$NODE_RANK" = 1 ]; then step 1; sleep 1; step 2; fi; sleep 305')
-    done = cluster.launch("run", *cluster.words(), "fault_tolerance.hang_minutes=0.05", "--wait", "--json")
+    done = cluster.launch("run", *cluster.args(), "fault_tolerance.hang_minutes=0.05", "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 124, "failed"), done
     assert "no new iteration for" in (cluster.folder / "out/logs/node1.log").read_text()
     assert "no new iteration for" not in (cluster.folder / "out/logs/node0.log").read_text()
@@ -197,15 +197,15 @@ def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
 @pytest.mark.slow
 def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster):
     cluster.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 305')
-    words = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait", "--json")
-    done = cluster.launch("run", *cluster.words("jobset"), *words)
+    args = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait", "--json")
+    done = cluster.launch("run", *cluster.args("jobset"), *args)
     assert (done.code, done.json["state"]) == (0, "done"), done
 
 
 @pytest.mark.slow
 def test_a_watched_pod_gives_ranks_time_to_save_and_loses_no_line(cluster: Cluster):
     cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
-    assert cluster.launch("run", *cluster.words(), "fault_tolerance.hang_minutes=5").code == 0
+    assert cluster.launch("run", *cluster.args(), "fault_tolerance.hang_minutes=5").code == 0
     wait_until(lambda: "iteration" in cluster.launch("logs", "qwen3_8b-1", "--rank", "8").out)
     assert cluster.launch("stop", "qwen3_8b-1").code == 0
     assert "saved" in (cluster.folder / "out/logs/node0.log").read_text()
@@ -213,8 +213,8 @@ def test_a_watched_pod_gives_ranks_time_to_save_and_loses_no_line(cluster: Clust
 
 def test_a_job_that_waits_says_why(cluster: Cluster):
     cluster.program("step 1")
-    words = [*cluster.words(), "backend.env.WANDB_API_KEY=0123456789abcdef"]
-    assert cluster.launch("run", *words).code == 0
+    args = [*cluster.args(), "backend.env.WANDB_API_KEY=0123456789abcdef"]
+    assert cluster.launch("run", *args).code == 0
     wait_until(lambda: cluster.status()["why"])
     shown = cluster.status()
     assert (shown["state"], shown["why"]) == (
@@ -231,7 +231,7 @@ REFUSED = "The connection to the server 10.0.0.1:6443 was refused - did you spec
 @pytest.mark.parametrize("says", [FORBIDDEN, REFUSED])
 def test_kubectl_s_own_words_are_passed_on_and_nothing_is_left(cluster: Cluster, says: str):
     cluster.program("step 1")
-    done = cluster.launch("run", *cluster.words(), env={"KUBECTL_STUB_SAYS": says})
+    done = cluster.launch("run", *cluster.args(), env={"KUBECTL_STUB_SAYS": says})
     assert done.code == 1
     assert says in done.err
     assert not (cluster.folder / "out").exists()
@@ -240,14 +240,14 @@ def test_kubectl_s_own_words_are_passed_on_and_nothing_is_left(cluster: Cluster,
 
 def test_an_unknown_namespace_is_the_cluster_s_answer(cluster: Cluster):
     cluster.program("step 1")
-    done = cluster.launch("run", *cluster.words(), "cluster.namespace=nowhere")
+    done = cluster.launch("run", *cluster.args(), "cluster.namespace=nowhere")
     assert done.code == 1
     assert 'namespaces "nowhere" not found' in done.err
 
 
 def test_no_kubectl_says_where_to_get_it(cluster: Cluster):
     cluster.program("step 1")
-    done = cluster.launch("run", *cluster.words(), env={"PATH": str(cluster.folder)})
+    done = cluster.launch("run", *cluster.args(), env={"PATH": str(cluster.folder)})
     assert done.code == 1
     assert "no kubectl on the PATH" in done.err
 
@@ -255,7 +255,7 @@ def test_no_kubectl_says_where_to_get_it(cluster: Cluster):
 @pytest.mark.slow
 def test_a_cluster_that_does_not_answer_loses_no_job(cluster: Cluster):
     cluster.program("step 1; sleep 3; step 2")
-    assert cluster.launch("run", *cluster.words()).code == 0
+    assert cluster.launch("run", *cluster.args()).code == 0
     away = cluster.launch("status", "qwen3_8b-1", "--json", env={"KUBECTL_STUB_SAYS": REFUSED}).json
     assert away["state"] == "running"
     assert REFUSED in away["why"]
@@ -267,7 +267,7 @@ def test_a_cluster_that_does_not_answer_loses_no_job(cluster: Cluster):
 
 def test_the_manifest_runs_without_the_launcher(cluster: Cluster):
     cluster.program("step 1")
-    shown = cluster.launch("dry-run", *cluster.words(), "--format", "submit")
+    shown = cluster.launch("dry-run", *cluster.args(), "--format", "submit")
     assert shown.code == 0, shown
     environ = {**os.environ, "KUBECTL_STUB": str(cluster.state)}
     applied = subprocess.run(

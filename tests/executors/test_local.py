@@ -22,8 +22,8 @@ from tests.conftest import ROOT
 from tests.processes import alive
 
 
-def plan(folder: Path, code: str, *words: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
-    node = NodePlan(rank=0, argv=(sys.executable, "-c", code, *words), env=env or {})
+def plan(folder: Path, code: str, *args: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
+    node = NodePlan(rank=0, argv=(sys.executable, "-c", code, *args), env=env or {})
     return LaunchPlan(nodes=(node,), output_dir=str(folder), **more)  # type: ignore[arg-type]
 
 
@@ -153,8 +153,8 @@ def test_only_the_port_is_replaced(tmp_path):
         taken.listen()
         port = str(taken.getsockname()[1])
         code = "import os, sys; print(*sys.argv[1:], os.environ['MASTER_PORT'], os.environ['STEPS'])"
-        words = ("--train-iters", port, "--master-port", port, f"--master_port={port}")
-        ended = run(plan(tmp_path / "out", code, *words, env={"MASTER_PORT": port, "STEPS": port}))
+        args = ("--train-iters", port, "--master-port", port, f"--master_port={port}")
+        ended = run(plan(tmp_path / "out", code, *args, env={"MASTER_PORT": port, "STEPS": port}))
     seen = ended.log.read_text().split()
     assert seen[:3] == ["--train-iters", port, "--master-port"]
     new = seen[3]

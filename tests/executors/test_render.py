@@ -17,8 +17,8 @@ PLACE = Place(id="job-1", folder="/shared/it's here/out", launch_dir="/shared/it
 
 def plan(nodes: int, **start: object) -> LaunchPlan:
     def node(rank: int, *more: str) -> NodePlan:
-        words = ("torchrun", "--node_rank", str(rank), "--master_addr", "${MASTER_ADDR}", "--master_port", "20001")
-        return NodePlan(rank=rank, argv=(*words, "x.py", "--pattern", "([0]*3+[1]*58)", *more))
+        args = ("torchrun", "--node_rank", str(rank), "--master_addr", "${MASTER_ADDR}", "--master_port", "20001")
+        return NodePlan(rank=rank, argv=(*args, "x.py", "--pattern", "([0]*3+[1]*58)", *more))
 
     hosts = tuple(f"node{rank}" for rank in range(nodes))
     settings = Hosts(hosts=hosts) if start["executor"] == "ssh" else Request(options=(f"--nodes={nodes}",))
@@ -57,7 +57,7 @@ def test_the_port_is_found_at_the_start_unless_the_user_chose_it():
     assert "--master_port 20001" in rendered("ssh", 2, port=20001)["command.sh"]
 
 
-def test_a_site_s_wishes_stand_in_the_batch_script():
+def test_a_sites_options_are_in_the_batch_script():
     options = ("--nodes=2", "--partition=a b", "--gres=npu:8", "--exclusive")
     text = rendered("slurm", 2, settings=Request(options=options))["job.sbatch"]
     for line in ("#SBATCH --partition='a b'", "#SBATCH --gres=npu:8", "#SBATCH --exclusive", "#SBATCH --comment=job-1"):
@@ -80,8 +80,8 @@ def test_a_container_sees_the_launcher_s_files_and_the_user_s(case):
     place = Place(id="job-1", folder=folder, launch_dir="/shared/here")
     made = plan(2, executor="slurm", container="reg#img:1", container_mounts=("/data:/data:ro",))
     files = {Path(file.path).name: file.content for file in EXECUTOR.render(made, place)}
-    words = f"srun=(srun '--container-image=reg#img:1' --container-mounts={mounts},/data:/data:ro)"
-    assert words in files["job.sbatch"].splitlines()
+    args = f"srun=(srun '--container-image=reg#img:1' --container-mounts={mounts},/data:/data:ro)"
+    assert args in files["job.sbatch"].splitlines()
     assert "HF_HOME" in next(line for line in files["job.sbatch"].splitlines() if line.startswith("carry="))
     assert "first_path=''" in files["node.sh"].splitlines(), "the image says which Python there is"
 

@@ -22,7 +22,7 @@ from tests.processes import alive
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAUNCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 
@@ -49,7 +49,7 @@ def test_a_restart_goes_on_from_the_newest_complete_checkpoint(capfd):
     assert [(end.attempt, end.code) for end in read_exits(Path("out"))] == [(0, 3), (1, 0)]
 
 
-def test_without_a_checkpoint_a_restart_begins_anew():
+def test_without_a_checkpoint_a_restart_begins_again():
     begun = begin(plan("echo once >>count; [ $(wc -l <count) = 3 ]", "exit 9", max_restarts=2), {})
     assert run_here(begun, quiet=True).code == 0
     assert Path("count").read_text() == "once\n" * 3

@@ -113,12 +113,12 @@ def test_it_is_refused_and_says_why(case: str) -> None:
     assert all(line.startswith("some/config.json: ") for line in str(caught.value).splitlines())
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_everything_wrong_is_reported_at_once() -> None:
     config = published("qwen3_30b_a3b", hidden_size=..., vocab_size="many", hidden_act="gelu", strange=1)
     with pytest.raises(ModelConfigError) as caught:
         model_from_config(config)
-    told = "\n".join(caught.value.problems)
-    assert all(key in told for key in ("hidden_size", "vocab_size", "hidden_act", "strange"))
+    reported = "\n".join(caught.value.problems)
+    assert all(key in reported for key in ("hidden_size", "vocab_size", "hidden_act", "strange"))
 
 
 READ = {

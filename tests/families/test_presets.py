@@ -32,7 +32,7 @@ def test_a_named_model_is_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_what_config_json_says_is_not_said_again(name: str, tmp_path: Path) -> None:
+def test_what_config_json_specifies_is_not_repeated(name: str, tmp_path: Path) -> None:
     """The imported job file knows the architecture; the command that it becomes is the one that was imported."""
     imported = read_argv(f"{_SCRIPT} --model {name}".split(), backend="megatron", version="4.6.0")
     file = tmp_path / "job.yaml"

@@ -86,7 +86,7 @@ def _run(case: Case, folder: Path, delay: float | None) -> tuple[Result, str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": str(folder / "home")}
     for each in case.conditions:
         environment |= _ENVIRONMENT.get(each, {})
-    words = [os.fsencode(word) for word in case.words]
+    args = [os.fsencode(arg) for arg in case.words]
     command = [
         "bash",
         "-c",
@@ -95,7 +95,7 @@ def _run(case: Case, folder: Path, delay: float | None) -> tuple[Result, str]:
         sys.executable,
         "-m",
         "launcher",
-        *words,
+        *args,
     ]
     began = time.monotonic()
     with subprocess.Popen(
@@ -116,9 +116,9 @@ def _run(case: Case, folder: Path, delay: float | None) -> tuple[Result, str]:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
     seconds = time.monotonic() - began
-    said = (err + b"\n" + out).decode("utf-8", "backslashreplace")
-    first = next((line for line in said.splitlines() if line.strip()), "")
-    has_traceback = any(sign in said for sign in _SIGNS)
+    reported = (err + b"\n" + out).decode("utf-8", "backslashreplace")
+    first = next((line for line in reported.splitlines() if line.strip()), "")
+    has_traceback = any(sign in reported for sign in _SIGNS)
     problem = _problem(case, process.returncode, has_traceback, seconds, out)
     result = Result(
         case=case,
@@ -128,7 +128,7 @@ def _run(case: Case, folder: Path, delay: float | None) -> tuple[Result, str]:
         seconds=seconds,
         problem=f"{problem}: {first[:200]}" if problem else "",
     )
-    return result, said
+    return result, reported
 
 
 def _problem(case: Case, code: int, has_traceback: bool, seconds: float, out: bytes) -> str:

@@ -29,7 +29,7 @@ class Case:
     @property
     def name(self) -> str:
         """Return the command as it is shown; long words cut short."""
-        shown = " ".join(ascii(word)[1:-1] if not word.isascii() else word for word in self.words) or "(no words)"
+        shown = " ".join(ascii(arg)[1:-1] if not arg.isascii() else arg for arg in self.words) or "(no words)"
         return f"[{','.join(self.conditions)}] {shown}" if self.conditions else shown
 
     @property
@@ -67,7 +67,7 @@ def one_way_each(found: list[Case]) -> list[Case]:
     names = set(files()) | {path.rsplit("/", 1)[0] for path in files()}
     ways: dict[str, list[Case]] = {}
     for case in found:
-        named = next((text for word in case.words if (text := word.rpartition("=")[2]) in names), "")
+        named = next((text for arg in case.words if (text := arg.rpartition("=")[2]) in names), "")
         ways.setdefault(named, []).append(case)
     alone = ways.pop("", [])
     return [each[number % len(each)] for number, each in enumerate(ways.values())] + alone
@@ -79,9 +79,9 @@ def _of_line(line: str, paths: list[str]) -> list[Case]:
     match = _CONDITIONS.fullmatch(line)
     conditions = tuple(match[1].split(",")) if match else ()
     words = tuple(shlex.split(match[2] if match else line))
-    letters = [found[1] for word in words if (found := _EACH.fullmatch(word.partition("=")[2] or word))]
+    letters = [found[1] for arg in words if (found := _EACH.fullmatch(arg.partition("=")[2] or arg))]
     named = _named(letters[0], paths) if letters else [""]
-    return [Case(words=tuple(_word(word, path) for word in words), conditions=conditions) for path in named]
+    return [Case(words=tuple(_word(arg, path) for arg in words), conditions=conditions) for path in named]
 
 
 def _named(letter: str, paths: list[str]) -> list[str]:
@@ -90,10 +90,10 @@ def _named(letter: str, paths: list[str]) -> list[str]:
     return list(dict.fromkeys("/".join(path.split("/")[:2]) if letter in "crk" else path for path in own))
 
 
-def _word(word: str, path: str) -> str:
+def _word(arg: str, path: str) -> str:
     if path:
-        word = _EACH.sub(lambda _: path, word)
-    return word.replace("{{", "{").replace("}}", "}")
+        arg = _EACH.sub(lambda _: path, arg)
+    return arg.replace("{{", "{").replace("}}", "}")
 
 
 def _content(spec: Any) -> bytes:

@@ -40,19 +40,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["LAUNCH_HOME"] = home
 
 
-def called(words: Sequence[str]) -> tuple[int, str, str]:
+def called(args: Sequence[str]) -> tuple[int, str, str]:
     """Run the command line in this process; whatever it raises fails the test."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(list(words))
+        code = main(list(args))
     return code, out.getvalue(), err.getvalue()
 
 
-def answered(words: Sequence[str], codes: Sequence[int] = (0, 1, 2)) -> tuple[int, str, str]:
-    code, out, err = called(words)
-    assert "internal error" not in err, (words, err)
-    assert "Traceback" not in out + err, words
-    assert code in codes, (words, out[-2000:], err[-2000:])
+def answered(args: Sequence[str], codes: Sequence[int] = (0, 1, 2)) -> tuple[int, str, str]:
+    code, out, err = called(args)
+    assert "internal error" not in err, (args, err)
+    assert "Traceback" not in out + err, args
+    assert code in codes, (args, out[-2000:], err[-2000:])
     return code, out, err
 
 
@@ -123,23 +123,23 @@ def few(count: int) -> Any:
     )
 
 
-def words_are_answered(verb: str, start: list[str], words: list[str]) -> None:
-    words = [*filter(None, [verb]), *start, *words]
-    if words and words[0] not in ("run", "") and verb:
-        answered(words)
+def words_are_answered(verb: str, start: list[str], args: list[str]) -> None:
+    args = [*filter(None, [verb]), *start, *args]
+    if args and args[0] not in ("run", "") and verb:
+        answered(args)
 
 
 @few(40)
-@given(verb=_VERBS, start=_STARTS, words=st.lists(_WORDS, max_size=3))
-def test_any_words(folder: Path, verb: str, start: list[str], words: list[str]) -> None:
-    words_are_answered(verb, start, words)
+@given(verb=_VERBS, start=_STARTS, args=st.lists(_WORDS, max_size=3))
+def test_any_arguments(folder: Path, verb: str, start: list[str], args: list[str]) -> None:
+    words_are_answered(verb, start, args)
 
 
 @pytest.mark.slow
 @few(300)
-@given(verb=_VERBS, start=_STARTS, words=st.lists(_WORDS, max_size=4))
-def test_any_more_words(folder: Path, verb: str, start: list[str], words: list[str]) -> None:
-    words_are_answered(verb, start, words)
+@given(verb=_VERBS, start=_STARTS, args=st.lists(_WORDS, max_size=4))
+def test_any_more_arguments(folder: Path, verb: str, start: list[str], args: list[str]) -> None:
+    words_are_answered(verb, start, args)
 
 
 # -- files

@@ -61,8 +61,8 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_values(name: str) -> None:
-    catalogue, words, expected = VALUES[name]
-    parsed = parse_argv(words.split(), catalogue)
+    catalogue, args, expected = VALUES[name]
+    parsed = parse_argv(args.split(), catalogue)
     assert (parsed.values, parsed.problems, parsed.unknown) == (expected, [], {})
 
 
@@ -80,11 +80,11 @@ PROBLEMS = {
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problems(name: str) -> None:
-    catalogue, words, expected = PROBLEMS[name]
-    assert parse_argv(words, catalogue).problems == [expected]
+    catalogue, args, expected = PROBLEMS[name]
+    assert parse_argv(args, catalogue).problems == [expected]
 
 
-def test_an_ambiguous_prefix_is_kept_apart() -> None:
+def test_an_ambiguous_prefix_is_kept_separate() -> None:
     """It may be the name of an argument that another version has."""
     parsed = parse_argv(["--mo", "x"], HF)
     assert (parsed.ambiguous, parsed.unknown) == ({"mo": "is ambiguous: model, model_type"}, {"mo": ("x",)})
@@ -101,7 +101,7 @@ def test_open_values_are_kept_and_named() -> None:
     assert parsed.problems == []
 
 
-def test_a_word_that_is_only_an_unset_variable_vanishes_with_a_warning() -> None:
+def test_an_argument_that_is_only_an_unset_variable_vanishes_with_a_warning() -> None:
     parsed = parse_argv(["--tp", "2", placeholder("$MOE_ARGS")], ARGPARSE)
     assert parsed.values == {"tp": 2}
     assert parsed.positional == []
@@ -114,20 +114,20 @@ def test_a_text_with_blanks_that_nobody_quoted_stays_one() -> None:
     assert "blanks" in parsed.lenient[0][1]
 
 
-def test_duplicates_are_told() -> None:
+def test_duplicates_are_reported() -> None:
     assert parse_argv(["--tp", "2", "--tp", "4"], ARGPARSE).warnings == [
         ("--tp", "is given twice (2, 4): the last one is used")
     ]
     assert parse_argv(["--tp", "2", "--tp", "2"], ARGPARSE).warnings == []
 
 
-@pytest.mark.parametrize(("word", "value"), [("8.0", 8), ("1e3", 1000), ("-2.0", -2)])
-def test_a_whole_number_that_is_written_as_a_fraction_is_taken_and_told(word: str, value: int) -> None:
-    parsed = parse_argv(["--tp", word], ARGPARSE)
+@pytest.mark.parametrize(("arg", "value"), [("8.0", 8), ("1e3", 1000), ("-2.0", -2)])
+def test_a_whole_number_that_is_written_as_a_fraction_is_taken_and_reported(arg: str, value: int) -> None:
+    parsed = parse_argv(["--tp", arg], ARGPARSE)
     assert (parsed.values, parsed.problems, parsed.loose) == ({"tp": value}, [], {"--tp"})
-    assert f"{word} is read as {value}" in parsed.lenient[0][1]
+    assert f"{arg} is read as {value}" in parsed.lenient[0][1]
 
 
-@pytest.mark.parametrize("word", ["8.5", "inf", "nan", "1e300", "eight"])
-def test_what_is_no_whole_number_is_refused(word: str) -> None:
-    assert [option for option, _ in parse_argv(["--tp", word], ARGPARSE).problems] == ["--tp"]
+@pytest.mark.parametrize("arg", ["8.5", "inf", "nan", "1e300", "eight"])
+def test_what_is_no_whole_number_is_refused(arg: str) -> None:
+    assert [option for option, _ in parse_argv(["--tp", arg], ARGPARSE).problems] == ["--tp"]

@@ -14,7 +14,7 @@ from launcher.importing.config import Configuration
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.read_file import read_file
 from launcher.mapping.backend import backend_names, get_backend
 from tests import sampling
@@ -29,21 +29,21 @@ BOMB = "".join(
 
 @dataclass(frozen=True, kw_only=True)
 class Bad:
-    """A file that cannot be read, and what the user is told.
+    """A file that cannot be read, and the message to the user.
 
     Attributes:
-        said: all of it stands in the message.
-        partial: what stands in the output with --partial; empty: nothing can be read.
+        messages: texts that the message contains.
+        partial: text of the output with --partial; empty: nothing can be read.
     """
 
     files: Mapping[str, str | bytes]
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
     partial: str = ""
 
 
-def bad(text: str | bytes, *said: str, name: str = "x.sh", partial: str = "", **others: str) -> Bad:
+def bad(text: str | bytes, *messages: str, name: str = "x.sh", partial: str = "", **others: str) -> Bad:
     files = {name: text, **{other.replace("_", "."): content for other, content in others.items()}}
-    return Bad(files=files, said=said, partial=partial)
+    return Bad(files=files, messages=messages, partial=partial)
 
 
 CASES = {
@@ -53,6 +53,7 @@ CASES = {
     "unclosed loop": bad(f"for i in 1 2; do\n{RUN} --lr $i\n", "x.sh:1"),
     "unclosed here-document": bad(f"cat <<EOF\nhello\n{RUN}\n", "x.sh:1", "never ends"),
     "not bash but zsh": bad("#!/bin/zsh\nfor f (a b) { megatron sft --model $f }\n", "x.sh:2", "not bash"),
+    "character that would end the process": bad(f"A=1\necho {{1..\U0010ffff\n{RUN}\n", "x.sh:2", "above U+FFFF"),
     "loop over what only a run can tell": bad(
         f"for i in $(ls conf); do\n{RUN} --lr $i\ndone\n", "x.sh:1", "loop", "$(ls conf)", partial="backend.args.lr"
     ),
@@ -159,9 +160,9 @@ def run(
 ) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: str) -> tuple[int, str, str]:
+    def call(*args: str) -> tuple[int, str, str]:
         try:
-            code = dispatch(["import", *words])
+            code = dispatch(["import", *args])
         except SystemExit as error:
             code = int(str(error.code))
         captured = capsys.readouterr()
@@ -178,7 +179,7 @@ def test_bad_input(run: Callable[..., tuple[int, str, str]], case: str) -> None:
     name = next(iter(wanted.files))
     code, out, err = run(name)
     assert (code, out) == (1, ""), err
-    assert not [text for text in wanted.said if text not in err], err
+    assert not [text for text in wanted.messages if text not in err], err
     assert len(err.splitlines()) <= 25
     assert max(map(len, err.splitlines())) < 1000
     code, out, err = run(name, "--partial")
@@ -191,10 +192,10 @@ def test_bad_input(run: Callable[..., tuple[int, str, str]], case: str) -> None:
 def test_folders_and_pipes(run: Callable[..., tuple[int, str, str]]) -> None:
     Path("folder").mkdir()
     os.mkfifo("pipe")
-    for name, said in (("folder", "is a folder"), ("pipe", "not a file"), ("/dev/zero", "not a file")):
+    for name, messages in (("folder", "is a folder"), ("pipe", "not a file"), ("/dev/zero", "not a file")):
         code, _, err = run(name)
         assert code == 1
-        assert said in err
+        assert messages in err
 
 
 def test_nothing_is_executed(run: Callable[..., tuple[int, str, str]]) -> None:
@@ -222,13 +223,13 @@ def test_a_file_that_is_not_there(run: Callable[..., tuple[int, str, str]]) -> N
 
 
 @pytest.mark.parametrize(
-    ("output", "said"), [("no/such/folder/x.yaml", "there is no folder no/such/folder"), (".", "is a folder")]
+    ("output", "messages"), [("no/such/folder/x.yaml", "there is no folder no/such/folder"), (".", "is a folder")]
 )
-def test_output_that_cannot_be_written(run: Callable[..., tuple[int, str, str]], output: str, said: str) -> None:
+def test_output_that_cannot_be_written(run: Callable[..., tuple[int, str, str]], output: str, messages: str) -> None:
     Path("x.sh").write_text(RUN + "\n")
     code, _, err = run("x.sh", "-o", output)
     assert code == 2
-    assert said in err
+    assert messages in err
 
 
 def test_terminals_are_safe_from_control_characters(run: Callable[..., tuple[int, str, str]]) -> None:
@@ -255,7 +256,7 @@ OTHER_HOSTS = {
 
 
 @pytest.mark.parametrize("case", OTHER_HOSTS)
-def test_what_stands_around_a_training(run: Callable[..., tuple[int, str, str]], case: str) -> None:
+def test_commands_around_a_training(run: Callable[..., tuple[int, str, str]], case: str) -> None:
     Path("x.sh").write_text(OTHER_HOSTS[case] + "\n")
     code, out, err = run("x.sh")
     assert code == 0, err
@@ -272,7 +273,7 @@ def test_variables_of_a_container_are_read(run: Callable[..., tuple[int, str, st
 
 
 @pytest.mark.parametrize("end", ["\\ ", "\\ # why", "# why \\"])
-def test_a_line_that_does_not_continue_is_told(run: Callable[..., tuple[int, str, str]], end: str) -> None:
+def test_a_line_that_does_not_continue_is_reported(run: Callable[..., tuple[int, str, str]], end: str) -> None:
     Path("x.sh").write_text(f"megatron sft --model m {end}\n  --dataset d\n")
     code, out, err = run("x.sh")
     assert code == 0
@@ -301,15 +302,15 @@ def test_of_several_commands_the_first_is_taken_and_the_others_are_named(
     assert "megatron sft is dropped  (x.sh:2)\n  works: --all-commands" in err
 
 
-WORDS = ("two", "-1", "0", "1.5", "true", "", "[1,2]", '{"a":1}', "null", "x y", "1e9", "$X", "a=b", ",", "nan")
-VALUES: tuple[object, ...] = (*WORDS, 1, 0, -1, 1.5, True, None, [1], {"a": 1}, [], {})
+ARGS = ("two", "-1", "0", "1.5", "true", "", "[1,2]", '{"a":1}', "null", "x y", "1e9", "$X", "a=b", ",", "nan")
+VALUES: tuple[object, ...] = (*ARGS, 1, 0, -1, 1.5, True, None, [1], {"a": 1}, [], {})
 
 
 def wrong_words(catalogue: Catalogue, dice: random.Random) -> list[str]:
-    words = []
+    args = []
     for argument in dice.sample(catalogue.arguments, 12):
-        words += [f"--{argument.name}", *dice.choices(WORDS, k=dice.choice((0, 1, 1, 1, 2)))]
-    return words
+        args += [f"--{argument.name}", *dice.choices(ARGS, k=dice.choice((0, 1, 1, 1, 2)))]
+    return args
 
 
 def wrong_tree(catalogue: Catalogue, dice: random.Random) -> dict[str, object]:
@@ -335,7 +336,7 @@ def test_no_value_makes_it_crash(name: str) -> None:
         try:
             if catalogue.style == "yaml":
                 settings = Configuration(tree=wrong_tree(catalogue, dice))
-                wanted = Wanted(backend=name, version=version, partial=True)
+                wanted = ImportOptions(backend=name, version=version, partial=True)
                 read_command(Invocation(program="x", backends=(name,)), wanted, settings)
             else:
                 read_argv(wrong_words(catalogue, dice), backend=name, version=version, partial=True)
@@ -347,7 +348,7 @@ def test_columns_that_are_no_list_are_kept() -> None:
     loader = {"type": "HFDataLoader", "load_func": "load_dataset"}
     dataset = {"data_loader": loader, "input_columns": True}
     settings = Configuration(tree={"train_dataset": dataset, "parallel_config": {"data_parallel": 2}})
-    wanted = Wanted(backend="mindformers", partial=True)
+    wanted = ImportOptions(backend="mindformers", partial=True)
     imported = read_command(Invocation(program="x", backends=("mindformers",)), wanted, settings)
     assert imported.native.get("train_dataset.input_columns") is True
 
@@ -355,4 +356,4 @@ def test_columns_that_are_no_list_are_kept() -> None:
 def test_a_character_that_cannot_be_seen_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --micro-batch-size\u00a01 --lr 1e-4 --bf16\n")
     with pytest.raises(ImportRefused, match=r"a blank is no ASCII character \(U\+00A0, no-break space\)"):
-        read_file(tmp_path / "x.sh", Wanted())
+        read_file(tmp_path / "x.sh", ImportOptions())

@@ -70,15 +70,15 @@ def test_refusal_names_the_place_and_partial_helps(launch: Launch, tmp_path: Pat
 
 
 def test_usage_errors(launch: Launch) -> None:
-    for words in (
+    for args in (
         [],
         ["x.sh", "--backend", "nemo"],
         ["x.sh", "--set", "A"],
         ["x.sh", "--bogus"],
         ["x.sh", "--to", "megatron@1"],
     ):
-        done = launch("import", *words)
-        assert done.code == 2, (words, done)
+        done = launch("import", *args)
+        assert done.code == 2, (args, done)
         assert "Traceback" not in done.err
 
 

@@ -106,7 +106,7 @@ def test_variables_of_a_file_can_be_set(tmp_path: Path) -> None:
     assert found.job.parallel.tp == 4
 
 
-def test_a_missing_model_is_told_and_not_guessed(tmp_path: Path) -> None:
+def test_a_missing_model_is_reported_and_not_guessed(tmp_path: Path) -> None:
     path = modules(tmp_path, without="primus/configs/models/megatron/small.yaml")
     with pytest.raises(ImportRefused, match=r"modules.pre_trainer.model small.yaml is not found") as caught:
         import_file(path)
@@ -170,8 +170,8 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_single_training_is_refused(tmp_path: Path, case: str) -> None:
-    files, said = REFUSED[case]
-    with pytest.raises(ImportRefused, match=said):
+    files, reported = REFUSED[case]
+    with pytest.raises(ImportRefused, match=reported):
         import_file(write(tmp_path, files) / "x.yaml")
 
 

@@ -1,4 +1,4 @@
-"""The corpus benchmark on two records of each kind: figures, refusals told, exit code."""
+"""The corpus benchmark on two records of each kind: figures, refusals, exit code."""
 
 import json
 import subprocess

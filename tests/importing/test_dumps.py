@@ -160,7 +160,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files(tmp_path: Path, case: str) -> None:
-    text, said = BAD[case]
+    text, reported = BAD[case]
     (tmp_path / "x.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ImportRefused, match=said):
+    with pytest.raises(ImportRefused, match=reported):
         import_file(tmp_path / "x.yaml")

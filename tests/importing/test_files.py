@@ -113,15 +113,15 @@ def test_every_argument_is_accounted_for() -> None:
     assert "--rotary-base" in lines[int(where["rotary-base"]) - 1]
 
 
-def test_placeholders_are_kept_and_told() -> None:
+def test_placeholders_are_kept_and_reported() -> None:
     imported = import_file(DATA / "mindspeed_qwen3.sh")
     assert imported.job.tokenizer.path == "your tokenizer path"
     assert imported.job.data.paths == ("your data path",)
-    told = [str(note) for note in imported.warnings]
-    assert any("--tokenizer-name-or-path 'your tokenizer path' is a placeholder" in note for note in told), told
+    reported = [str(note) for note in imported.warnings]
+    assert any("--tokenizer-name-or-path 'your tokenizer path' is a placeholder" in note for note in reported), reported
 
 
-def test_unset_number_of_nodes_is_told_and_can_be_set() -> None:
+def test_unset_number_of_nodes_is_reported_and_can_be_set() -> None:
     file = DATA / "swift_3_5_moe.sh"
     imported = import_file(file)
     assert any("--set WORLD_SIZE=N" in str(note) for note in imported.warnings)
@@ -220,9 +220,9 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(name: str, tmp_path: Path) -> None:
     file, text, messages = BAD[name]
-    told = refused(tmp_path, text, file)
+    reported = refused(tmp_path, text, file)
     for message in messages:
-        assert message in told
+        assert message in reported
 
 
 def test_large_file(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_partial_keeps_what_can_be_read(tmp_path: Path) -> None:
 
 
 def test_several_commands(tmp_path: Path) -> None:
-    from launcher.importing.read_command import Wanted
+    from launcher.importing.read_command import ImportOptions
     from launcher.importing.read_file import read_file
 
     file = tmp_path / "x.sh"
@@ -251,10 +251,13 @@ def test_several_commands(tmp_path: Path) -> None:
         "megatron sft --model m --lr 1e-5\n"
         "swift infer --model m\n"
     )
-    first = read_file(file, Wanted())
+    first = read_file(file, ImportOptions())
     assert [job.program for job in first] == ["megatron pt"]
     assert any("megatron sft is dropped" in str(note) for note in first[0].warnings)
-    assert [job.program for job in read_file(file, Wanted(), all_commands=True)] == ["megatron pt", "megatron sft"]
+    assert [job.program for job in read_file(file, ImportOptions(), all_commands=True)] == [
+        "megatron pt",
+        "megatron sft",
+    ]
 
 
 def test_mindformers_through_its_launcher(tmp_path: Path) -> None:
@@ -318,7 +321,7 @@ def test_slurm_script(tmp_path: Path) -> None:
     assert (job.cluster.master_addr, job.schedule.train_iters) == (None, 10_000)
 
 
-def test_plain_megatron_and_mindspeed_are_told_apart(tmp_path: Path) -> None:
+def test_plain_megatron_and_mindspeed_are_distinguished(tmp_path: Path) -> None:
     cases = {
         "only MindSpeed-LLM has the flag": ("torchrun pretrain_gpt.py --lr 1 --use-fused-rmsnorm", "mindspeed"),
         "only Megatron-LM has the flag": ("torchrun pretrain_gpt.py --lr 1 --moe-router-fusion", "megatron_lm"),

@@ -3,7 +3,7 @@
 import pytest
 
 from launcher.importing.cluster import cluster_of
-from launcher.importing.invocation import Invocation, Other, recognise
+from launcher.importing.invocation import ExcludedCommand, Invocation, recognise
 from launcher.importing.shell.state import Command
 
 # name: (command, program, first argument of the entry, nodes x devices, address, port)
@@ -85,8 +85,8 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     line, expected = FOUND[name]
-    words = line if isinstance(line, list) else line.split()
-    found = recognise(Command(words=tuple(words), env={}, where="x.sh:1"))
+    args = line if isinstance(line, list) else line.split()
+    found = recognise(Command(words=tuple(args), env={}, where="x.sh:1"))
     assert isinstance(found, Invocation)
     from_environment = found.program.startswith(("megatron", "sft"))
     cluster = cluster_of(found.cluster, found.env, from_environment=from_environment, where="").cluster
@@ -113,7 +113,7 @@ OTHERS = (
 @pytest.mark.parametrize("line", OTHERS)
 def test_other_programs_are_named_with_a_reason(line: str) -> None:
     found = recognise(Command(words=tuple(line.split()), env={}, where="x.sh:1"))
-    assert isinstance(found, Other)
+    assert isinstance(found, ExcludedCommand)
     assert found.why
 
 
@@ -140,7 +140,7 @@ def test_world_size_from_elsewhere_wins() -> None:
     assert (cluster.nodes, cluster.devices_per_node) == (4, 8)
 
 
-def test_unknown_numbers_are_told_with_the_variable_to_set() -> None:
+def test_unknown_numbers_are_reported_with_the_variable_to_set() -> None:
     from launcher.importing.shell.placeholders import placeholder
 
     found = cluster_of({"per_node": placeholder("$GPUS")}, {}, from_environment=False, where="x.sh:3")

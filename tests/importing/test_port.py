@@ -14,7 +14,7 @@ from launcher.cli.import_ import main
 from launcher.importing.accounts import DROPPED, PASSED_THROUGH, TRANSLATED
 from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.job import value_at
 from launcher.mapping.backend import backend_names, get_backend
@@ -29,7 +29,7 @@ def port(source: tuple[str, str], more: str, target: str, **options: Any) -> Por
 
 
 def left_out(found: Ported, flag: str) -> DroppedArg:
-    """Return what is said of an argument; of one that a field says, what its account says."""
+    """Return the account of an argument."""
     account = next(each for each in found.accounts if each.flag == flag)
     assert account.status == DROPPED, account
     assert account.missing is not None
@@ -79,12 +79,12 @@ ASCEND: Mapping[str, tuple[tuple[str, str], str, str, str, str, str, str]] = {
 @pytest.mark.parametrize("case", ASCEND.values(), ids=ASCEND.keys())
 def test_what_one_kind_of_device_has_is_named_with_reason_and_substitute(case: tuple[Any, ...]) -> None:
     source, more, flag, target, effect, why, instead = case
-    said = left_out(port(source, more, target), flag)
-    assert said.effect == effect
-    assert why in said.why
-    assert said.works[:1] == ((instead,) if instead else ())
-    assert said.instead.startswith(instead or "none")
-    assert said.does
+    reported = left_out(port(source, more, target), flag)
+    assert reported.effect == effect
+    assert why in reported.why
+    assert reported.works[:1] == ((instead,) if instead else ())
+    assert reported.instead.startswith(instead or "none")
+    assert reported.does
 
 
 # What a canonical field says: the mapping itself names reason and substitute, or writes the target's own form.
@@ -126,27 +126,29 @@ REFUSED: Mapping[str, tuple[tuple[str, str], str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
-def test_what_the_mapping_refuses_is_told_once_with_reason_and_substitute(case: tuple[Any, ...]) -> None:
+def test_what_the_mapping_refuses_is_reported_once_with_reason_and_substitute(case: tuple[Any, ...]) -> None:
     source, more, flag, target = case
     found = port(source, more, target.partition("@")[0], version=target.partition("@")[2] or None)
-    said = left_out(found, flag)
-    assert said.reported
-    assert said not in found.missing
-    assert said.why
-    assert said.works or said.instead.startswith("none: ")
-    assert [each for each in found.findings if each.rule == "MAP-UNSUPPORTED" and set(each.fields) & set(said.fields)]
+    reported = left_out(found, flag)
+    assert reported.reported
+    assert reported not in found.missing
+    assert reported.why
+    assert reported.works or reported.instead.startswith("none: ")
+    assert [
+        each for each in found.findings if each.rule == "MAP-UNSUPPORTED" and set(each.fields) & set(reported.fields)
+    ]
 
 
-@pytest.mark.parametrize("word", ["HIGH", "*x", "2001-99-99", "'"])
-def test_a_word_of_the_user_s_is_no_substitute_where_it_does_not_fit(word: str) -> None:
+@pytest.mark.parametrize("argument", ["HIGH", "*x", "2001-99-99", "'"])
+def test_a_users_override_is_no_substitute_where_it_does_not_fit(argument: str) -> None:
     """One in capitals is no placeholder, and one that is not YAML is no mistake of the program."""
-    found = ported(read_argv([*NPU[1].split(), "--enable-thinking", word], backend="mindspeed"), "megatron")
-    said = left_out(found, "enable-thinking")
-    assert said.works == ()
-    assert said.instead.startswith("none: ")
+    found = ported(read_argv([*NPU[1].split(), "--enable-thinking", argument], backend="mindspeed"), "megatron")
+    reported = left_out(found, "enable-thinking")
+    assert reported.works == ()
+    assert reported.instead.startswith("none: ")
 
 
-def test_sequence_wise_balancing_is_said_by_the_field() -> None:
+def test_sequence_wise_balancing_is_expressed_by_the_field() -> None:
     more = MOE + " --moe-router-load-balancing-type none --seq-aux"
     for target in ("megatron", "megatron_lm", "mindformers"):
         found = port(NPU, more, target)
@@ -154,8 +156,8 @@ def test_sequence_wise_balancing_is_said_by_the_field() -> None:
         account = next(each for each in found.accounts if each.flag == "seq-aux")
         assert account.status == TRANSLATED
         assert account.fields == ("moe.load_balancing_type",)
-        told = next(each for each in found.findings if each.rule == "PORT-NEAREST")
-        assert told.severity == "warning"  # MindSpeed-LLM weighs it otherwise
+        messages = next(each for each in found.findings if each.rule == "PORT-NEAREST")
+        assert messages.severity == "warning"  # MindSpeed-LLM weighs it otherwise
     assert "moe-router-load-balancing-type" in {
         arg for each in port(NPU, more, "megatron_lm").accounts if each.flag == "seq-aux" for arg in each.target_flags
     }
@@ -171,11 +173,11 @@ def test_routing_by_softmax_without_a_loss_has_a_field() -> None:
 @pytest.mark.parametrize("name", ["group_limited_greedy", "pai_megatron_aux_loss", "sparsemixer_topk"])
 def test_routing_of_its_own_is_left_out_with_the_nearest(name: str) -> None:
     """Megatron-SWIFT's parser would take the word, and megatron-core refuse it."""
-    said = left_out(
+    reported = left_out(
         port(NPU, MOE + f" --moe-router-load-balancing-type {name}", "megatron"), "moe-router-load-balancing-type"
     )
-    assert said.effect == MODEL
-    assert (said.works or said.has)[0].startswith("moe.load_balancing_type=")
+    assert reported.effect == MODEL
+    assert (reported.works or reported.has)[0].startswith("moe.load_balancing_type=")
 
 
 def test_it_stays_as_it_is_on_its_own_backend() -> None:
@@ -184,7 +186,7 @@ def test_it_stays_as_it_is_on_its_own_backend() -> None:
     assert found.job.moe.load_balancing_type == "none"
 
 
-def test_one_dialect_keeps_its_arguments() -> None:
+def test_backends_of_one_argument_history_keep_their_arguments() -> None:
     """Megatron-LM's arguments exist in MindSpeed-LLM, too, and the other way round."""
     found = port(LM, "--no-scatter-gather-tensors-in-pipeline --retro-num-neighbors 3", "mindspeed")
     carried = {each.flag for each in found.accounts if each.status == PASSED_THROUGH}
@@ -229,12 +231,12 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("case", HARMLESS.values(), ids=HARMLESS.keys())
-def test_a_value_that_changes_nothing_is_said_and_not_warned_of(case: tuple[Any, ...]) -> None:
+def test_a_value_that_changes_nothing_is_reported_without_a_warning(case: tuple[Any, ...]) -> None:
     source, more, flag, target = case
     found = port(source, more, target)
-    said = left_out(found, flag)
-    assert said.effect == NOTHING
-    assert said.why
+    reported = left_out(found, flag)
+    assert reported.effect == NOTHING
+    assert reported.why
     assert not [each for each in found.findings if flag in each.flags and each.rule.startswith("PORT-")]
 
 
@@ -248,16 +250,16 @@ def test_another_model_without_a_substitute_is_an_error_until_it_is_accepted() -
     assert severities(accepted=["all"]) == ["warning", "warning"]
 
 
-def test_arguments_of_one_kind_are_told_together() -> None:
+def test_arguments_of_one_kind_are_reported_together() -> None:
     found = port(NPU, "--enable-mla-scale-q-lora --enable-mla-scale-kv-lora", "megatron_lm")
-    told = [each for each in found.findings if each.rule == "PORT-LEFT-OUT"]
-    assert [each.flags for each in told] == [("enable-mla-scale-q-lora", "enable-mla-scale-kv-lora")]
+    messages = [each for each in found.findings if each.rule == "PORT-LEFT-OUT"]
+    assert [each.flags for each in messages] == [("enable-mla-scale-q-lora", "enable-mla-scale-kv-lora")]
 
 
 def test_the_shape_of_a_model_is_read_from_its_files_or_must_be_named() -> None:
     named = left_out(port(NPU, "", "megatron"), "hidden-size")
     assert (named.effect, named.works[0]) == (MODEL, "model.path=DIR")
-    script = read_file(DATA / "mindspeed_qwen3.sh", Wanted())[0]
+    script = read_file(DATA / "mindspeed_qwen3.sh", ImportOptions())[0]
     assert "hidden-size" in {each.flag for each in ported(script, "megatron").accounts}
 
 
@@ -277,20 +279,20 @@ def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert tree["counts"]["training"] == sum(each.get("changes_training", False) for each in tree["args"])
 
 
-def test_the_text_tells_everything_and_accepting_lets_it_pass(
+def test_the_text_reports_everything_and_accepting_lets_it_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "x.sh"
     script.write_text(
         f"{LM[1]} --bf16 --data-path d --tokenizer-type NullTokenizer --vocab-size 128 --use-te-activation-func\n"
     )
-    words = [str(script), "--backend", "megatron_lm", "--to", "mindspeed"]
-    main(words)
+    argv = [str(script), "--backend", "megatron_lm", "--to", "mindspeed"]
+    main(argv)
     text = capsys.readouterr().out
     assert "error PORT-LEFT-OUT" in text
     assert "use-te-activation-func: changes the activation function" in text
     assert "of these 1 change training" in text
-    main([*words, "--accept", "use-te-activation-func"])
+    main([*argv, "--accept", "use-te-activation-func"])
     assert "error PORT-LEFT-OUT" not in capsys.readouterr().out
 
 
@@ -300,7 +302,7 @@ def test_accepting_needs_a_port_and_an_argument_that_is_there(
     script = tmp_path / "x.sh"
     script.write_text(f"{LM[1]} --use-te-activation-func\n")
     assert dispatch(["import", str(script), "--accept", "all"]) == 2
-    words = [
+    argv = [
         "import",
         str(script),
         "--backend",
@@ -310,7 +312,7 @@ def test_accepting_needs_a_port_and_an_argument_that_is_there(
         "--accept",
         "use-te-activation-fun",
     ]
-    assert dispatch(words) == 2
+    assert dispatch(argv) == 2
     assert "use-te-activation-fun" in capsys.readouterr().err
     main([str(script), "--backend", "megatron_lm", "--to", "mindspeed", "--accept=--use_te_activation_func"])
     assert "(accepted)" in capsys.readouterr().out
@@ -342,18 +344,18 @@ def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) 
 
 def assert_complete(found: Ported) -> None:
     there = set(get_backend(found.job.backend.name or "").catalogue(found.job.backend.version or "").names())
-    told = {flag for each in found.findings if each.rule == "PORT-LEFT-OUT" for flag in each.flags}
+    messages = {flag for each in found.findings if each.rule == "PORT-LEFT-OUT" for flag in each.flags}
     named = {path for each in found.findings for path in each.fields}
     for account in found.accounts:
         if account.status == DROPPED:
-            said = account.missing
-            assert said is not None
-            assert said.effect in EFFECTS
-            assert said.does, account
-            assert said.why, account
-            assert said.works or said.without, account
-            is_told = said.reported or account.flag in told or named & {*account.fields, *said.fields}
-            assert is_told or not said.changes_training or said.flag in told, account
+            reported = account.missing
+            assert reported is not None
+            assert reported.effect in EFFECTS
+            assert reported.does, account
+            assert reported.why, account
+            assert reported.works or reported.without, account
+            is_told = reported.reported or account.flag in messages or named & {*account.fields, *reported.fields}
+            assert is_told or not reported.changes_training or reported.flag in messages, account
         elif account.status == PASSED_THROUGH:
             assert account.target_flags[0] in there, account
             assert account.target_flags[0] in found.job.backend.args, account
@@ -366,7 +368,7 @@ def assert_complete(found: Ported) -> None:
 @pytest.mark.parametrize("target", backend_names())
 @pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir() if each.suffix in (".sh", ".yaml")))
 def test_files_are_accounted_for(file: str, target: str) -> None:
-    imported = read_file(DATA / file, Wanted(partial=True))[0]
+    imported = read_file(DATA / file, ImportOptions(partial=True))[0]
     found = ported(imported, target)
     assert [each.flag for each in found.accounts] == [each.flag for each in imported.mapped_args]
     if imported.backend != target:
@@ -388,8 +390,8 @@ CONFIG_LOSSES = {
 @pytest.mark.parametrize("case", CONFIG_LOSSES.values(), ids=CONFIG_LOSSES.keys())
 def test_the_balancing_loss_of_config_json_is_carried_over(case: tuple[str, str, float]) -> None:
     version, model, wanted = case
-    words = ["megatron", "sft", "--model", model, "--dataset", "d.jsonl", "--lr", "1e-5"]
-    imported = read_argv(words, backend="megatron", version=version)
+    argv = ["megatron", "sft", "--model", model, "--dataset", "d.jsonl", "--lr", "1e-5"]
+    imported = read_argv(argv, backend="megatron", version=version)
     assert ported(imported, "mindspeed", fixes=False).job.moe.aux_loss_coeff == wanted
-    said = read_argv([*words, "--moe_aux_loss_coeff", "0.02"], backend="megatron", version=version)
-    assert ported(said, "mindspeed", fixes=False).job.moe.aux_loss_coeff == 0.02
+    reported = read_argv([*argv, "--moe_aux_loss_coeff", "0.02"], backend="megatron", version=version)
+    assert ported(reported, "mindspeed", fixes=False).job.moe.aux_loss_coeff == 0.02

@@ -123,17 +123,17 @@ def test_an_interval_that_the_import_passes_through_gives_way(tmp_path: Path) ->
     composed(imported, tmp_path)
     file = f"+job={tmp_path}/job.yaml"
     kept, typed, both = (
-        judge(compose([file, *words]), fixes=False)
-        for words in (
+        judge(compose([file, *args]), fixes=False)
+        for args in (
             [],
             ["checkpoint.save_interval=77"],
             ["checkpoint.save_interval=77", "backend.args.save-interval=5"],
         )
     )
     assert [each.native.get("save-interval") for each in (kept, typed)] == [1000, 77]
-    told = next(each for each in typed.findings if each.rule == "ARG-REPLACED")
-    assert told.severity == "change"
-    assert "gives way to checkpoint.save_interval=77" in told.message
+    reported = next(each for each in typed.findings if each.rule == "ARG-REPLACED")
+    assert reported.severity == "change"
+    assert "is replaced by checkpoint.save_interval=77" in reported.message
     assert "ARG-CONTRADICTION" in {each.rule for each in both.findings}
 
 
@@ -149,8 +149,8 @@ def test_layers_per_stage_go_to_other_backends_and_come_back(
     case: tuple[str, tuple[int | None, int | None], str | None, tuple[int, ...]], version: str, tmp_path: Path
 ) -> None:
     text, ends, layout, offset = case
-    words = [*NPU.split(), "--pipeline-model-parallel-size", "4", "--num-layer-list", text]
-    imported = read_argv(words, backend="mindspeed", version=version)
+    args = [*NPU.split(), "--pipeline-model-parallel-size", "4", "--num-layer-list", text]
+    imported = read_argv(args, backend="mindspeed", version=version)
     parallel = imported.job.parallel
     assert ((parallel.first_stage_layers, parallel.last_stage_layers), parallel.layout) == (ends, layout)
     composed(imported, tmp_path)

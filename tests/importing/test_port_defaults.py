@@ -31,9 +31,9 @@ def test_the_learning_rate_of_swift_is_carried_over(case: tuple[str, str, float]
     assert found.job.batch.global_batch_size == 16
     assert judge(found.job, fixes=False).native.get("lr") == rate
     assert "REQ-LR" not in {each.rule for each in found.findings}
-    told = next(each for each in found.findings if each.rule == DEFAULT_RULE)
-    assert set(told.fields) >= {"optimizer.lr", "batch.global_batch_size"}
-    assert f"of Megatron-SWIFT {version}" in told.message
+    reported = next(each for each in found.findings if each.rule == DEFAULT_RULE)
+    assert set(reported.fields) >= {"optimizer.lr", "batch.global_batch_size"}
+    assert f"of Megatron-SWIFT {version}" in reported.message
 
 
 def test_swift_itself_still_chooses_the_rate() -> None:
@@ -48,8 +48,8 @@ def test_what_the_user_says_instead_is_not_a_default(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         job_yaml(read_argv(SWIFT.split(), backend="megatron"), "x", with_version=True), encoding="utf-8"
     )
-    words = [f"+job={tmp_path}/job.yaml", "backend=mindspeed"]
-    carried, chosen = (judge(compose([*words, *more]), fixes=False) for more in ([], ["optimizer.lr=3e-6"]))
+    args = [f"+job={tmp_path}/job.yaml", "backend=mindspeed"]
+    carried, chosen = (judge(compose([*args, *more]), fixes=False) for more in ([], ["optimizer.lr=3e-6"]))
     fields = [
         {path for each in one.findings if each.rule == DEFAULT_RULE for path in each.fields}
         for one in (carried, chosen)
@@ -61,11 +61,11 @@ def test_what_the_user_says_instead_is_not_a_default(tmp_path: Path) -> None:
 def test_only_what_a_job_reads_is_carried_over() -> None:
     """A router's bias moves at a rate that Megatron-SWIFT has no option for; only one job has such a bias."""
     shape = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
-    words = f"torchrun pretrain_gpt.py {shape} --micro-batch-size 1 --lr 1e-4 --train-iters 10 --num-experts 8"
+    args = f"torchrun pretrain_gpt.py {shape} --micro-batch-size 1 --lr 1e-4 --train-iters 10 --num-experts 8"
     bias = "--moe-router-enable-expert-bias --moe-router-score-function sigmoid"
     named = [
         {path for each in found.findings if each.rule == DEFAULT_RULE for path in each.fields}
         for more in ("", bias)
-        for found in [ported(read_argv([*words.split(), *more.split()], backend="mindspeed"), "megatron", fixes=False)]
+        for found in [ported(read_argv([*args.split(), *more.split()], backend="mindspeed"), "megatron", fixes=False)]
     ]
     assert named[1] - named[0] == {"moe.bias_update_rate"}

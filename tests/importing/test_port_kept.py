@@ -1,4 +1,4 @@
-"""What a port leaves out is told again whenever the job file is read: by either way to the target, and a week later."""
+"""What a port drops is reported again whenever the job file is read: by either way to the target, and a week later."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.job import fields
 from launcher.job.finding import Finding
@@ -25,7 +25,7 @@ from launcher.pipeline import Outcome, judge
 from launcher.port.port import DROPPED_RULE, NEAREST
 from tests.importing.sources import DATA, MOE, NPU, SWIFT, sample
 
-Told = list[tuple[str, str, tuple[str, ...], tuple[str, ...], str]]
+ReportedFindings = list[tuple[str, str, tuple[str, ...], tuple[str, ...], str]]
 
 
 def read(source: tuple[str, str], more: str) -> Imported:
@@ -33,7 +33,7 @@ def read(source: tuple[str, str], more: str) -> Imported:
     return read_argv([*command.split(), *more.split()], backend=backend)
 
 
-def told(findings: Iterable[Finding], *rules: str) -> Told:
+def reported_findings(findings: Iterable[Finding], *rules: str) -> ReportedFindings:
     return sorted(
         (each.severity, each.rule, each.flags, each.fields, each.message)
         for each in findings
@@ -41,10 +41,10 @@ def told(findings: Iterable[Finding], *rules: str) -> Told:
     )
 
 
-def judged(folder: Path, text: str, *words: str) -> Outcome:
+def judged(folder: Path, text: str, *args: str) -> Outcome:
     file = folder / "job.yaml"
     file.write_text(text, encoding="utf-8")
-    return judge(compose([f"+job={file}", *words]), fixes=False)
+    return judge(compose([f"+job={file}", *args]), fixes=False)
 
 
 def assert_the_same_both_ways(imported: Imported, target: str, folder: Path) -> None:
@@ -52,8 +52,8 @@ def assert_the_same_both_ways(imported: Imported, target: str, folder: Path) -> 
     found = ported(imported, target, fixes=False)
     brought = judged(folder, ported_yaml(imported, found, "x"))
     chosen = judged(folder, job_yaml(imported, "x", with_version=True), f"backend={target}")
-    assert told(brought.findings) == told(found.findings)
-    assert told(chosen.findings) == told(found.findings)
+    assert reported_findings(brought.findings) == reported_findings(found.findings)
+    assert reported_findings(chosen.findings) == reported_findings(found.findings)
     assert [*brought.native] == [*brought.native]
     assert {arg.flag: arg.value for arg in brought.native} == {arg.flag: arg.value for arg in chosen.native}
     assert brought.job.backend.env == chosen.job.backend.env == found.job.backend.env
@@ -62,15 +62,15 @@ def assert_the_same_both_ways(imported: Imported, target: str, folder: Path) -> 
 @pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("target", backend_names())
 @pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir() if each.suffix in (".sh", ".yaml")))
-def test_files_are_told_the_same_both_ways(file: str, target: str, tmp_path: Path) -> None:
-    imported = read_file(DATA / file, Wanted(partial=True))[0]
+def test_files_are_reported_alike_both_ways(file: str, target: str, tmp_path: Path) -> None:
+    imported = read_file(DATA / file, ImportOptions(partial=True))[0]
     if imported.backend != target:
         assert_the_same_both_ways(imported, target, tmp_path)
 
 
 @pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
-def test_any_arguments_are_told_the_same_both_ways(source: str, target: str, tmp_path: Path) -> None:
+def test_any_arguments_are_reported_alike_both_ways(source: str, target: str, tmp_path: Path) -> None:
     backend, chance = get_backend(source), random.Random(f"{source} {target}")
     catalogue = backend.catalogue(backend.default_version)
     arguments = [each for each in catalogue.arguments if each.action not in ("help", "version")]
@@ -92,10 +92,10 @@ def severities(outcome: Outcome) -> dict[str, str]:
 def test_what_is_left_out_is_an_error_until_it_is_accepted(brought: bool, tmp_path: Path) -> None:
     imported = read(NPU, SOFTCAP)
     text = job_yaml(imported, "x", with_version=False)
-    words = ["backend=megatron_lm"]
+    args = ["backend=megatron_lm"]
     if brought:
-        text, words = ported_yaml(imported, ported(imported, "megatron_lm"), "x"), []
-    first = judged(tmp_path, text, *words)
+        text, args = ported_yaml(imported, ported(imported, "megatron_lm"), "x"), []
+    first = judged(tmp_path, text, *args)
     assert severities(first) == {
         "output-logit-softcapping": "error",
         "o2-optimizer": "warning",
@@ -103,12 +103,12 @@ def test_what_is_left_out_is_an_error_until_it_is_accepted(brought: bool, tmp_pa
     }
     error = next(each for each in first.findings if each.rule == DROPPED_RULE and each.severity == "error")
     assert "imported.accept=[output-logit-softcapping]" in error.message
-    words += [
+    args += [
         "imported.accept=[output-logit-softcapping]",
         "optimizer.precision_aware=true",
         "optimizer.exp_avg_dtype=bf16",
     ]
-    settled = judged(tmp_path, text, *words)
+    settled = judged(tmp_path, text, *args)
     assert severities(settled)["output-logit-softcapping"] == "warning"
     assert severities(settled)["o2-optimizer"] == "change"  # what comes nearest stands in the job
     assert "optimizer.precision_aware=true optimizer.exp_avg_dtype=bf16, which the job has" in str(settled.findings)
@@ -126,9 +126,9 @@ def test_a_name_that_no_argument_has_accepts_nothing(tmp_path: Path) -> None:
     text = job_yaml(read(NPU, SOFTCAP), "x", with_version=False)
     found = judged(tmp_path, text, "backend=megatron_lm", "imported.accept=[output-logit-softcaping]")
     assert severities(found)["output-logit-softcapping"] == "error"
-    told = next(each for each in found.findings if each.fields == ("imported.accept",))
-    assert "has no argument output-logit-softcaping" in told.message
-    assert "imported.accept=[output-logit-softcapping]" in [str(fix) for fix in told.fixes]
+    reported_findings = next(each for each in found.findings if each.fields == ("imported.accept",))
+    assert "has no argument output-logit-softcaping" in reported_findings.message
+    assert "imported.accept=[output-logit-softcapping]" in [str(fix) for fix in reported_findings.fixes]
 
 
 def test_a_ported_job_goes_on_to_a_third_backend_and_back(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_ported_job_goes_on_to_a_third_backend_and_back(tmp_path: Path) -> Non
     assert {"output-logit-softcapping", "o2-optimizer", "use-ascend-mc2"} <= {arg.flag for arg in back.native}
 
 
-def test_a_field_that_says_it_from_now_on_is_told_again(tmp_path: Path) -> None:
+def test_a_field_that_says_it_from_now_on_is_reported_again(tmp_path: Path) -> None:
     imported = read(NPU, f"{MOE} --moe-router-load-balancing-type none --seq-aux")
     found = ported(imported, "megatron_lm")
     later = judged(tmp_path, ported_yaml(imported, found, "x"))
-    assert told(later.findings, NEAREST) == told(found.findings, NEAREST) != []
+    assert reported_findings(later.findings, NEAREST) == reported_findings(found.findings, NEAREST) != []
     assert later.job.moe.load_balancing_type == "seq_aux_loss"
     # A word on the command line is the user's: nothing is put over it.
     own = judged(tmp_path, job_yaml(imported, "x", with_version=True), "backend=megatron_lm", "moe.aux_loss_coeff=0.5",
@@ -239,7 +239,7 @@ def assert_works(found: Ported, overrides: str, folder: Path, text: str) -> None
     before = {(each.rule, each.fields) for each in found.findings if each.severity == "error"}
     after = judged(folder, text, *overrides.split(" "))
     new = [each for each in after.findings if each.severity == "error" and (each.rule, each.fields) not in before]
-    paths = {word.partition("=")[0] for word in overrides.split(" ")}
+    paths = {argument.partition("=")[0] for argument in overrides.split(" ")}
     assert not new, (overrides, new)
     assert not [each for each in after.findings if each.rule == "MAP-UNREAD" and paths & {*each.fields}], overrides
 
@@ -259,7 +259,8 @@ def test_every_substitute_that_is_offered_is_accepted(source: str, target: str, 
         text = ported_yaml(imported, found, "x")
         for overrides in offered(found):
             assert all(
-                word.partition("=")[0] in fields() or word.startswith("backend.args.") for word in overrides.split(" ")
+                argument.partition("=")[0] in fields() or argument.startswith("backend.args.")
+                for argument in overrides.split(" ")
             )
             if overrides not in tried and not is_blank(overrides):
                 tried.add(overrides)
@@ -271,15 +272,15 @@ def test_what_the_user_says_later_stays(way: str, tmp_path: Path) -> None:
     imported = read(NPU, f"{MOE} --moe-router-load-balancing-type softmax_topk")
     text = ported_yaml(imported, ported(imported, "megatron_lm", fixes=False), "x")
     assert "load_balancing_type: none" in text
-    words: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     if way == "edited":
         text = text.replace("load_balancing_type: none", "load_balancing_type: aux_loss")
     else:
-        words = ("moe.load_balancing_type=aux_loss",)
-    found = judged(tmp_path, text, *words)
+        args = ("moe.load_balancing_type=aux_loss",)
+    found = judged(tmp_path, text, *args)
     assert found.job.moe.load_balancing_type == "aux_loss"
-    assert not told(found.findings, NEAREST)
-    (left,) = told(found.findings, DROPPED_RULE)
+    assert not reported_findings(found.findings, NEAREST)
+    (left,) = reported_findings(found.findings, DROPPED_RULE)
     assert left[2] == ("moe-router-load-balancing-type",)
 
 

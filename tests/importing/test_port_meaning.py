@@ -8,7 +8,7 @@ import pytest
 
 from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from tests.importing.sources import LM, NPU, SWIFT
 
@@ -36,11 +36,11 @@ def of_file(folder: Path, more: str, target: str) -> Ported:
     """Return the port of a file of MindFormers' older Llama with more keys of its model."""
     path = folder / "llama.yaml"
     path.write_text(LLAMA + "".join(f"    {line}\n" for line in more.splitlines()))
-    (found,) = read_file(path, Wanted(backend="mindformers"))
+    (found,) = read_file(path, ImportOptions(backend="mindformers"))
     return ported(found, target)
 
 
-def told(found: Ported, rule: str) -> str:
+def message_of(found: Ported, rule: str) -> str:
     return " ".join(f"{each.severity}: {each.message}" for each in found.findings if each.rule == rule)
 
 
@@ -65,7 +65,7 @@ def native(found: Ported) -> Mapping[str, Any]:
 def test_the_width_that_llamas_class_computes_goes_over(more: str, width: int, target: str, tmp_path: Path) -> None:
     found = of_file(tmp_path, more, target)
     assert found.job.model.intermediate_size == width
-    assert "ffn_dim_multiplier" not in told(found, "PORT-LEFT-OUT")
+    assert "ffn_dim_multiplier" not in message_of(found, "PORT-LEFT-OUT")
     assert native(found)["ffn-hidden-size"] == width
 
 
@@ -79,21 +79,21 @@ def test_the_width_that_llamas_class_computes_goes_over(more: str, width: int, t
 def test_a_width_that_megatron_computes_is_named(more: str, size: str) -> None:
     shape = "--num-layers 2 --num-attention-heads 8 --max-position-embeddings 4096"
     found = port(("megatron_lm", f"{shape} --seq-length 4096 --vocab-size 100"), more, "mindformers")
-    assert size in told(found, "REQ-MODEL")
+    assert size in message_of(found, "REQ-MODEL")
 
 
 def test_a_tokenizer_without_words_has_one_more_than_its_vocabulary() -> None:
     shape = "--num-layers 2 --hidden-size 1024 --num-attention-heads 8 --max-position-embeddings 4096"
     found = port(("megatron_lm", shape), "--tokenizer-type NullTokenizer --vocab-size 151935", "mindformers")
-    assert "model.vocab_size=151936" in told(found, "REQ-MODEL")
+    assert "model.vocab_size=151936" in message_of(found, "REQ-MODEL")
 
 
 def test_token_files_of_instructions_are_no_text_to_pretrain_on() -> None:
     tuned = "--stage sft --is-instruction-dataset --data-path /d"
     found = port(NPU, tuned, "mindformers")
-    assert told(found, "PORT-DATA").startswith("error: ")
+    assert message_of(found, "PORT-DATA").startswith("error: ")
     assert ("data.format=hub",) in [fix.overrides for each in found.findings for fix in each.fixes]
-    assert not told(port(NPU, "--data-path /d", "mindformers"), "PORT-DATA")
+    assert not message_of(port(NPU, "--data-path /d", "mindformers"), "PORT-DATA")
 
 
 @pytest.mark.parametrize(
@@ -106,29 +106,29 @@ def test_token_files_of_instructions_are_no_text_to_pretrain_on() -> None:
         (LM, "megatron_lm", False),
     ],
 )
-def test_a_checkpoint_of_another_stack_is_told_with_the_command_that_converts_it(
+def test_a_checkpoint_of_another_stack_is_reported_with_the_command_that_converts_it(
     source: tuple[str, str], target: str, warned: bool
 ) -> None:
-    said = told(port(source, "--load /ck --save /ck --save-interval 5", target), "PORT-CHECKPOINT")
-    assert bool(said) is warned
-    assert not warned or "launch convert mcore-to-hf --checkpoint /ck" in said
+    reported = message_of(port(source, "--load /ck --save /ck --save-interval 5", target), "PORT-CHECKPOINT")
+    assert bool(reported) is warned
+    assert not warned or "launch convert mcore-to-hf --checkpoint /ck" in reported
 
 
 @pytest.mark.parametrize(("dtype", "scales"), [("--bf16", False), ("--fp16", True)])
 def test_a_loss_scale_that_megatron_reads_in_fp16_only_scales_nothing_in_bf16(dtype: str, scales: bool) -> None:
     found = port(("megatron_lm", "--num-layers 2"), f"--initial-loss-scale 65536 {dtype}", "mindformers")
     assert (native(found).get("runner_wrapper.scale_sense") != 1.0) is scales
-    assert bool(told(found, "SENSE-LOSS-SCALE")) is not scales
+    assert bool(message_of(found, "SENSE-LOSS-SCALE")) is not scales
 
 
 def test_softmax_in_a_narrow_type_is_not_widened(tmp_path: Path) -> None:
     found = of_file(tmp_path, "softmax_compute_type: float16", "megatron_lm")
     assert found.job.precision.attention_softmax_in_fp32 is False
-    assert told(found, "PORT-NEAREST").startswith("warning: ")
+    assert message_of(found, "PORT-NEAREST").startswith("warning: ")
     kept = of_file(tmp_path, "softmax_compute_type: float32\nrotary_dtype: float16", "megatron_lm")
     assert kept.job.precision.attention_softmax_in_fp32 is True
-    assert "rotary_dtype" in told(kept, "PORT-LEFT-OUT")
-    assert "softmax" not in told(kept, "PORT-LEFT-OUT")
+    assert "rotary_dtype" in message_of(kept, "PORT-LEFT-OUT")
+    assert "softmax" not in message_of(kept, "PORT-LEFT-OUT")
 
 
 VARIABLES = ("NCCL_IB_HCA", "NVTE_FLASH_ATTN", "CUDA_VISIBLE_DEVICES", "TORCH_NCCL_ENABLE_MONITORING")
@@ -149,7 +149,7 @@ def test_variables_that_libraries_read_stay_on_devices_of_a_kind(
     path = tmp_path / "run.sh"
     exports = "\n".join(f"export {name}=1" for name in names)
     path.write_text(f"{exports}\ntorchrun pretrain_gpt.py --num-layers 2 --lr 1e-4\n")
-    (found,) = read_file(path, Wanted(backend=source))
+    (found,) = read_file(path, ImportOptions(backend=source))
     left = set(ported(found, target).variables)
     assert left & set(names) == (set() if kept else set(names))
 
@@ -157,21 +157,23 @@ def test_variables_that_libraries_read_stay_on_devices_of_a_kind(
 def test_a_hub_name_is_offered_as_one() -> None:
     named = "--hidden-size 64 --tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-8B"
     found = port(("megatron_lm", named), "", "megatron")
-    offered = {word for each in found.findings for fix in each.fixes for word in fix.overrides}
+    offered = {argument for each in found.findings for fix in each.fixes for argument in fix.overrides}
     assert "model.hub_id=Qwen/Qwen3-8B" in offered
     assert "model.path=Qwen/Qwen3-8B" not in offered
 
 
 def test_data_that_mindformers_does_not_read_have_no_further_fault() -> None:
     found = port(SWIFT, "--tuner_type full", "mindformers")
-    assert "messages" in told(found, "MAP-UNSUPPORTED")
-    assert not told(found, "MF-STRATEGY")
-    assert "data.format=hub" in {word for each in found.findings for fix in each.fixes for word in fix.overrides}
+    assert "messages" in message_of(found, "MAP-UNSUPPORTED")
+    assert not message_of(found, "MF-STRATEGY")
+    assert "data.format=hub" in {
+        argument for each in found.findings for fix in each.fixes for argument in fix.overrides
+    }
 
 
 def test_recomputing_nothing_is_what_others_do() -> None:
     found = port(SWIFT, "--recompute_granularity none", "megatron_lm")
-    assert "recompute_granularity" not in told(found, "PORT-LEFT-OUT")
+    assert "recompute_granularity" not in message_of(found, "PORT-LEFT-OUT")
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,12 @@ def test_what_every_backend_says_comes_back(backend: str, version: str, tree: Ma
 
 
 @given(
-    words=st.lists(
+    arguments=st.lists(
         st.text(alphabet=st.characters(blacklist_categories=("Cs", "Cc", "Co")), min_size=1, max_size=12), max_size=6
     )
 )
 @examples(200)
-def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
+def test_quoted_words_come_back_from_a_script(arguments: list[str]) -> None:
     import shlex
 
     from launcher.importing.evaluate import run_script
@@ -132,9 +132,11 @@ def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
 
     state = State(script="x.sh")
     run_script(
-        "A=(" + " ".join(map(shlex.quote, words)) + ')\nrun "${A[@]}" ' + " ".join(map(shlex.quote, words)), state, None
+        "A=(" + " ".join(map(shlex.quote, arguments)) + ')\nrun "${A[@]}" ' + " ".join(map(shlex.quote, arguments)),
+        state,
+        None,
     )
-    assert [shown(word) for word in state.commands[0].words] == ["run", *words, *words]
+    assert [shown(arg) for arg in state.commands[0].words] == ["run", *arguments, *arguments]
 
 
 @given(text=st.text(max_size=200))

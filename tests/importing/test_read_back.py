@@ -10,7 +10,7 @@ import pytest
 from launcher.importing.evaluate import run_script
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
@@ -24,7 +24,7 @@ def words_of(script: str) -> list[str]:
     state = State(script="x.sh")
     run_script(script, state, None)
     assert state.problems == [], script
-    return ["|".join(shown(word) for word in command.words) for command in state.commands]
+    return ["|".join(shown(arg) for arg in command.words) for command in state.commands]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -37,7 +37,7 @@ def test_what_a_script_reads_from_itself_is_what_bash_reads(script: str, tmp_pat
     assert words_of(script) == done.stdout.split("\036")[:-1]
 
 
-def test_a_file_that_something_else_writes_anew_is_not_known() -> None:
+def test_a_file_that_something_else_writes_again_is_not_known() -> None:
     script = "echo a > f\npython gen.py > f\nrun $(cat f)"
     assert words_of(script)[-1] == "run|$(cat f)"
 
@@ -48,16 +48,16 @@ def test_known_words_beside_a_variable_that_is_not_set_are_changed_and_kept() ->
 
 def imported(tmp_path: Path, text: str, **wanted: object) -> Imported:
     (tmp_path / "x.sh").write_text(text)
-    return read_file(tmp_path / "x.sh", Wanted(**wanted))[0]  # type: ignore[arg-type]
+    return read_file(tmp_path / "x.sh", ImportOptions(**wanted))[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("where", ["$(python gen.py) --bf16", "--bf16 `cat a.txt`", "$(< a.txt)", "--save /x $(gen)"])
-def test_output_of_a_command_where_arguments_stand_is_refused(tmp_path: Path, where: str) -> None:
+def test_output_of_a_command_in_place_of_arguments_is_refused(tmp_path: Path, where: str) -> None:
     script = f"set -x\ntorchrun --nproc_per_node 8 pretrain_gpt.py {_SHAPE} {where}\n"
     with pytest.raises(ImportRefused) as refused:
         imported(tmp_path, script)
     note = refused.value.notes[0]
-    assert "stands for arguments that are unknown" in note.message
+    assert "may be any number of arguments, unknown without running it" in note.message
     assert note.where.endswith("x.sh:2")
     assert note.works
     assert refused.value.partial

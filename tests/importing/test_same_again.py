@@ -94,11 +94,18 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**_BASE, "stage": "sft", "is-instruction-dataset": True, "neat-pack": True},
     ),
     "plain layers for a family with its own": ("mindspeed", "26.1.0", {**_BASE, "qk-layernorm": True}),
-    "an old version's own layers": ("mindspeed", "2.1.0", _BASE),
+    "an old version's own layers": ("mindspeed", "2.1.0", {**_BASE, "use-mcore-models": True}),
     "a stage without a task": (
         "mindspeed",
         "2.1.0",
-        {**_BASE, "stage": "trl_ppo", "ref-model": "m", "prompt-type": "llama2", "variable-seq-lengths": True},
+        {
+            **_BASE,
+            "use-mcore-models": True,
+            "stage": "trl_ppo",
+            "ref-model": "m",
+            "prompt-type": "llama2",
+            "variable-seq-lengths": True,
+        },
     ),
     "a factor that is not used": (
         "mindspeed",
@@ -130,7 +137,11 @@ def test_no_repair_is_needed(name: str) -> None:
     assert dict(found.exact) == {}
 
 
-def test_what_one_stands_for_is_read() -> None:
+def test_legacy_models_stay_legacy_models() -> None:
+    assert dict(imported("mindspeed", "2.1.0", _BASE).exact) == {"use-mcore-models": None}
+
+
+def test_deprecated_spellings_are_read() -> None:
     assert imported(*CASES["chunks by their layers"]).job.parallel.vpp == 2
     assert imported(*CASES["biases by default"]).job.model.attention_bias
     assert imported(*CASES["evaluation by default"]).job.evaluation.iters == 100
@@ -166,8 +177,8 @@ _CHOICES: dict[str, st.SearchStrategy[Any]] = {
 def command_lines(draw: st.DrawFn) -> dict[str, Any]:
     """Return arguments as people write them: any of them may be left out, or say what is true anyway."""
     chosen = draw(st.lists(st.sampled_from([*_CHOICES, *_SWITCHES]), unique=True, max_size=10))
-    said = {flag: True if flag in _SWITCHES else draw(_CHOICES[flag]) for flag in chosen}
-    return {**{flag: value for flag, value in _BASE.items() if flag not in _CHOICES}, **said}
+    reported = {flag: True if flag in _SWITCHES else draw(_CHOICES[flag]) for flag in chosen}
+    return {**{flag: value for flag, value in _BASE.items() if flag not in _CHOICES}, **reported}
 
 
 @pytest.mark.parametrize(

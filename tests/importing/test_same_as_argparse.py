@@ -19,7 +19,7 @@ from tests.sampling import dice, trials
 VERSIONS = [
     (name, version) for name in ("megatron_lm", "mindspeed", "megatron") for version in get_backend(name).versions
 ]
-WORDS = (
+ARGS = (
     *("0", "1", "-1", "+3", "007", "1_000", " 5", "5 ", "0x10", "1.0", "1e3", "-1e-5", ".5", "nan", "inf", "-inf", "٣"),
     *(
         "None",
@@ -58,20 +58,20 @@ class Parser(argparse.ArgumentParser):
         raise Refused(message or "")
 
 
-def _expression(word: str) -> Any:
+def _expression(arg: str) -> Any:
     """Megatron-LM's moe_freq_type and its relatives (arguments.py:2340 @core_v0.16.1), without eval."""
-    return word if "[" in word else int(word)
+    return arg if "[" in arg else int(arg)
 
 
-def _boolean(word: str) -> bool:
+def _boolean(arg: str) -> bool:
     """transformers' string_to_bool (hf_argparser.py:33)."""
-    if word.lower() not in TRUE_WORDS | FALSE_WORDS:
-        raise argparse.ArgumentTypeError(word)
-    return word.lower() in TRUE_WORDS
+    if arg.lower() not in TRUE_WORDS | FALSE_WORDS:
+        raise argparse.ArgumentTypeError(arg)
+    return arg.lower() in TRUE_WORDS
 
 
-def _integers(word: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in word.strip("()").split(","))
+def _integers(arg: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in arg.strip("()").split(","))
 
 
 TYPES: dict[str, Callable[[str], Any]] = {
@@ -127,7 +127,7 @@ def _kind(argument: Argument) -> dict[str, Any]:
     return {"action": argument.action, "type": kind, "choices": choices, "nargs": nargs}
 
 
-def words(catalogue: Catalogue, draw: random.Random) -> list[str]:
+def drawn_args(catalogue: Catalogue, draw: random.Random) -> list[str]:
     """Draw a short command line: names as they are, misspelt or cut, values of all kinds."""
     line: list[str] = []
     for _ in range(draw.choice((1, 1, 2, 3))):
@@ -147,7 +147,7 @@ def words(catalogue: Catalogue, draw: random.Random) -> list[str]:
 def _value(argument: Argument, draw: random.Random) -> str:
     if argument.choices and draw.random() < 0.5:
         return str(draw.choice(argument.choices))
-    return draw.choice(WORDS)
+    return draw.choice(ARGS)
 
 
 def refused(parsed: Parsed) -> list[Any]:
@@ -161,7 +161,7 @@ def test_the_same_lines_are_accepted(name: str, version: str) -> None:
     draw = dice(f"argparse {name} {version}")
     wrong = []
     for _ in range(trials(3000)):
-        line = words(catalogue, draw)
+        line = drawn_args(catalogue, draw)
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 parser.parse_args(line)

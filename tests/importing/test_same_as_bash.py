@@ -29,8 +29,7 @@ def by_import(script: str) -> list[str]:
     run_script(script, state, None)
     assert state.problems == [], script
     return [
-        "|".join(shown(word) for word in (*command.words, *[""][: len(command.words) == 1]))
-        for command in state.commands
+        "|".join(shown(arg) for arg in (*command.words, *[""][: len(command.words) == 1])) for command in state.commands
     ]
 
 
@@ -56,8 +55,8 @@ OPEN = {
 
 @pytest.mark.parametrize("name", OPEN)
 def test_what_the_machine_decides_stays_open(name: str) -> None:
-    script, words = OPEN[name]
-    assert by_import(script) == words
+    script, args = OPEN[name]
+    assert by_import(script) == args
 
 
 def test_how_many_loops_a_variable_means_is_asked_for() -> None:
@@ -80,12 +79,12 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_guards_are_read_past_with_a_word(name: str) -> None:
-    script, said = GUARDED[name]
+def test_guards_are_passed_with_a_warning(name: str) -> None:
+    script, reported = GUARDED[name]
     state = State(script="x.sh")
     run_script(script, state, None)
     assert [list(command.words) for command in state.commands] == [["run"]]
-    assert said in "\n".join(str(note) for note in state.warnings)
+    assert reported in "\n".join(str(note) for note in state.warnings)
 
 
 def test_a_guard_of_a_known_value_ends_the_script() -> None:

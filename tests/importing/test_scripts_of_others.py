@@ -8,7 +8,7 @@ import pytest
 from launcher.api import Imported, ImportRefused, import_file
 from launcher.importing.evaluate import run_script
 from launcher.importing.notes import Note
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
@@ -16,7 +16,7 @@ from launcher.mapping.backend import get_backend
 from launcher.mapping.renames import find_renamed
 
 # name: (script, words of every command it starts)
-WORDS = {
+ARGS = {
     "variables alone on continued lines": (
         'A="--x 1"\nB="--y 2"\nALL=" \\\n  go \\\n  $A \\\n  ${B} \\\n  --z \\\n  "\nrun $ALL',
         ["run|go|--x|1|--y|2|--z"],
@@ -109,18 +109,18 @@ def state_of(script: str, folder: Path | None = None, variables: Mapping[str, st
 
 
 def words_of(state: State) -> list[str]:
-    return ["|".join(shown(word) for word in each.words) for each in state.commands]
+    return ["|".join(shown(arg) for arg in each.words) for each in state.commands]
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", ARGS)
 def test_words(name: str) -> None:
-    script, wanted = WORDS[name]
+    script, wanted = ARGS[name]
     state = state_of(script)
     assert state.problems == []
     assert words_of(state) == wanted
 
 
-def test_a_guard_is_told_with_the_variable_to_set() -> None:
+def test_a_guard_is_reported_with_the_variable_to_set() -> None:
     (note,) = state_of('[ -z "$DATA" ] && exit 1\nrun').warnings
     assert "DATA must be set" in note.message
     assert note.works == ("--set DATA=VALUE",)
@@ -198,9 +198,9 @@ def test_a_script_of_a_fork_is_known_by_its_own_options(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"{PAI} --patch-tokenizer-type Qwen3Tokenizer --train-mode pretrain\n")
     with pytest.raises(ImportRefused) as refused:
-        read_file(script, Wanted())
+        read_file(script, ImportOptions())
     assert all("is an argument of Pai-Megatron-Patch" in each.message for each in refused.value.notes)
-    found = read_file(script, Wanted(partial=True))[0]
+    found = read_file(script, ImportOptions(partial=True))[0]
     assert (found.backend, found.program, found.job.model.hidden_size) == ("megatron_lm", "pretrain_qwen.py", 64)
     remark = "pretrain_qwen.py of Pai-Megatron-Patch is read as pretrain_gpt.py, which is what the job starts"
     assert remark in [each.message for each in found.warnings]
@@ -210,19 +210,19 @@ def test_a_script_that_nothing_is_known_of_needs_a_backend(tmp_path: Path) -> No
     script = tmp_path / "run.sh"
     script.write_text(f"{PAI}\n")
     with pytest.raises(ImportRefused, match="not a known entry point"):
-        read_file(script, Wanted())
-    found = read_file(script, Wanted(backend="mindspeed"))[0]
+        read_file(script, ImportOptions())
+    found = read_file(script, ImportOptions(backend="mindspeed"))[0]
     assert "pretrain_qwen.py is read as pretrain_gpt.py, which is what the job starts" in [
         each.message for each in found.warnings
     ]
 
 
-def test_options_of_forks_and_of_other_releases_are_told_apart(tmp_path: Path) -> None:
+def test_options_of_forks_and_of_other_releases_are_distinguished(tmp_path: Path) -> None:
     text = TRAINING.format("pretrain_gpt.py", "\\\n --deepspeed \\\n --data-impl lazy \\\n --no-such-option 1")
-    told = {note.where.rpartition(":")[2]: note.message for note in notes_of(tmp_path, text)}
-    assert "argument of Megatron-DeepSpeed" in told["2"]
-    assert "until 23.06" in told["3"]
-    assert told["4"].startswith("--no-such-option is not an argument of Megatron-LM")
+    reported = {note.where.rpartition(":")[2]: note.message for note in notes_of(tmp_path, text)}
+    assert "argument of Megatron-DeepSpeed" in reported["2"]
+    assert "until 23.06" in reported["3"]
+    assert reported["4"].startswith("--no-such-option is not an argument of Megatron-LM")
 
 
 def test_a_renamed_option_of_an_old_release_is_carried_over() -> None:
@@ -239,18 +239,18 @@ def test_an_old_parser_alone_does_not_make_a_script_one_for_ascend(tmp_path: Pat
 
 
 def test_what_both_parsers_have_does_not_make_a_script_one_for_ascend(tmp_path: Path) -> None:
-    """MindSpeed-LLM declares some of Megatron's arguments anew: they are no sign of it."""
-    words = "--use-mcore-models --tokenizer-type GPTSentencePieceTokenizer --transformer-impl local --bf16 --no-such 1"
-    (note,) = notes_of(tmp_path, TRAINING.format("pretrain_gpt.py", f"{words} --log-batch-size-to-tensorboard"))
+    """MindSpeed-LLM declares some of Megatron's arguments again: they do not identify it."""
+    args = "--use-mcore-models --tokenizer-type GPTSentencePieceTokenizer --transformer-impl local --bf16 --no-such 1"
+    (note,) = notes_of(tmp_path, TRAINING.format("pretrain_gpt.py", f"{args} --log-batch-size-to-tensorboard"))
     assert note.message.startswith("--no-such is not an argument of Megatron-LM")
 
 
 def test_an_option_of_an_old_release_that_says_the_default_is_left_out(tmp_path: Path) -> None:
-    words = "--data-impl mmap --no-query-key-layer-scaling --log-batch-size-to-tensorboard --DDP-impl local"
-    found = imported(tmp_path, TRAINING.format("pretrain_gpt.py", words))
-    told = " ".join(note.message for note in found.warnings)
-    assert all(f"{word} is not an argument" in told for word in words.split() if word.startswith("--"))
-    assert told.count("it is the default") == 4
+    args = "--data-impl mmap --no-query-key-layer-scaling --log-batch-size-to-tensorboard --DDP-impl local"
+    found = imported(tmp_path, TRAINING.format("pretrain_gpt.py", args))
+    reported = " ".join(note.message for note in found.warnings)
+    assert all(f"{arg} is not an argument" in reported for arg in args.split() if arg.startswith("--"))
+    assert reported.count("it is the default") == 4
     assert [each.flag for each in found.mapped_args] == ["num-layers", "hidden-size", "lr"]
 
 
@@ -268,10 +268,10 @@ def test_a_new_name_among_old_options_is_read_as_the_old_one(tmp_path: Path) -> 
     assert "in 3.12.6 it is train_type" in " ".join(note.message for note in found.warnings)
 
 
-def test_comments_after_continued_lines_are_told_in_one_line(tmp_path: Path) -> None:
+def test_comments_after_continued_lines_are_reported_in_one_line(tmp_path: Path) -> None:
     text = 'ARGS="--num-layers 4 \\ # of the decoder\n --lr 1 \\ # it falls"\ntorchrun pretrain_gpt.py $ARGS\n'
     (note,) = notes_of(tmp_path, text)
-    assert "words belong to no argument" in note.message
+    assert "values belong to no argument" in note.message
     assert note.works == ("no blank and no comment after the backslash that continues a line",)
 
 

@@ -10,7 +10,7 @@ from launcher.catalogue.catalogue import load
 from launcher.cli import import_
 from launcher.compose import compose
 from launcher.importing.job_file import job_yaml
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.job.secret import by_reference, is_secret
 from launcher.mapping.backend import backend_names
@@ -101,7 +101,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--to", "mindspeed"), ("--to", "mindformers", "--json")], ids=str)
 @pytest.mark.parametrize("case", INPUTS)
-def test_a_secret_is_told_nowhere(
+def test_a_secret_is_shown_nowhere(
     case: str,
     more: tuple[str, ...],
     tmp_path: Path,
@@ -112,9 +112,9 @@ def test_a_secret_is_told_nowhere(
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text.replace("VALUE", VALUE))
     import_.main([name, "--partial", "-o", "job.yaml", *more])
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     job = Path("job.yaml").read_text() if Path("job.yaml").exists() else ""
-    assert VALUE not in said.out + said.err + job
+    assert VALUE not in captured.out + captured.err + job
 
 
 def test_a_script_says_that_a_secret_must_be_set(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_script_says_that_a_secret_must_be_set(tmp_path: Path) -> None:
     file.write_text(
         "use_legacy: False\nrun_mode: train\nhub_token: '${my_token}'\nparallel_config: {model_parallel: 2}\n"
     )
-    imported = read_file(file, Wanted())[0]
+    imported = read_file(file, ImportOptions())[0]
     assert imported.job.backend.args["hub_token"] == "${MY_TOKEN}"
     job = tmp_path / "job.yaml"
     job.write_text(job_yaml(imported, "x.yaml", with_version=False))
@@ -138,6 +138,6 @@ def test_the_reference_and_the_remark_say_what_to_do(
     monkeypatch.chdir(tmp_path)
     Path("x.sh").write_text(f"{_SWIFT} --hub_token {VALUE}\n")
     assert import_.main(["x.sh", "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["job"]["backend"]["args"] == {"hub_token": "${HUB_TOKEN}"}
-    assert "hub_token is a secret" in said.out + said.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["job"]["backend"]["args"] == {"hub_token": "${HUB_TOKEN}"}
+    assert "hub_token is a secret" in captured.out + captured.err

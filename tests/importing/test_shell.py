@@ -10,7 +10,7 @@ from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 
 # name: (script, words of every command it starts)
-WORDS = {
+ARGS = {
     "plain": ("run a b", ["run a b"]),
     "single quotes": ("run 'a  b' '$X' 'c\\d'", ["run|a  b|$X|c\\d"]),
     "double quotes": ('X=1; run "a  $X" "\\$X" "\\"q\\""', ['run|a  1|$X|"q"']),
@@ -121,10 +121,10 @@ def commands(script: str, **variables: str) -> State:
     return state
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", ARGS)
 def test_words(name: str) -> None:
-    script, expected = WORDS[name]
-    found = [[shown(word) for word in command.words] for command in commands(script).commands]
+    script, expected = ARGS[name]
+    found = [[shown(arg) for arg in command.words] for command in commands(script).commands]
     assert found == [line.split("|") if "|" in line else line.split(" ") for line in expected]
 
 
@@ -188,7 +188,7 @@ def test_a_loop_that_starts_no_training_only_makes_its_variables_open() -> None:
     assert shown(state.commands[0].words[-1]) == "$LAST"
 
 
-def test_undecided_condition_is_told() -> None:
+def test_undecided_condition_is_reported() -> None:
     state = commands("if [ -f x ]; then TP=8; fi\nrun $TP")
     assert "taken as false" in str(state.warnings[0])
     assert "x.sh:1" in str(state.warnings[0])

@@ -19,7 +19,7 @@ def imported(tmp_path: Path, script: str) -> Imported:
     return import_file(tmp_path / "x.sh")
 
 
-def said(result: Imported) -> dict[str, Any]:
+def cluster_fields(result: Imported) -> dict[str, Any]:
     """Return the fields of the cluster that differ from their defaults."""
     cluster, defaults = result.job.cluster, Cluster()
     return {
@@ -106,7 +106,7 @@ ASKED = {
 def test_asked(name: str, tmp_path: Path) -> None:
     script, expected, remark = ASKED[name]
     result = imported(tmp_path, script)
-    assert said(result) == {"executor": "slurm", **expected}
+    assert cluster_fields(result) == {"executor": "slurm", **expected}
     notes = "\n".join(str(note) for note in result.warnings)
     assert remark in notes
     assert remark or "dropped" not in notes
@@ -115,7 +115,7 @@ def test_asked(name: str, tmp_path: Path) -> None:
 def test_a_job_script_that_another_one_submits(tmp_path: Path) -> None:
     (tmp_path / "job.slurm").write_text(f"#!/bin/bash\n#SBATCH -N 4 -p small\nsrun {RUN} --train-iters $SLURM_NNODES\n")
     result = imported(tmp_path, "sbatch --partition=large job.slurm\n")
-    assert said(result) == {"executor": "slurm", "nodes": 4, "partition": "large"}
+    assert cluster_fields(result) == {"executor": "slurm", "nodes": 4, "partition": "large"}
     assert result.job.schedule.train_iters == 4
 
 
@@ -131,7 +131,7 @@ def test_variables_of_the_job(tmp_path: Path) -> None:
 
 
 def test_without_slurm_nothing_is_asked(tmp_path: Path) -> None:
-    assert said(imported(tmp_path, RUN)) == {}
+    assert cluster_fields(imported(tmp_path, RUN)) == {}
 
 
 def test_the_job_file_asks_the_same(tmp_path: Path) -> None:

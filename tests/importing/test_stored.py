@@ -57,7 +57,7 @@ def test_a_script_that_names_such_a_file(tmp_path: Path) -> None:
     assert any("--lr beside --yaml-cfg" in note.message for note in found.warnings)
 
 
-def test_a_misspelt_name_is_told(tmp_path: Path) -> None:
+def test_a_misspelt_name_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(YAML_CFG.replace("train_samples", "train_sampels"))
     works = [note.works for note in import_file(tmp_path / "x.yaml").warnings if "train_sampels" in note.message]
     assert works == [("train-samples",)]
@@ -74,13 +74,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_other_files_are_refused(tmp_path: Path, case: str) -> None:
-    text, said = REFUSED[case]
+    text, reported = REFUSED[case]
     (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(ImportRefused, match=said):
+    with pytest.raises(ImportRefused, match=reported):
         import_file(tmp_path / "x.yaml")
 
 
-def test_a_key_given_twice_is_told(tmp_path: Path) -> None:
+def test_a_key_given_twice_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("model: m\nlr: 1e-5\ndataset: d\nlr: 2e-5\n")
     (tmp_path / "x.sh").write_text("megatron sft x.yaml\n")
     for name in ("x.yaml", "x.sh"):

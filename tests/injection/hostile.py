@@ -137,15 +137,15 @@ class Stubs:
             folder.rmdir()
         return found
 
-    def run(self, words: Iterable[str], folder: Path, **env: str) -> "subprocess.CompletedProcess[bytes]":
+    def run(self, args: Iterable[str], folder: Path, **env: str) -> "subprocess.CompletedProcess[bytes]":
         """Run a command in a folder with nothing but the stubs."""
-        return subprocess.run(list(words), cwd=folder, env=self.environ(**env), capture_output=True, check=False)
+        return subprocess.run(list(args), cwd=folder, env=self.environ(**env), capture_output=True, check=False)
 
 
 def expected(node: NodePlan, environ: Mapping[str, str]) -> Call:
     """Return the call that a node of a plan is: its references have the environment's values."""
     node, environ = settled(node), {**dict.fromkeys(OPTIONAL, ""), **environ}
-    argv = tuple(resolved(word, environ) for word in node.argv)
+    argv = tuple(resolved(arg, environ) for arg in node.argv)
     env = {name: resolved(value, environ) for name, value in node.env.items()}
     return Call(argv=(os.path.basename(argv[0]), *argv[1:]), env=env)
 
@@ -175,11 +175,11 @@ def _arguments(line: str) -> Iterator[str]:
             continue
         if line[at] == "#":
             return
-        word, quote = "", ""
+        arg, quote = "", ""
         while at < len(line) and (quote or not line[at].isspace()):
             char = line[at]
             if char == "\\":
-                word += line[at + 1 : at + 2]
+                arg += line[at + 1 : at + 2]
                 at += 2
                 continue
             if char == quote:
@@ -187,9 +187,9 @@ def _arguments(line: str) -> Iterator[str]:
             elif char in "'\"" and not quote:
                 quote = char
             elif char == "#" and not quote:
-                yield word
+                yield arg
                 return
             else:
-                word += char
+                arg += char
             at += 1
-        yield word
+        yield arg

@@ -24,7 +24,7 @@ from tests.injection.hostile import PLAIN, Stubs, agrees, expected, header_optio
 from tests.sampling import examples
 
 FOLDER = 'it\'s $(pwned) here; `pwned` ${HOME} %j & "x"'
-WORDS = tuple(PLAIN.values())
+ARGS = tuple(PLAIN.values())
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +42,24 @@ def folder(tmp_path: Path, stubs: Stubs) -> Path:
     return made
 
 
-def plan(*words: str, nodes: int = 1, **more: object) -> LaunchPlan:
-    env = {f"X{number}": word for number, word in enumerate(words)}
+def plan(*args: str, nodes: int = 1, **more: object) -> LaunchPlan:
+    env = {f"X{number}": arg for number, arg in enumerate(args)}
     made = tuple(
-        NodePlan(rank=rank, argv=("torchrun", "--node_rank", str(rank), *words), env=env) for rank in range(nodes)
+        NodePlan(rank=rank, argv=("torchrun", "--node_rank", str(rank), *args), env=env) for rank in range(nodes)
     )
-    return LaunchPlan(nodes=made, what="\n".join(words), notes=words, **more)  # type: ignore[arg-type]
+    return LaunchPlan(nodes=made, what="\n".join(args), notes=args, **more)  # type: ignore[arg-type]
 
 
 def texts(most: int) -> "st.SearchStrategy[list[str]]":
     free = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12)
-    pieces = st.lists(st.sampled_from([*WORDS, "pwned", "$(", ")", "'", '"', "`", "\\", "\n", "${HOME}"]), max_size=4)
+    pieces = st.lists(st.sampled_from([*ARGS, "pwned", "$(", ")", "'", '"', "`", "\\", "\n", "${HOME}"]), max_size=4)
     return st.lists(free | pieces.map("".join), min_size=1, max_size=most)
 
 
-def check_script(stubs: Stubs, folder: Path, words: list[str], *, nodes: int = 1) -> None:
+def check_script(stubs: Stubs, folder: Path, args: list[str], *, nodes: int = 1) -> None:
     stubs.calls()
     environ = stubs.environ()
-    made = plan(*words, nodes=nodes)
+    made = plan(*args, nodes=nodes)
     rank = nodes - 1
     done = stubs.run(["bash", "-c", script(made)], folder, NODE_RANK=str(rank))
     (call,) = stubs.calls()
@@ -69,19 +69,19 @@ def check_script(stubs: Stubs, folder: Path, words: list[str], *, nodes: int = 1
 
 
 @examples(100)
-@given(words=texts(8), nodes=st.sampled_from([1, 3]))
-def test_a_script_runs_its_command_alone_with_its_words(stubs: Stubs, words: list[str], nodes: int) -> None:
-    check_script(stubs, stubs.folder, words, nodes=nodes)
+@given(args=texts(8), nodes=st.sampled_from([1, 3]))
+def test_a_script_runs_its_command_alone_with_its_arguments(stubs: Stubs, args: list[str], nodes: int) -> None:
+    check_script(stubs, stubs.folder, args, nodes=nodes)
 
 
-def test_a_script_with_every_hostile_word(stubs: Stubs, folder: Path) -> None:
-    check_script(stubs, folder, list(WORDS))
+def test_a_script_with_every_hostile_argument(stubs: Stubs, folder: Path) -> None:
+    check_script(stubs, folder, list(ARGS))
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["one node", "several"])
 def test_files_are_written_as_they_are(stubs: Stubs, folder: Path, shared: bool) -> None:
-    content = "".join(f"{text}\n" for text in WORDS if "\r" not in text) + "\n\n"
-    paths = {f"out/{number}{text}": text for number, text in enumerate(WORDS) if text.isprintable() and "/" not in text}
+    content = "".join(f"{text}\n" for text in ARGS if "\r" not in text) + "\n\n"
+    paths = {f"out/{number}{text}": text for number, text in enumerate(ARGS) if text.isprintable() and "/" not in text}
     paths |= {"-x/-y": "a dash", "plain": "a reference"}
     files = [PlanFile(path=path, content=content, mode=0o755 if "a" in path else 0o644) for path in paths]
     made = plan("x", nodes=2 if shared else 1, files=tuple(files))
@@ -152,7 +152,7 @@ def start(executor: str, **more: object) -> Start:
 def rendered(executor: str, folder: Path, **more: object) -> tuple[LaunchPlan, dict[str, Path]]:
     """Return a plan of two nodes full of hostile words, and the files that start it, on disk."""
     watch = Watch(checkpoints=f"out/{FOLDER}", trackers=(("", "latest"),), iteration_line="-iteration [0-9]+")
-    made = replace(plan(*WORDS, nodes=2, start=start(executor, **more)), watch=watch, output_dir="out")
+    made = replace(plan(*ARGS, nodes=2, start=start(executor, **more)), watch=watch, output_dir="out")
     place = Place(id="job-1", folder=str(folder / "out"), launch_dir=str(folder))
     files = {}
     for file in get_executor(executor).render(made, place):
@@ -164,13 +164,13 @@ def rendered(executor: str, folder: Path, **more: object) -> tuple[LaunchPlan, d
     return made, files
 
 
-def check_nodes(stubs: Stubs, made: LaunchPlan, said: object) -> None:
+def check_nodes(stubs: Stubs, made: LaunchPlan, reported: object) -> None:
     calls = stubs.calls()
     environ = stubs.environ()
-    assert not [call for call in calls if call.argv[0] == "pwned"], said
+    assert not [call for call in calls if call.argv[0] == "pwned"], reported
     trained = [call for call in calls if call.argv[0] == "torchrun"]
     for node in made.nodes:
-        assert any(agrees(call, expected(node, environ)) for call in trained), said
+        assert any(agrees(call, expected(node, environ)) for call in trained), reported
     assert len(trained) == len(made.nodes)
 
 
@@ -258,12 +258,12 @@ def test_a_header_asks_for_what_the_plan_asks_for(folder: Path) -> None:
 
 
 @examples(200)
-@given(words=texts(4))
-def test_any_printable_option_stands_in_a_header(words: list[str]) -> None:
+@given(args=texts(4))
+def test_any_printable_option_is_written_in_a_header(args: list[str]) -> None:
     from launcher.executors.slurm.executor import _header
 
-    for word in words:
-        option = f"--x={word}"
+    for arg in args:
+        option = f"--x={arg}"
         if option.isprintable():
             assert list(header_options(f"{_header(option)}\ntrue")) == [option]
         else:
@@ -286,11 +286,11 @@ def test_sbatch_itself_reads_the_header_so(folder: Path, tmp_path: Path) -> None
         ["sbatch", "-vv", str(tmp_path / "job.sbatch")], env=environ, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        said = _defined(process.stderr)
+        reported = _defined(process.stderr)
         process.kill()
     own = dict(option.removeprefix("--").partition("=")[::2] for option in wanted_header(made, folder))
-    assert (said["account"], said["constraint"]) == (own["account"], "x y")
-    assert (said["job-name"], said["comment"]) == (made.start.name, "job-1")
+    assert (reported["account"], reported["constraint"]) == (own["account"], "x y")
+    assert (reported["job-name"], reported["comment"]) == (made.start.name, "job-1")
 
 
 def _defined(lines: Iterator[str]) -> dict[str, str]:
@@ -330,8 +330,8 @@ def test_pods_run_their_command_alone(stubs: Stubs, folder: Path) -> None:
     objects = list(yaml.safe_load_all(files["job.yaml"].read_text()))
     scripts = objects[0]["data"]
     for rank in range(2):
-        words = {"NODE_RANK": str(rank), "MASTER_ADDR": "h", "MASTER_PORT": "1"}
-        done = stubs.run(["bash", "-c", scripts["command.sh"]], folder, **words)
+        args = {"NODE_RANK": str(rank), "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+        done = stubs.run(["bash", "-c", scripts["command.sh"]], folder, **args)
         assert done.returncode == 0, done.stderr
     check_nodes(stubs, made, "")
     notes = objects[-1]["metadata"]["annotations"]
@@ -387,11 +387,11 @@ def test_what_submitit_would_write_otherwise_is_refused(changes: dict[str, objec
         check([plan("x", start=start("slurm", **{"name": "x", "settings": Request(), **changes}))])
 
 
-def test_a_node_of_a_platform_has_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    from launcher.executors.environment.nodes import here, own_part
+def test_a_node_of_a_platform_has_its_own_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    from launcher.executors.environment.nodes import here, plan_of_node
 
-    made = plan(*WORDS, nodes=2, start=start("environment"))
-    part = own_part(made, here(made, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h"}))
+    made = plan(*ARGS, nodes=2, start=start("environment"))
+    part = plan_of_node(made, here(made, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h"}))
     assert part.nodes == (made.nodes[1],)
     with pytest.raises(CannotStart, match="not a host name"):
         here(made, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "--log-dir=x"})
@@ -404,7 +404,7 @@ def test_this_machine_runs_the_command_alone(stubs: Stubs, folder: Path, monkeyp
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(local, "_environment", _without_own_path)
-    made = plan(*WORDS, output_dir="out")
+    made = plan(*ARGS, output_dir="out")
     ended = local.run(made, quiet=True)
     assert ended.code == 0, ended.log.read_text()
     assert [agrees(call, expected(made.nodes[0], stubs.environ())) for call in stubs.calls()] == [True]

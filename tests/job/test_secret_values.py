@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.job.secret import Variables, by_reference, find, is_secret, redacted
+from launcher.job.secret.patterns import COMMANDS, PATTERNS
 from launcher.job.secret.refer import in_bash, of_submission
-from launcher.job.secret.shapes import COMMANDS, SHAPES
 from tests import planted
 
 AROUND = ("{}", "prefix {} suffix", "x={}", "'{}'", '{{"a": "{}"}}', "--option={}", "[{}]", "a,{},b", "({})", "see {}.")
@@ -118,8 +118,8 @@ def test_two_values_are_two_variables() -> None:
 # Name of the value: what is no secret under it.
 BENIGN = (
     # words of a vocabulary, as configurations of four stacks have them
-    *(("pad_token", word) for word in ("<pad>", "<|endoftext|>", "<unk>", "[PAD]", "<_pad>", "</s>", "<|im_end|>")),
-    *(("eos_token", word) for word in ("<|eot_id|>", "<eop>", "<｜end▁of▁sentence｜>", "<|reserved_special_token_0|>")),
+    *(("pad_token", arg) for arg in ("<pad>", "<|endoftext|>", "<unk>", "[PAD]", "<_pad>", "</s>", "<|im_end|>")),
+    *(("eos_token", arg) for arg in ("<|eot_id|>", "<eop>", "<｜end▁of▁sentence｜>", "<|reserved_special_token_0|>")),
     *(("mask_token", "[MASK]"), ("gmask_token", "[gMASK]"), ("image_token", "<image>"), ("bos_token", "<s>")),
     *(("GENERATIVE_RERANKER_POSITIVE_TOKEN", "yes"), ("GENERATIVE_RERANKER_NEGATIVE_TOKEN", "no")),
     *(
@@ -241,8 +241,8 @@ def test_names(name: str, expected: bool) -> None:
     assert is_secret(name) is expected
 
 
-def test_every_pattern_says_its_source_and_is_looked_for() -> None:
-    for shape in (*SHAPES, *COMMANDS):
-        assert is_secret(shape.variable), "the variable that stands for it is one, too"
-        assert shape.source
-        assert all(sign == sign.lower() for sign in shape.signs)
+def test_every_pattern_has_a_source_and_lower_case_keywords() -> None:
+    for pattern in (*PATTERNS, *COMMANDS):
+        assert is_secret(pattern.variable), "the variable that stands for it is one, too"
+        assert pattern.source
+        assert all(keyword == keyword.lower() for keyword in pattern.keywords)

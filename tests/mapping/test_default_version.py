@@ -67,14 +67,14 @@ def test_a_script_of_both_versions_is_read_as_the_default_one(extended: Backend)
 
 
 @pytest.mark.parametrize("extended", LINES, indirect=True)
-def test_a_script_of_the_newer_version_alone_is_said_to_be_one(extended: Backend) -> None:
+def test_a_script_of_the_newer_version_alone_is_reported_as_one(extended: Backend) -> None:
     line = f"{LINES[extended.name]} --{NEW_ARGUMENT} 3"
     imported = import_argv(line.split(), backend=extended.name)
     assert imported.version == NEWER
-    said = [finding for finding in check(imported) if finding.rule == "IMPORT-VERSION"]
-    assert [finding.severity for finding in said] == ["warning"]
-    assert NEWER in said[0].message
-    assert f"{DEFAULTS[extended.name]} refuses --{NEW_ARGUMENT}" in said[0].message.replace("_", "-")
+    reported = [finding for finding in check(imported) if finding.rule == "IMPORT-VERSION"]
+    assert [finding.severity for finding in reported] == ["warning"]
+    assert NEWER in reported[0].message
+    assert f"{DEFAULTS[extended.name]} refuses --{NEW_ARGUMENT}" in reported[0].message.replace("_", "-")
 
 
 def test_a_plug_in_with_an_unknown_default_is_refused() -> None:

@@ -7,8 +7,8 @@ import pytest
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Job, Origin, with_values
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, get_backend
-from launcher.mapping.engine import read_back, translate, unmapped_fields
-from launcher.mapping.rows import Gap, Table, choice, computed, fixed, mapped, same, switch, switch_off
+from launcher.mapping.engine import read_back, translate
+from launcher.mapping.rows import Gap, Table, choice, computed, fixed, mapped, same, switch, switch_off, unmapped_fields
 from launcher.plan import LaunchPlan
 from tests.conftest import make_job
 
@@ -73,7 +73,7 @@ def written(changes=None, version="2.0", tree=None):
     return {arg.flag: arg for arg in translation.native}, translation.findings
 
 
-def test_values_cross_in_the_backends_own_terms():
+def test_values_cross_in_the_backends_terms():
     args, findings = written(
         {
             "parallel.tp": 2,
@@ -171,13 +171,13 @@ TWICE = {
 
 
 @pytest.mark.parametrize("case", TWICE.values(), ids=TWICE.keys())
-def test_what_an_import_wrote_beside_a_field_holds_until_the_field_is_typed_anew(case):
-    imported_for, field, argument, told, counts = case
+def test_what_an_import_wrote_beside_a_field_holds_until_the_field_is_typed_again(case):
+    imported_for, field, argument, reported, counts = case
     tree = {"backend": {"name": "toy", "args": {"tp": 4}}, "imported": {"backend": imported_for}}
     job = with_values(make_job(tree, backend="toy"), {"parallel.tp": 2}, Origin(kind=field, where="job.yaml:3"))
     origins = {**job.origins, "backend.args.tp": Origin(kind=argument, where="job.yaml:9")}
     translation = translate(dataclasses.replace(job, origins=origins), TOY, "2.0")
-    assert {(finding.rule, finding.severity) for finding in translation.findings} == {told}
+    assert {(finding.rule, finding.severity) for finding in translation.findings} == {reported}
     assert {arg.flag: arg.value for arg in translation.native}["tp"] == counts
 
 

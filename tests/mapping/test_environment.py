@@ -1,4 +1,4 @@
-"""Variables of backends: set where their conditions hold, overridden by the user, with who said so."""
+"""Variables of backends: set where their conditions hold, overridden by the user, with the origin of each."""
 
 import pytest
 
@@ -60,8 +60,8 @@ def test_every_row_of_a_backend_has_a_meaning_and_a_source(name):
 
 
 def test_a_dry_run_shows_them_with_their_origin(launch: Launch):
-    words = ("+recipe=tiny_qwen3", "backend=megatron", "backend.env.NCCL_DEBUG=INFO")
-    tree = {row["name"]: row for row in launch("dry-run", *words, "--json").json["environment"]}
+    args = ("+recipe=tiny_qwen3", "backend=megatron", "backend.env.NCCL_DEBUG=INFO")
+    tree = {row["name"]: row for row in launch("dry-run", *args, "--json").json["environment"]}
     assert (tree["NCCL_DEBUG"]["origin"], tree["NCCL_DEBUG"]["where"]) == ("user", "backend.env.NCCL_DEBUG=INFO")
     assert tree["PYTORCH_CUDA_ALLOC_CONF"]["origin"] == "backend"
     assert "112 Megatron scripts" in tree["PYTORCH_CUDA_ALLOC_CONF"]["source"]

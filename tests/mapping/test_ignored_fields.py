@@ -1,4 +1,4 @@
-"""Values that a backend passes over are told of, and only those."""
+"""Values that a backend ignores are reported, and only those."""
 
 from collections.abc import Mapping
 
@@ -25,9 +25,9 @@ PASSED_OVER: Mapping[str, tuple[tuple[str, ...], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", PASSED_OVER.values(), ids=PASSED_OVER.keys())
-def test_what_nothing_reads_is_told(case: tuple[tuple[str, ...], dict[str, str]]) -> None:
-    words, wanted = case
-    findings = judge(compose(["+recipe=qwen3_8b", "data.paths=[x]", *words]), fixes=False).findings
+def test_what_nothing_reads_is_reported(case: tuple[tuple[str, ...], dict[str, str]]) -> None:
+    args, wanted = case
+    findings = judge(compose(["+recipe=qwen3_8b", "data.paths=[x]", *args]), fixes=False).findings
     assert {path: each.severity for each in findings if each.rule == "MAP-UNREAD" for path in each.fields} == wanted
 
 

@@ -44,7 +44,7 @@ def test_a_consequence_that_came_first_is_not_the_reason(tmp_path):
     assert failure.lines()[0].startswith("failed first: rank 3 on ")
 
 
-def test_a_node_that_was_told_to_stop_is_not_the_first(tmp_path):
+def test_a_node_that_was_asked_to_stop_is_not_the_first(tmp_path):
     log(tmp_path, 0, "", 143, stopped=True)
     log(tmp_path, 1, "AssertionError: heads\n", 1, after=1)
     failure = first_failure(record(tmp_path))
@@ -111,6 +111,6 @@ def test_every_field_that_is_named_is_a_field():
     for reason in REASONS:
         assert reason.source, reason.name
         for text in reason.fields:
-            for word in text.split(" (")[0].split(" or "):
-                path = word.split("=")[0]
+            for arg in text.split(" (")[0].split(" or "):
+                path = arg.split("=")[0]
                 assert path in known or path.startswith("backend.env."), (reason.name, path)

@@ -1,6 +1,7 @@
 """The schedule is Megatron-core's, the simulator obeys it, and every closed form and bound is held to the simulator."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise
 
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 
 from launcher.pipeline_schedule import bounds
 from launcher.pipeline_schedule.in_flight import maxima, most_in_flight, peak, peak_of
-from launcher.pipeline_schedule.long_step import finish, finish_by_rounds, rounds, shortened
+from launcher.pipeline_schedule.long_step import Middle, finish, rounds, shortened
 from launcher.pipeline_schedule.order import Schedule, groups, order, warm_up
 from launcher.pipeline_schedule.precedence import precedence
-from launcher.pipeline_schedule.simulation import Pipeline, simulate, timeline
+from launcher.pipeline_schedule.simulation import Event, Pipeline, simulate, timeline
 from tests.sampling import examples
 
 
@@ -179,7 +180,7 @@ def test_the_graph_for_linear_programs_has_the_simulated_times(pipeline: Pipelin
             break
     period = max((start[last] - start[before] for last, before in graph.period), default=0.0)
     total = start[graph.end] + durations[graph.end] + graph.repeated * period
-    assert finish_by_rounds(pipeline) == pytest.approx(total)
+    assert finish(pipeline, Middle.PERIOD) == pytest.approx(total)
 
 
 @examples(100)
@@ -210,17 +211,45 @@ def even_pipelines(draw: st.DrawFn) -> Pipeline:
 @given(even_pipelines())
 def test_long_steps_of_even_stages_are_simulated_in_short(pipeline: Pipeline) -> None:
     schedule, exact = pipeline.schedule, max(simulate(pipeline))
-    assert finish(pipeline, whole=True) == pytest.approx(exact)
-    assert finish(pipeline) == pytest.approx(exact, rel=1e-9 if shortened(schedule) == schedule else 0.05)
+    assert finish(pipeline, Middle.SIMULATED) == pytest.approx(exact)
+    assert finish(pipeline, Middle.BUSIEST) == pytest.approx(
+        exact, rel=1e-9 if shortened(schedule) == schedule else 0.05
+    )
     if not pipeline.blocking:
-        assert finish_by_rounds(pipeline) == pytest.approx(exact, rel=0.01 if rounds(schedule)[1] else 1e-9)
+        assert finish(pipeline, Middle.PERIOD) == pytest.approx(exact, rel=0.01 if rounds(schedule)[1] else 1e-9)
 
 
 @examples(100)
-@given(pipelines(most=120))
+@given(pipelines(most=120, transfers=(0.0, 0.25, 2.0)))
 def test_a_short_simulation_keeps_the_bounds(pipeline: Pipeline) -> None:
     """Stages may be as uneven as they like; only hidden transfers and interleaved chunks can make it too short."""
-    schedule, short = pipeline.schedule, finish(pipeline)
-    assert short >= bounds.busiest_stage(max(loads(pipeline)), schedule.micro_batches) - 1e-9
+    schedule, exact = pipeline.schedule, max(simulate(pipeline))
+    busiest, period = finish(pipeline, Middle.BUSIEST), finish(pipeline, Middle.PERIOD)
+    assert min(busiest, period) >= bounds.busiest_stage(max(loads(pipeline)), schedule.micro_batches) - 1e-9
     if schedule.chunks == 1 and (pipeline.blocking or not pipeline.transfer):
-        assert short >= max(simulate(pipeline)) - 1e-9
+        assert busiest >= exact - 1e-9
+        assert period == pytest.approx(exact)
+
+
+@examples(200)
+@given(pipelines(transfers=(0.0, 0.25, 2.0)), st.integers(0, 12), st.integers(2, 8))
+def test_more_rounds_cost_what_one_more_round_shifts_start_times_by(pipeline: Pipeline, rest: int, more: int) -> None:
+    """The steady state that both short simulations rest on, for any durations, transfers and groups.
+
+    The steps of the first round are left out: their order is that of the warm-up.
+    """
+    group = pipeline.schedule.group
+    count = 5 * group + rest % group
+
+    def longer(by: int) -> Pipeline:
+        return replace(pipeline, schedule=replace(pipeline.schedule, micro_batches=count + by * group))
+
+    def key(event: Event, later: int) -> tuple[bool, int, int, int]:
+        return event.backward, event.stage, event.chunk, event.micro_batch + later
+
+    after = {key(event, 0): event.start for event in timeline(longer(1))}
+    first = count - 4 * group
+    shifts = [after[key(e, group)] - e.start for e in timeline(longer(0)) if e.micro_batch >= first]
+    time, exact = max(simulate(longer(0))), max(simulate(longer(more)))
+    assert time + more * min(shifts) <= exact + 1e-9
+    assert exact <= time + more * max(shifts) + 1e-9

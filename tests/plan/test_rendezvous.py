@@ -19,7 +19,7 @@ def test_port_is_the_same_on_every_node_and_differs_between_jobs():
 
 
 def test_torchrun_names_every_size():
-    words = torchrun(make_job({"cluster": {"nodes": 2}, "fault_tolerance": {"max_restarts": 3}}), 1, ("x.py", "--a"))
-    assert words[:7] == ("torchrun", "--nproc_per_node", "8", "--nnodes", "2", "--node_rank", "1")
-    assert words[-2:] == ("x.py", "--a")
-    assert "--max-restarts" not in words, "it would start one node's ranks again, alone and without their checkpoint"
+    args = torchrun(make_job({"cluster": {"nodes": 2}, "fault_tolerance": {"max_restarts": 3}}), 1, ("x.py", "--a"))
+    assert args[:7] == ("torchrun", "--nproc_per_node", "8", "--nnodes", "2", "--node_rank", "1")
+    assert args[-2:] == ("x.py", "--a")
+    assert "--max-restarts" not in args, "it would start one node's ranks again, alone and without their checkpoint"

@@ -1,4 +1,4 @@
-"""The script runs in a real bash without this program, and every word arrives as it was."""
+"""The script runs in a real bash without this program, and every argument is preserved."""
 
 import json
 import subprocess
@@ -28,12 +28,12 @@ def run_script(text: str, folder: Path, **env: str) -> "subprocess.CompletedProc
     )
 
 
-def plan(*words: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
-    node = NodePlan(rank=0, argv=(sys.executable, "-c", SHOW, *words), env=env or {})
+def plan(*args: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
+    node = NodePlan(rank=0, argv=(sys.executable, "-c", SHOW, *args), env=env or {})
     return LaunchPlan(nodes=(node,), **more)  # type: ignore[arg-type]
 
 
-WORDS = {
+ARGS = {
     "layer pattern": "([0]*3+[1]*58)",
     "json": '{"a": [1, 2], "b": "it\'s"}',
     "dollar": "$HOME and `date`",
@@ -45,21 +45,21 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("word", WORDS.values(), ids=WORDS.keys())
-def test_a_word_arrives_as_it_was(word, tmp_path):
-    done = run_script(script(plan("--x", word)), tmp_path)
-    assert json.loads(done.stdout)[0] == ["--x", word], done.stderr
+@pytest.mark.parametrize("arg", ARGS.values(), ids=ARGS.keys())
+def test_a_word_is_preserved(arg, tmp_path):
+    done = run_script(script(plan("--x", arg)), tmp_path)
+    assert json.loads(done.stdout)[0] == ["--x", arg], done.stderr
 
 
 @examples(30)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), min_size=1, max_size=4))
-def test_any_words_survive_one_line(words):
+def test_any_arguments_survive_one_line(args):
     from launcher.plan.shell import REFERENCE
 
-    if any(REFERENCE.search(word) for word in words):
+    if any(REFERENCE.search(arg) for arg in args):
         return
-    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {one_line(words)}"], capture_output=True, check=True)
-    assert done.stdout.decode("utf-8", "surrogatepass").split("\0")[:-1] == words
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {one_line(args)}"], capture_output=True, check=True)
+    assert done.stdout.decode("utf-8", "surrogatepass").split("\0")[:-1] == args
 
 
 def test_files_are_written_where_they_belong(tmp_path):

@@ -19,9 +19,9 @@ def test_a_sound_job_of_512_devices_passes(launch: Launch):
     assert "num_experts" not in found["message"]
 
 
-def test_what_megatron_core_refuses_is_a_finding_with_its_own_words():
-    words = ("moe.load_balancing_type=sinkhorn", "moe.capacity_factor=1.0")
-    outcome = judge(compose(["+recipe=tiny_qwen3_moe", "backend=megatron_lm", *words]), fixes=False)
+def test_what_megatron_core_refuses_is_a_finding_with_its_own_message():
+    args = ("moe.load_balancing_type=sinkhorn", "moe.capacity_factor=1.0")
+    outcome = judge(compose(["+recipe=tiny_qwen3_moe", "backend=megatron_lm", *args]), fixes=False)
     _, found = deep_findings(outcome)
     assert (found.rule, found.severity) == ("DEEP-REFUSED", "error")
     assert "moe_expert_capacity_factor only works with" in found.message
@@ -30,14 +30,14 @@ def test_what_megatron_core_refuses_is_a_finding_with_its_own_words():
 @pytest.mark.slow
 def test_an_explicit_layout_is_played_as_it_is():
     layout = "Ettt|tttt|tttt|tttt|tttt|tttt|tttt|tL"
-    words = (
+    args = (
         "parallel.pp=4",
         "parallel.vpp=2",
         f"parallel.layout='{layout}'",
         "model.num_hidden_layers=28",
         "cluster.devices_per_node=4",
     )
-    outcome = judge(compose(["+recipe=tiny_qwen3_moe", "backend=megatron_lm", *words]), fixes=False)
+    outcome = judge(compose(["+recipe=tiny_qwen3_moe", "backend=megatron_lm", *args]), fixes=False)
     (found,) = deep_findings(outcome)
     assert found.rule == "DEEP-SHRUNK", found
     assert "layout" not in found.message

@@ -15,20 +15,20 @@ from launcher.runtime import choose, planned
 TINY = ("+recipe=tiny_qwen3_moe", "backend=megatron")
 
 
-def plan_of(*words: str):
-    return planned(judge(compose([*words]), fixes=False))
+def plan_of(*args: str):
+    return planned(judge(compose([*args]), fixes=False))
 
 
-def test_core_rehearsal_starts_one_process_per_device_with_the_dialects_arguments():
+def test_core_rehearsal_starts_one_process_per_device_with_megatron_lms_arguments():
     plan = plan_of(
         *TINY, "runtime=rehearsal", "parallel.tp=2", "parallel.sequence_parallel=true", "cluster.devices_per_node=2"
     )
     (node,) = plan.nodes
-    words = " ".join(node.argv)
-    assert words.startswith("torchrun --nproc_per_node 2 ")
-    assert "--tensor-model-parallel-size 2 " in words
-    assert "--sequence-parallel" in words
-    assert "launcher.rehearse.core" in words
+    args = " ".join(node.argv)
+    assert args.startswith("torchrun --nproc_per_node 2 ")
+    assert "--tensor-model-parallel-size 2 " in args
+    assert "--sequence-parallel" in args
+    assert "launcher.rehearse.core" in args
     assert "megatron-core" in plan.what
     assert "in place of Megatron-SWIFT" in plan.what
     options = json.loads(plan.files[0].content)
@@ -56,7 +56,7 @@ def test_a_fake_world_is_one_process_of_the_full_world():
     assert {0, 511} <= set(fake["ranks"])
 
 
-def test_pretrained_weights_are_not_loaded_and_that_is_said():
+def test_pretrained_weights_are_not_loaded_and_that_is_reported():
     plan = plan_of("+recipe=qwen3_8b", "backend=megatron", "rehearse.shrink=true")
     assert any("random weights" in note for note in plan.notes)
     assert any(note.startswith("shrunk: model.hidden_size 4096") for note in plan.notes)
@@ -78,9 +78,9 @@ CHOICES = {
 
 @pytest.mark.parametrize("case", CHOICES.values(), ids=CHOICES.keys())
 def test_the_runtime_follows_from_the_job_and_the_machine(case, monkeypatch):
-    words, runtime = case
+    args, runtime = case
     monkeypatch.setattr("launcher.runtime.has_device", lambda kinds: False)
-    job = compose([*words])
+    job = compose([*args])
     assert choose(job, get_backend(job.backend.name or ""), {}).runtime == runtime
 
 
@@ -123,8 +123,8 @@ def test_converted_weights_of_the_full_model_are_not_loaded_into_a_shrunken_one(
 @pytest.mark.parametrize("finetune", ["true", "false"])
 def test_a_checkpoint_that_the_command_line_names_is_loaded(finetune):
     """Left out, the run would start from other weights without a word."""
-    words = (*TINY, "runtime=rehearsal", "checkpoint.load=converted", f"checkpoint.finetune={finetune}")
-    (node,) = plan_of(*words).nodes
+    args = (*TINY, "runtime=rehearsal", "checkpoint.load=converted", f"checkpoint.finetune={finetune}")
+    (node,) = plan_of(*args).nodes
     argv = list(node.argv)
     assert argv[argv.index("--load") + 1] == "converted"
     assert ("--finetune" in argv) == (finetune == "true")
@@ -132,11 +132,11 @@ def test_a_checkpoint_that_the_command_line_names_is_loaded(finetune):
 
 def test_data_switches_that_the_trainer_honours_reach_it():
     switches = ("data.eod_mask_loss=true", "data.reset_attention_mask=true", "data.reset_position_ids=true")
-    words = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", *switches).nodes[0].argv
-    assert {"--eod-mask-loss", "--reset-attention-mask", "--reset-position-ids"} <= set(words)
+    args = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", *switches).nodes[0].argv
+    assert {"--eod-mask-loss", "--reset-attention-mask", "--reset-position-ids"} <= set(args)
 
 
-def test_pass_through_arguments_of_the_dialect_reach_the_trainer():
+def test_pass_through_arguments_of_megatron_lm_reach_the_trainer():
     plan = plan_of(
         "+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "backend.args.end-weight-decay=0.5"
     )
@@ -149,12 +149,12 @@ REFUSED = {"qwen3_8b_dpo": "task.type=dpo", "qwen3_8b_lora": "lora.rank"}
 
 @pytest.mark.parametrize("recipe", REHEARSED)
 def test_every_recipe_can_be_rehearsed_or_says_why_not(recipe):
-    words = (f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true")
+    args = (f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true")
     if recipe in REFUSED:
         with pytest.raises(RehearsalRefused, match=REFUSED[recipe]):
-            plan_of(*words)
+            plan_of(*args)
     else:
-        assert plan_of(*words).nodes
+        assert plan_of(*args).nodes
 
 
 def test_native_entry_names_what_is_missing(monkeypatch):

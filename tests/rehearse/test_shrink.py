@@ -26,8 +26,8 @@ SIZES = (
 )
 
 
-def shrunken(recipe: str, *words: str, cores: int | None = 2):
-    job = compose([f"+recipe={recipe}", "backend=megatron_lm", "model.pretrained=false", *words])
+def shrunken(recipe: str, *args: str, cores: int | None = 2):
+    job = compose([f"+recipe={recipe}", "backend=megatron_lm", "model.pretrained=false", *args])
     return job, shrink(job, cores=cores)
 
 

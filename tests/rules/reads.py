@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from launcher.rules import registry
-from launcher.rules.dependency_tracking import NotedMapping, noted, noted_native, reading
+from launcher.rules.dependency_tracking import TrackedMapping, reading, tracked, tracked_native
 from launcher.rules.registry import RULES, Check, RuleContext
 
 
@@ -31,23 +31,23 @@ class _Watched:
     def __init__(self) -> None:
         self.last: tuple[RuleContext, RuleContext] | None = None
 
-    def of(self, facts: RuleContext) -> RuleContext:
-        if self.last is None or self.last[0] is not facts:
+    def of(self, context: RuleContext) -> RuleContext:
+        if self.last is None or self.last[0] is not context:
             watched = replace(
-                facts,
-                job=noted(facts.job),
-                native=None if facts.native is None else noted_native(facts.native),
-                values=NotedMapping(facts.values),
-                written=NotedMapping(facts.written),
+                context,
+                job=tracked(context.job),
+                native=None if context.native is None else tracked_native(context.native),
+                values=TrackedMapping(context.values),
+                written=TrackedMapping(context.written),
             )
-            self.last = (facts, watched)
+            self.last = (context, watched)
         return self.last[1]
 
 
 def _recording(check: Check, found: set[str], watched: _Watched) -> Check:
-    def recording(facts: RuleContext) -> list[registry.Violation]:
+    def recording(context: RuleContext) -> list[registry.Violation]:
         with reading() as reads:
-            violations = list(check(watched.of(facts)))
+            violations = list(check(watched.of(context)))
         found.update(reads)
         return violations
 

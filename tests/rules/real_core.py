@@ -11,7 +11,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Judge every case; `null` or what was said against it."""
+    """Judge every case; `null` or the error."""
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

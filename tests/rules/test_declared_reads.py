@@ -65,8 +65,8 @@ def command_lines(folder: str) -> Iterator[Any]:
     for case in sample(cases, 120, f"reads {folder}"):
         backend, version = case.version.split()
         other = draw.choice([each for each in cases if each.version == case.version])
-        for words in (case.broken, case.passing, f"{case.broken} {other.broken}", f"{case.passing} {other.broken}"):
-            yield rule_cases.broken_by(backend, version, words, moe=case.base == "moe")
+        for args in (case.broken, case.passing, f"{case.broken} {other.broken}", f"{case.passing} {other.broken}"):
+            yield rule_cases.broken_by(backend, version, args, moe=case.base == "moe")
 
 
 def jobs() -> Iterator[Any]:

@@ -39,7 +39,7 @@ ROWS = (
     Rule(
         id="TOY-WIDTH",
         when="!width?",
-        sets={"width": lambda facts: 4 * facts["heads"]},
+        sets={"width": lambda context: 4 * context["heads"]},
         severity="change",
         doc="Four times the heads.",
         source="t",
@@ -49,7 +49,7 @@ ROWS = (
         id="TOY-SPELLING",
         when="layers<0",
         sets={"layers": None, "of-a-file": 1, "elsewhere": 1},
-        tells_written=False,
+        reports_written=False,
         severity="change",
         source="t",
     ),
@@ -64,12 +64,12 @@ def toy() -> Iterator[None]:
         del RULES[row.id]
 
 
-def facts(**values: object) -> RuleContext:
+def context(**values: object) -> RuleContext:
     return RuleContext(job=Job(), backend="toy", version="1.0", values=values, catalogue=CATALOGUE)
 
 
 def of_the_toy(**values: object) -> list[Finding]:
-    return [finding for finding in run(facts(**values)) if finding.rule.startswith("TOY-")]
+    return [finding for finding in run(context(**values)) if finding.rule.startswith("TOY-")]
 
 
 CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
@@ -88,7 +88,7 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 
 @pytest.mark.parametrize(("written", "namespace"), CASES.values(), ids=CASES)
 def test_values_after_all_phases(written: dict[str, object], namespace: dict[str, object]) -> None:
-    assert effective_values(facts(**written)).namespace() == namespace
+    assert effective_values(context(**written)).namespace() == namespace
 
 
 def test_a_written_value_that_changes_is_a_finding_and_a_default_is_none() -> None:

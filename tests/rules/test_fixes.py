@@ -149,7 +149,7 @@ def test_what_a_table_proposes_is_checked_like_any_fix():
         assert judge_for_backend(changed, fixes=False).ok, str(fix)
 
 
-def test_arithmetic_is_told_once():
+def test_arithmetic_is_reported_once():
     job = make_job({"backend": {"name": "mindformers"}, "parallel": {"tp": 3}})
     rules = [finding.rule for finding in judge_for_backend(job).findings if finding.severity == "error"]
     assert "PAR-WORLD" in rules

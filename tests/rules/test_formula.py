@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from launcher.job import Value
 from launcher.mapping.backend import get_backend
 from launcher.pipeline import variants_of
 from launcher.rules.engine import load
 from launcher.rules.formula import formula, settling_values
-from launcher.rules.registry import RULES, Rule
+from launcher.rules.registry import RULES, Rule, RuleContext
 from launcher.rules.table import declare
 from tests.conftest import make_job
 
@@ -24,9 +25,17 @@ ROWS = {
         Rule(id="T-3", when="position-embedding-type=rope|yarn & seed!=None", then="optimizer!=sgd", source="t"),
         "position-embedding-type is rope or yarn and seed is not unset needs optimizer is not sgd",
     ),
-    "a function decides": (Rule(id="T-4", when="fp16", check=lambda facts: True, source="t"), "where fp16"),
+    "a function decides": (Rule(id="T-4", when="fp16", check=lambda context: True, source="t"), "where fp16"),
     "a change": (Rule(id="T-5", severity="change", when="fp16", sets={"seed": 1}, source="t"), "where fp16"),
-    "no text": (Rule(id="T-6", check=lambda facts: True, source="t"), ""),
+    "a remainder": (
+        Rule(id="T-7", when="hidden-size%{tensor-model-parallel-size}*{job.parallel.cp}", source="t"),
+        "never hidden-size not a multiple of tensor-model-parallel-size * parallel.cp",
+    ),
+    "two values": (
+        Rule(id="T-8", when="fp16", then="seed<={num-layers} & seed!={num-layers}", source="t"),
+        "fp16 needs seed at most num-layers and seed is not num-layers",
+    ),
+    "no text": (Rule(id="T-6", check=lambda context: True, source="t"), ""),
 }
 
 
@@ -41,6 +50,20 @@ def rows() -> Iterator[None]:
 @pytest.mark.parametrize(("row", "text"), ROWS.values(), ids=ROWS)
 def test_formula(row: Rule, text: str) -> None:
     assert formula(RULES[row.id]) == text
+
+
+COMPARED = {
+    "T-7": ({"hidden-size": 12}, {"hidden-size": 16}),
+    "T-8": ({"fp16": True, "seed": 4}, {"fp16": True, "seed": 3}),
+}
+
+
+@pytest.mark.parametrize(("rule", "broken", "passing"), [(id_, *values) for id_, values in COMPARED.items()])
+def test_a_number_is_compared_with_another(rule: str, broken: dict[str, Value], passing: dict[str, Value]) -> None:
+    job, sizes = make_job({"parallel": {"cp": 4}}), {"tensor-model-parallel-size": 2, "num-layers": 4}
+    assert list(RULES[rule].check(RuleContext(job=job, values={**sizes, **broken})))
+    assert not list(RULES[rule].check(RuleContext(job=job, values={**sizes, **passing})))
+    assert not list(RULES["T-7"].check(RuleContext(job=job, values=sizes))), "a value that is not set"
 
 
 VALUES = {

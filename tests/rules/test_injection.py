@@ -124,12 +124,12 @@ def test_no_job_switches_them_off(case: tuple[dict[str, Any], str, str, list[str
 
 
 def test_check_says_it_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+recipe=qwen3_8b", "backend=megatron", "cluster=slurm", 'cluster.sbatch_options=["--x=1\ntouch x"]']
-    assert main(["check", *words]) == 1
-    said = "".join(capsys.readouterr())
-    assert "TEXT-CHARACTERS" in said
-    assert "\ntouch" not in said, "nor does the message have a second line"
-    assert main(["dry-run", *words, "--format", "submit"]) == 1
+    args = ["+recipe=qwen3_8b", "backend=megatron", "cluster=slurm", 'cluster.sbatch_options=["--x=1\ntouch x"]']
+    assert main(["check", *args]) == 1
+    captured = "".join(capsys.readouterr())
+    assert "TEXT-CHARACTERS" in captured
+    assert "\ntouch" not in captured, "nor does the message have a second line"
+    assert main(["dry-run", *args, "--format", "submit"]) == 1
     assert capsys.readouterr().out == ""
 
 
@@ -173,7 +173,7 @@ def test_a_destination_of_ssh_is_a_host_with_a_user(text: str, fits: bool) -> No
 
 
 def test_every_other_variable_of_bash_can_be_set() -> None:
-    """Those that bash would refuse, replace or evaluate are known; all others arrive."""
+    """Those that bash would refuse, replace or evaluate are known; all others are preserved."""
     import subprocess
 
     names = subprocess.run(["bash", "-c", "compgen -v"], capture_output=True, text=True, check=True).stdout.split()
@@ -186,14 +186,14 @@ def test_every_other_variable_of_bash_can_be_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "rule"),
+    ("arg", "rule"),
     [
         ("cluster.hosts=['-x']", "SSH-HOST"),
         ("cluster.ssh_options=[evil]", "SSH-OPTION"),
         ("cluster.sbatch_options=[touch]", "SBATCH-OPTION"),
     ],
 )
-def test_words_of_another_executor_are_refused_too(launch: Launch, word: str, rule: str) -> None:
-    done = launch("check", "+recipe=tiny_qwen3", "backend=megatron_lm", "cluster=local", word, "--json")
+def test_options_of_another_executor_are_refused_too(launch: Launch, arg: str, rule: str) -> None:
+    done = launch("check", "+recipe=tiny_qwen3", "backend=megatron_lm", "cluster=local", arg, "--json")
     found = {each["rule"]: each["severity"] for each in done.json["findings"]}
     assert (found[rule], found["CLUSTER-FIELD"]) == ("error", "warning")

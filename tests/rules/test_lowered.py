@@ -15,8 +15,8 @@ LOWERED = {
 }
 
 
-def severity(id_: str, *words: str) -> str | None:
-    found = judge(compose([*JOB, *REST, *words]), fixes=False).findings
+def severity(id_: str, *args: str) -> str | None:
+    found = judge(compose([*JOB, *REST, *args]), fixes=False).findings
     return next((finding.severity for finding in found if finding.rule == id_), None)
 
 
@@ -28,10 +28,10 @@ def test_what_a_version_runs_is_a_warning_there(id_: str, change: str) -> None:
 
 
 def test_a_rehearsal_on_this_machine_needs_no_master_address() -> None:
-    words = ("backend=megatron_lm", "cluster.nodes=2", "runtime=rehearsal")
-    assert severity("NET-MASTER", *words) == "warning"
-    assert severity("NET-MASTER", *words, "rehearse.shrink=true") is None
-    assert severity("NET-MASTER", *words, "rehearse.fake_world=true") is None
+    args = ("backend=megatron_lm", "cluster.nodes=2", "runtime=rehearsal")
+    assert severity("NET-MASTER", *args) == "warning"
+    assert severity("NET-MASTER", *args, "rehearse.shrink=true") is None
+    assert severity("NET-MASTER", *args, "rehearse.fake_world=true") is None
 
 
 CHUNKS = ("parallel.pp=4", "parallel.vpp=3", "batch.micro_batch_size=4")
@@ -44,15 +44,15 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize(("backend", "words", "expected"), GROUPS.values(), ids=GROUPS.keys())
-def test_micro_batches_of_the_interleaved_schedule(backend: str, words: tuple[str, ...], expected: str | None) -> None:
+@pytest.mark.parametrize(("backend", "args", "expected"), GROUPS.values(), ids=GROUPS.keys())
+def test_micro_batches_of_the_interleaved_schedule(backend: str, args: tuple[str, ...], expected: str | None) -> None:
     # What Megatron-LM's own gpt3_mcore_te_tp1_pp4_vp1_tunable_overlap runs: 8 devices, 40 samples.
-    assert severity("BATCH-VPP", f"backend={backend}", *CHUNKS, "batch.global_batch_size=40", *words) == expected
+    assert severity("BATCH-VPP", f"backend={backend}", *CHUNKS, "batch.global_batch_size=40", *args) == expected
 
 
 def test_evaluation_that_is_off_loses_nothing() -> None:
-    def lost(*words: str) -> bool:
-        job = compose([*JOB, *REST, "backend=mindformers", "evaluation.interval=100", *words])
+    def lost(*args: str) -> bool:
+        job = compose([*JOB, *REST, "backend=mindformers", "evaluation.interval=100", *args])
         return any("evaluation.interval" in finding.fields for finding in judge(job, fixes=False).findings)
 
     assert lost()
@@ -63,14 +63,14 @@ PER_RANK = "--recompute-granularity full --recompute-method block --recompute-nu
 
 
 def test_a_script_with_a_switch_that_does_nothing_runs() -> None:
-    """What the seed's document refuses is no reason to refuse a script that trains; a new job is told to leave it."""
+    """A script that trains is not refused for what the document refuses; a new job is advised to remove it."""
     shape = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
     rest = "--micro-batch-size 1 --lr 1e-4 --train-iters 10 --pipeline-model-parallel-size 4"
-    words = (
+    args = (
         f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} {rest} {PER_RANK} --enable-recompute-layers-per-pp-rank"
     )
     for version, expected in (("26.1.0", {"warning"}), ("2.1.0", {"error"})):
-        found = check(read_argv(words.split(), backend="mindspeed", version=version))
+        found = check(read_argv(args.split(), backend="mindspeed", version=version))
         assert {each.severity for each in found if each.rule == "MS-RC-PER-RANK"} == expected, version
     full = ("recompute.granularity=full", "recompute.method=block", "recompute.num_layers=1")
     chosen = ("backend=mindspeed", "parallel.pp=4", "recompute.per_pp_rank=true", *full)

@@ -61,6 +61,6 @@ def test_every_field_and_term_in_a_rule_exists():
         assert all(leaves(name.removeprefix(FIELD)) for name in names if name.startswith(FIELD)), rule.id
 
 
-def test_a_property_of_the_job_stands_for_the_fields_that_it_reads():
+def test_a_property_of_the_job_counts_as_the_fields_that_it_reads():
     rule = Rule(id="X", source="", when="job.model.is_moe")
     assert reads_of(replace(rule, reads="job.model.is_moe", backends=("megatron",))) == {"job.model.num_experts"}

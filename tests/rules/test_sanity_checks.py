@@ -8,6 +8,7 @@ from launcher.job import Origin
 from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, RuleContext
+from tests.backends.rule_pairs import check_pairs
 from tests.conftest import MOE_MODEL, make_job
 
 load(option_rules())
@@ -162,4 +163,6 @@ def test_hosts_are_addresses(address):
 
 
 def test_every_rule_has_a_pair():
-    assert {id_ for id_ in RULES if id_.startswith("SENSE-")} == set(PAIRS)
+    check_pairs(
+        {id_ for id_ in RULES if id_.startswith("SENSE-")}, set(PAIRS), "PAIRS of tests/rules/test_sanity_checks.py"
+    )

@@ -14,7 +14,7 @@ load(option_rules())
 
 SLURM = {"executor": "slurm"}
 # name: changes of a small job, and what the finding names; "": nothing is found.
-WORDS = {
+ARGS = {
     "a path as name": ({"name": "../../x"}, "name"),
     "a hidden name": ({"name": ".x"}, "name"),
     "an option as name": ({"name": "-x"}, "name"),
@@ -43,14 +43,14 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
-def test_words_that_nothing_could_take(case: tuple[dict[str, Any], str]) -> None:
+@pytest.mark.parametrize("case", ARGS.values(), ids=ARGS)
+def test_texts_that_nothing_accepts(case: tuple[dict[str, Any], str]) -> None:
     changes, field = case
     found = [finding for finding in run(RuleContext(job=make_job(changes))) if finding.severity == "error"]
     assert [path for finding in found for path in finding.fields] == ([field] if field else [])
 
 
-def test_a_script_s_own_words_are_left_to_its_backend() -> None:
+def test_a_scripts_arguments_are_left_to_its_backend() -> None:
     job = make_job({"checkpoint": {"load": ""}})
     assert "WORD-EMPTY" not in {finding.rule for finding in run(RuleContext(job=job, as_written=True))}
 
@@ -69,6 +69,6 @@ OFFERED = {
 
 @pytest.mark.parametrize("case", OFFERED.values(), ids=OFFERED)
 def test_what_is_offered_is_what_people_use(case: tuple[dict[str, Any], list[str]]) -> None:
-    changes, wanted = case
+    changes, expected = case
     finding = next(each for each in judge(make_job(changes)).findings if each.severity == "error" and each.fixes)
-    assert [str(fix) for fix in finding.fixes][: len(wanted)] == wanted
+    assert [str(fix) for fix in finding.fixes][: len(expected)] == expected

@@ -66,8 +66,8 @@ def errors(findings) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("backend", backend_names())
 @pytest.mark.parametrize("recipe", [*range(len(RECIPES)), "passed"])
 def test_a_variant_has_the_errors_of_the_whole_job(backend, recipe):
-    words = RECIPES[0] + PASSED[backend] if recipe == "passed" else RECIPES[recipe]
-    job = compose([*words, f"backend={backend}"])
+    args = RECIPES[0] + PASSED[backend] if recipe == "passed" else RECIPES[recipe]
+    job = compose([*args, f"backend={backend}"])
     variants = variants_of(job)
     assert errors(variants.errors({})) == errors(judge(job, fixes=False).findings)
     draw = random.Random(f"{backend} {recipe}")
@@ -75,14 +75,19 @@ def test_a_variant_has_the_errors_of_the_whole_job(backend, recipe):
         paths = draw.sample(list(VALUES), draw.choice((1, 1, 2, 3, 8)))
         changes = {path: draw.choice(VALUES[path]) for path in paths}
         changes = {path: convert(value, field_at(path).type, field_at(path).meta) for path, value in changes.items()}
+        # As fixes do: a pass-through argument is dropped or set, a variable is set.
+        passed = (override.lstrip("+").partition("=")[0] for override in PASSED[backend])
+        changes |= {path: draw.choice((None, 0, 2)) for path in passed if draw.random() < 0.3}
+        if draw.random() < 0.1:
+            changes["backend.env.CUDA_DEVICE_MAX_CONNECTIONS"] = draw.choice(("1", "8"))
         whole = errors(judge(with_values(job, changes), fixes=False).findings)
         assert errors(variants.errors(changes)) == whole, changes
         assert variants.passes(changes) is not bool(whole), changes
 
 
 def test_variants_of_several_jobs_do_not_disturb_each_other():
-    words = ["+recipe=qwen3_moe", "backend=megatron"]
-    one, two = variants_of(compose([*words, "batch.seq_length=4096"])), variants_of(compose([*words, "parallel.tp=64"]))
+    args = ["+recipe=qwen3_moe", "backend=megatron"]
+    one, two = variants_of(compose([*args, "batch.seq_length=4096"])), variants_of(compose([*args, "parallel.tp=64"]))
     assert one.passes({})
     assert not two.passes({})
     assert two.passes({"parallel.tp": 1})

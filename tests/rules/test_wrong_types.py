@@ -1,4 +1,4 @@
-"""Passed-through values of the wrong type are told as such, and trip no rule."""
+"""Passed-through values of the wrong type are reported as such, and violate no rule."""
 
 import functools
 from collections.abc import Mapping
@@ -41,16 +41,16 @@ def test_junk_is_judged(backend: str, data: st.DataObject) -> None:
     args = data.draw(passed(backend))
     catalogue = get_backend(backend).catalogue(get_backend(backend).default_version)
     findings = judge(with_values(job_of(backend), {"backend.args": args})).findings
-    told = {flag for finding in findings if finding.rule == "ARG-VALUE" for flag in finding.flags}
+    reported = {flag for finding in findings if finding.rule == "ARG-VALUE" for flag in finding.flags}
     # In a YAML file a mapping is a section, whose keys are arguments of their own.
     single = {name: value for name, value in args.items() if not isinstance(value, Mapping)}
-    assert told >= {name for name, value in single.items() if catalogue.check(name, value) is not None}
+    assert reported >= {name for name, value in single.items() if catalogue.check(name, value) is not None}
 
 
 @pytest.mark.parametrize("backend", backend_names())
 @examples(24)
 @given(data=st.data())
-def test_few_arguments_or_none_are_judged_as_they_stand(backend: str, data: st.DataObject) -> None:
+def test_few_arguments_or_none_are_judged_as_written(backend: str, data: st.DataObject) -> None:
     found = get_backend(backend)
     version = data.draw(st.sampled_from(found.versions))
     args = data.draw(st.dictionaries(st.sampled_from(arguments(backend)), st.sampled_from(JUNK), max_size=3))

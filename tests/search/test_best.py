@@ -123,8 +123,8 @@ def every_split(job: Job, point: dict[str, Value]) -> Iterator[dict[str, Value]]
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", UNEVEN_CASES)
 def test_trying_every_split_of_every_point_finds_none_better(name: str) -> None:
-    words, axes = UNEVEN_CASES[name]
-    job = compose([*words, f"search.axes=[{','.join(axes)}]"])
+    args, axes = UNEVEN_CASES[name]
+    job = compose([*args, f"search.axes=[{','.join(axes)}]"])
     found = searched(job)
     assert found.best
     best, tried = found.best[0].step_s, 0
@@ -145,8 +145,8 @@ def test_trying_every_split_of_every_point_finds_none_better(name: str) -> None:
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", CASES)
 def test_trying_every_point_finds_none_better(name: str) -> None:
-    words, axes = CASES[name]
-    job = compose([*words, f"search.axes=[{','.join(axes)}]"])
+    args, axes = CASES[name]
+    job = compose([*args, f"search.axes=[{','.join(axes)}]"])
     found = searched(job)
     assert found.complete
     assert found.best
@@ -163,8 +163,8 @@ def test_trying_every_point_finds_none_better(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_promised_is_what_judge_and_estimate_say(name: str) -> None:
-    words, axes = CASES[name]
-    job = compose([*words, f"search.axes=[{','.join(axes)}]"])
+    args, axes = CASES[name]
+    job = compose([*args, f"search.axes=[{','.join(axes)}]"])
     found = searched(job, top=5)
     for candidate in found.best:
         one = with_values(job, candidate.values)

@@ -23,8 +23,8 @@ SMALL = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "cluster.n
 AXES = "search.axes=[tp,pp,micro_batch_size,recompute]"
 
 
-def found_by(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, object]:
-    assert main(["search", *words, "--json"]) == code
+def found_by(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> dict[str, object]:
+    assert main(["search", *args, "--json"]) == code
     tree = json.loads(capsys.readouterr().out)
     assert isinstance(tree, dict)
     return tree
@@ -39,8 +39,8 @@ def best_of(tree: dict[str, object]) -> dict[str, object]:
 
 def test_the_written_winner_is_the_job_that_was_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, table, plot = tmp_path / "best.yaml", tmp_path / "all.csv", tmp_path / "all.svg"
-    words = [*SMALL, "-o", str(file), "--csv", str(table), "--plot", str(plot)]
-    best = best_of(found_by(capsys, *words))
+    args = [*SMALL, "-o", str(file), "--csv", str(table), "--plot", str(plot)]
+    best = best_of(found_by(capsys, *args))
     job = compose([*SMALL, f"+strategy={file}"])
     assert judge(job).ok
     answer = estimate(job)
@@ -54,14 +54,14 @@ def test_the_written_winner_is_the_job_that_was_promised(tmp_path: Path, capsys:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.csv", "all.svg", "best.yaml"]
 
 
-def test_a_winner_overrides_what_the_recipe_says_and_stands_alone(
+def test_a_winner_overrides_what_the_recipe_says_and_is_complete(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The recipe has uneven stages and full recomputation: the winner's other ones must not mix with them."""
     file = tmp_path / "best.yaml"
-    words = ["+recipe=deepseek_v3", "backend=megatron", "hardware=h200", "search.axes=[tp,pp,ep,stages,recompute]"]
-    best = best_of(found_by(capsys, *words, "-o", str(file)))
-    job = compose([*words, f"+strategy={file}"])
+    args = ["+recipe=deepseek_v3", "backend=megatron", "hardware=h200", "search.axes=[tp,pp,ep,stages,recompute]"]
+    best = best_of(found_by(capsys, *args, "-o", str(file)))
+    job = compose([*args, f"+strategy={file}"])
     assert judge(job).ok
     answer = estimate(job)
     assert answer.time is not None
@@ -81,22 +81,22 @@ def test_axes_keep_the_jobs_value_where_they_are_not_searched(capsys: pytest.Cap
 
 
 def test_several_backends_accept_what_is_found_for_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+recipe=qwen3_8b", "hardware=ascend_910b", "cluster.nodes=1", "model.pretrained=false", AXES]
-    best = best_of(found_by(capsys, *words, "--backends", "mindformers,mindspeed"))
+    args = ["+recipe=qwen3_8b", "hardware=ascend_910b", "cluster.nodes=1", "model.pretrained=false", AXES]
+    best = best_of(found_by(capsys, *args, "--backends", "mindformers,mindspeed"))
     overrides = best["overrides"]
     assert isinstance(overrides, dict)
     changes = [f"{path}={'null' if value is None else value}" for path, value in overrides.items() if value != []]
     for backend in ("mindformers", "mindspeed"):
-        assert judge(compose([*words, f"backend={backend}", *changes])).ok
+        assert judge(compose([*args, f"backend={backend}", *changes])).ok
 
 
 def test_where_nothing_fits_the_closest_three_and_what_they_lack(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+recipe=llama3_70b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", AXES]
-    assert main(["search", *words]) == 1
-    said = capsys.readouterr().out
-    assert "no layout fits; the closest:" in said
-    assert said.count("GiB on stage") == 3
-    tree = found_by(capsys, *words, code=1)
+    args = ["+recipe=llama3_70b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", AXES]
+    assert main(["search", *args]) == 1
+    captured = capsys.readouterr().out
+    assert "no layout fits; the closest:" in captured
+    assert captured.count("GiB on stage") == 3
+    tree = found_by(capsys, *args, code=1)
     nearest = tree["nearest"]
     assert isinstance(nearest, list)
     lacks = [each["lacks"] for each in nearest]
@@ -105,9 +105,9 @@ def test_where_nothing_fits_the_closest_three_and_what_they_lack(capsys: pytest.
 
 
 def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
-    words = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
+    args = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "launcher", "search", *words, "--resume", "state.json", "--json"],
+        [sys.executable, "-m", "launcher", "search", *args, "--resume", "state.json", "--json"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -164,7 +164,7 @@ def test_the_state_of_another_search_is_refused(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "text"),
+    ("args", "code", "text"),
     [
         (["backend=megatron", "hardware=h100_80g"], 1, "model.num_hidden_layers is not known"),
         (["+recipe=qwen3_8b", "backend=megatron"], 1, "the device's memory is not known"),
@@ -180,22 +180,22 @@ def test_the_state_of_another_search_is_refused(tmp_path: Path, capsys: pytest.C
         ([*SMALL, "--space", "nobody"], 2, "--space"),
     ],
 )
-def test_bad_input(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(args: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        got = main(["search", *words])
+        got = main(["search", *args])
     except SystemExit as error:
         got = int(str(error.code))
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert got == code
-    assert text in said.err + said.out
-    assert "Traceback" not in said.err
+    assert text in captured.err + captured.out
+    assert "Traceback" not in captured.err
 
 
 def test_a_balanced_job_can_be_searched_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Layers recomputed per chunk are of the job's own chunks: the search starts from none."""
-    words = ["+recipe=qwen3_8b", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=1", "parallel.pp=2"]
+    args = ["+recipe=qwen3_8b", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=1", "parallel.pp=2"]
     again = ["recompute.granularity=full", "recompute.method=block", "recompute.num_layers=3"]
-    best = best_of(found_by(capsys, *words, *again, "recompute.layers_per_chunk=[3,1]", AXES, "batch.seq_length=4096"))
+    best = best_of(found_by(capsys, *args, *again, "recompute.layers_per_chunk=[3,1]", AXES, "batch.seq_length=4096"))
     overrides = best["overrides"]
     assert isinstance(overrides, dict)
     assert overrides["recompute.layers_per_chunk"] == []
@@ -217,14 +217,14 @@ VARIED = {
 
 @pytest.mark.parametrize("name", VARIED)
 def test_values_that_the_search_varies_are_named(name: str) -> None:
-    words, fix = VARIED[name]
-    findings = varied(compose([*SMALL, *words]))
+    args, fix = VARIED[name]
+    findings = varied(compose([*SMALL, *args]))
     assert [str(finding.fixes[0]) for finding in findings] == ([fix] if fix else [])
 
 
 def test_a_value_that_is_varied_is_a_warning_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SMALL, "search.fix=[pp,vpp,cp,recompute,stages]", "parallel.tp=3", "--top", "1"]
-    (finding,) = found_by(capsys, *words)["findings"]  # type: ignore[misc]
+    args = [*SMALL, "search.fix=[pp,vpp,cp,recompute,stages]", "parallel.tp=3", "--top", "1"]
+    (finding,) = found_by(capsys, *args)["findings"]  # type: ignore[misc]
     assert (finding["rule"], finding["severity"], finding["fields"]) == ("SEARCH-VARIES", "warning", ["parallel.tp"])
-    assert main(["search", *words]) == 0
+    assert main(["search", *args]) == 0
     assert "the search varies parallel.tp" in capsys.readouterr().err

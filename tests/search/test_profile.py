@@ -109,8 +109,8 @@ def fill(path: Path, job: Job, scale: float = 1.0) -> None:
         writer.writerows(rows)
 
 
-def ranking_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, object]]:
-    assert main(["search", *words, "--json"]) == 0
+def ranking_of(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, object]]:
+    assert main(["search", *args, "--json"]) == 0
     ranking = json.loads(capsys.readouterr().out)["ranking"]
     assert isinstance(ranking, list)
     return ranking
@@ -136,13 +136,13 @@ def test_measured_times_override_the_estimate_and_are_named(tmp_path: Path, caps
 
 
 def test_a_layout_measured_to_be_slow_or_too_big_falls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*NARROW[:-1], "12"]
-    assert main(["search", *words, "--json"]) == 0
+    args = [*NARROW[:-1], "12"]
+    assert main(["search", *args, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)["candidates"][0]
     sizes = [str(first[name]) for name in ("dp", "tp", "pp", "ep")]
     slow = tmp_path / "slow.csv"
     slow.write_text(f"{HEADER}\n{','.join(sizes)},1,1,2,1.5,500,1\n")
-    ranking = ranking_of(capsys, *words, "--profile-result", str(slow))
+    ranking = ranking_of(capsys, *args, "--profile-result", str(slow))
     assert [ranking[-1][name] for name in ("dp", "tp", "pp", "ep")] == [first[n] for n in ("dp", "tp", "pp", "ep")]
     assert ranking[0]["measured"] == []
     big = tmp_path / "big.csv"
@@ -150,7 +150,7 @@ def test_a_layout_measured_to_be_slow_or_too_big_falls(tmp_path: Path, capsys: p
     big.write_text(
         f"{HEADER},ep1,peakMem1,ep2,peakMem2\n{','.join(sizes)},1,1,2,1.5,1,1,{2 * ep},90000,{4 * ep},85000\n"
     )
-    last = ranking_of(capsys, *words, "--profile-result", str(big))[-1]
+    last = ranking_of(capsys, *args, "--profile-result", str(big))[-1]
     assert last["fits"] is False
     assert last["peak"] == pytest.approx(2**20 * 100_000)
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_read_is_named_by_line_and_column(text: str, mistakes: li
     with pytest.raises(BadTable) as caught:
         read_table(path, dense=True)
     for mistake in mistakes:
-        assert any(f"{tmp_path}/{mistake}" in said for said in caught.value.mistakes), caught.value.mistakes
+        assert any(f"{tmp_path}/{mistake}" in captured for captured in caught.value.mistakes), caught.value.mistakes
 
 
 def test_the_command_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,31 +207,31 @@ def test_the_command_names_them_too(tmp_path: Path, capsys: pytest.CaptureFixtur
     path.write_text(f"{HEADER}\n1,1,1,1,1,1,nan,1,-1,1\n")
     for verb in ("search", "balance"):
         assert main([verb, *SMALL, "parallel.pp=2", "--profile-result", str(path)]) == 1
-        said = capsys.readouterr().err
-        assert f"{path}:2: column bfratio: nan" in said
-        assert f"{path}:2: column moe_bw: -1" in said
+        captured = capsys.readouterr().err
+        assert f"{path}:2: column bfratio: nan" in captured
+        assert f"{path}:2: column moe_bw: -1" in captured
 
 
 def test_balance_takes_the_row_of_its_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.csv"
     path.write_text(f"{HEADER}\n16,4,8,32,1,0.4,2,0.1,20,1\n16,4,8,16,1,0.4,2,9,20,1\n")
-    words = ["+recipe=deepseek_v3", "backend=megatron", "hardware=h100_80g", "--quick", "--profile-result", str(path)]
-    words.append("--keep-recompute")
+    args = ["+recipe=deepseek_v3", "backend=megatron", "hardware=h100_80g", "--quick", "--profile-result", str(path)]
+    args.append("--keep-recompute")
     last = []
     for more in ([], ["parallel.ep=16", "hardware.memory_gib=141"]):
-        assert main(["balance", *words, *more, "--json"]) == 0
+        assert main(["balance", *args, *more, "--json"]) == 0
         tree = json.loads(capsys.readouterr().out)
         assert tree["measured"]
         last.append(tree["layers"][0][-1])
     assert last[1] < last[0]
-    assert main(["balance", *words, "parallel.ep=64"]) == 1
+    assert main(["balance", *args, "parallel.ep=64"]) == 1
     assert "nothing was measured for dp=16, tp=4, pp=8, ep=64" in capsys.readouterr().err
 
 
 def test_the_jobs_own_recomputation_counts_as_measured() -> None:
     """Where recomputation is not chosen, a layer's backward holds it: bfratio alone would leave it out."""
-    words = [*SMALL, "parallel.pp=2", "recompute.granularity=full", "recompute.method=uniform"]
-    problem = layer_times(compose([*words, "recompute.num_layers=1", "recompute.modules=[]"]), choose=False)
+    args = [*SMALL, "parallel.pp=2", "recompute.granularity=full", "recompute.method=uniform"]
+    problem = layer_times(compose([*args, "recompute.num_layers=1", "recompute.modules=[]"]), choose=False)
     row = Measured(line=1, sizes={}, dense=None, backward=2.0, recompute=0.5, head=1.0, layer=4.0, peak=None)
     assert [mode.backward for mode in with_measured(problem, row).kinds[0].modes] == [2.0 * 4.0 + 0.5 * 4.0]
 

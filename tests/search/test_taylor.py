@@ -43,8 +43,8 @@ def test_the_published_example_has_its_published_size() -> None:
 
 
 def test_the_recipe_is_the_published_example() -> None:
-    words = ["+recipe=deepseek_v3", "cluster.nodes=128", "batch.global_batch_size=1024"]
-    assert setting_of(compose(words)) == EXAMPLE
+    args = ["+recipe=deepseek_v3", "cluster.nodes=128", "batch.global_batch_size=1024"]
+    assert setting_of(compose(args)) == EXAMPLE
 
 
 def test_without_its_quirks_experts_limit_ep_and_every_stage_has_a_chunk() -> None:
@@ -96,9 +96,9 @@ def test_the_fit_goes_through_any_two_sizes() -> None:
 
 
 def test_the_search_can_be_held_to_taylors_space(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
+    args = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
     more = ["batch.global_batch_size=1024", "search.max_vpp=1", "search.max_micro_batch_size=1"]
-    assert main(["search", *words, *more, "--space", "taylor", "--top", "3"]) == 0
-    said = capsys.readouterr().out
-    assert "576,030 configurations, 8,753 after its rules" in said
-    assert "20 of dp, tp, cp, pp" in said
+    assert main(["search", *args, *more, "--space", "taylor", "--top", "3"]) == 0
+    captured = capsys.readouterr().out
+    assert "576,030 configurations, 8,753 after its rules" in captured
+    assert "20 of dp, tp, cp, pp" in captured

@@ -44,14 +44,14 @@ def begun(recipe: str, backend: str, *more: str) -> tuple[Job, Search]:
     Raises:
         CannotSearch: the backend cannot run the recipe.
     """
-    words = [f"+recipe={recipe}", f"backend={backend}", f"hardware={HARDWARE[backend]}", "model.pretrained=false"]
-    job = compose([*words, "search.max_vpp=2", *more])
+    args = [f"+recipe={recipe}", f"backend={backend}", f"hardware={HARDWARE[backend]}", "model.pretrained=false"]
+    job = compose([*args, "search.max_vpp=2", *more])
     try:
         return job, begin(job)
     except CannotSearch:
         if backend not in OWN_DATA or recipe.startswith("tiny_"):
             raise
-    job = compose([*words, "search.max_vpp=2", *OWN_DATA[backend], *more])
+    job = compose([*args, "search.max_vpp=2", *OWN_DATA[backend], *more])
     return job, begin(job)
 
 
@@ -101,8 +101,8 @@ def test_ms_swift_itself_accepts_them(swift_python: Path, tmp_path: Path) -> Non
 @pytest.mark.sample(keep=1, of="backends accept the best")
 def test_mindformers_itself_accepts_them(tmp_path: Path) -> None:
     python = mindformers_1_6_python()
-    words = ["model.n_group=1", "model.topk_group=1", "moe.aux_loss_coeff=0.0", "backend.version=1.6.0"]
-    jobs = top("deepseek_v3", "mindformers", *words)
+    args = ["model.n_group=1", "model.topk_group=1", "moe.aux_loss_coeff=0.0", "backend.version=1.6.0"]
+    jobs = top("deepseek_v3", "mindformers", *args)
     assert len(jobs) == 10
     full, some = (3, 1, 0, 2), (1, 2, 2, 0)
     again = {"granularity": "full", "method": "block", "num_layers": 3, "layers_per_chunk": full}
@@ -136,7 +136,7 @@ def test_mindformers_itself_accepts_them(tmp_path: Path) -> None:
 
 def _local(job: Job, folder: Path) -> list[str]:
     """Return the job's arguments with folders for what is downloaded before a start: the parser looks for them."""
-    return [str(folder) if word == job.model.hub_id else word for word in _with_folders(job, folder)]
+    return [str(folder) if arg == job.model.hub_id else arg for arg in _with_folders(job, folder)]
 
 
 def test_mindspeed_itself_accepts_them(tmp_path: Path) -> None:

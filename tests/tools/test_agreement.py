@@ -42,8 +42,8 @@ def test_nodes(world: int, nodes: tuple[int, int]) -> None:
 
 def test_a_script_is_judged_by_the_command(tmp_path: Path) -> None:
     path = UsersPath(folder=tmp_path)
-    words = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 250 --num-attention-heads 8"
-    assert "ARG-BOUND" in path.script(f"{words} --seq-length 0\n").errors
-    assert path.script(f"{words} --no-such-argument\n").errors == ("IMPORT",)
+    args = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 250 --num-attention-heads 8"
+    assert "ARG-BOUND" in path.script(f"{args} --seq-length 0\n").errors
+    assert path.script(f"{args} --no-such-argument\n").errors == ("IMPORT",)
     assert [each.answer.code for each in path.asked] == [1, 1]
     assert list(path.differing(1)) == []

@@ -79,7 +79,7 @@ def test_constant_expressions_are_evaluated(text: str, value: Any) -> None:
     assert evaluate(ast.parse(text, mode="eval").body) == value
 
 
-def test_what_needs_running_is_said_so() -> None:
+def test_what_needs_running_is_reported_so() -> None:
     with pytest.raises(Unknown, match=r"os\.getcwd\(\)"):
         evaluate(ast.parse("os.getcwd()", mode="eval").body)
 
@@ -166,7 +166,7 @@ def test_one_command_writes_a_catalogue_that_loads(tmp_path: Path, capsys: pytes
         (["mindspeed", "--version", "1", "--source", ".", "--revision", "x"], "made of all three projects"),
     ],
 )
-def test_mistakes_on_the_command_line_are_told(argv: list[str], says: str) -> None:
+def test_mistakes_on_the_command_line_are_reported(argv: list[str], says: str) -> None:
     with pytest.raises(SystemExit, match=says):
         command_line.main(argv)
 

@@ -46,7 +46,10 @@ def test_every_line_that_a_rule_names_is_in_the_index() -> None:
     for what, source in sources().items():
         for place in places(source):
             entry = files.get(f"{place.project} {place.version} {place.path}", {"lines": {}})
-            assert str(place.line) in entry["lines"], f"{what}: {place}: python -m tools.catalogue.sources"
+            command = f"python -m tools.catalogue.sources --source {place.project}@{place.version}=FOLDER"
+            assert str(place.line) in entry["lines"], (
+                f"{what}: {place.path}:{place.line} is not in the index: {command}"
+            )
 
 
 def test_every_source_with_a_line_names_project_and_version() -> None:
@@ -67,10 +70,10 @@ def test_a_line_is_kept_with_what_is_around_it_and_a_wrong_one_is_missing(tmp_pa
     (tmp_path / "swift" / "a.py").write_text("class One:\n    def two(self):\n        assert self.x > 0\n")
     lines = (("a.py", 3), ("a.py", 4), ("b.py", 1))
     wanted = [Place(project="ms-swift", version="9.9", path=path, line=line) for path, line in lines]
-    assert index([Place(project="ms-swift", version="9.8", path="a.py", line=3)], {})["missing"] == {
+    assert index([Place(project="ms-swift", version="9.8", path="a.py", line=3)], {}, {})["missing"] == {
         "ms-swift 9.8": "no checkout"
     }
-    found = index(wanted, {"ms-swift@9.9": tmp_path})
+    found = index(wanted, {"ms-swift@9.9": tmp_path}, {})
     assert found["files"] == {
         "ms-swift 9.9 a.py": {"file": "swift/a.py", "lines": {"3": f"two {digest('assert self.x > 0')}"}}
     }
@@ -83,3 +86,13 @@ def test_a_file_without_folder_is_the_trainers_own(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     assert Checkout(tmp_path, "").file("arguments.py") == "megatron/training/arguments.py"
     assert Checkout(tmp_path, "").file("training/arguments.py") == "megatron/training/arguments.py"
+
+
+def test_a_project_without_a_checkout_keeps_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def one():\n    pass\n")
+    kept, new = (Place(project=project, version="9.9", path="a.py", line=2) for project in ("MindSpeed", "ms-swift"))
+    before = index([kept], {"MindSpeed@9.9": tmp_path}, {})
+    both = index([kept, new], {"ms-swift@9.9": tmp_path}, before)
+    assert both["files"].keys() == {"MindSpeed 9.9 a.py", "ms-swift 9.9 a.py"}
+    assert both["files"]["MindSpeed 9.9 a.py"] == before["files"]["MindSpeed 9.9 a.py"]
+    assert both["missing"] == {}

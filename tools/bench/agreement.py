@@ -40,7 +40,7 @@ Jobs and command lines are drawn at random, the same ones from the same seed. Ea
 command line as a script (`torchrun … pretrain_gpt.py …`, `NPROC_PER_NODE=8 megatron sft …`), a configuration as a YAML
 file that `msrun` starts, a job as a job file, by `launch check FILE --json` (its `main(argv)` in one process). No size
 of a model is given beside the file: it stands in the script, in the config.json of a folder that the script names, or
-in the preset of a hub id. Another version than the default one is said as `backend.version=`; IMPORT-VERSION counts as
+in the preset of a hub id. Another version than the default one is set by `backend.version=`; IMPORT-VERSION counts as
 a refusal by the default version. A validator's figures leave out jobs that it cannot express.
 
 *same*: accepted by both or refused by both. *missed*: we accept what the real one refuses. *stricter*: we refuse what
@@ -48,6 +48,7 @@ it accepts; *later* of these: what shows when the model is built or trains, or a
 with its reason below; *unexplained*: the others. *machine*: only the machine decides (a file, a package, an environment
 variable); left out of the agreement. *agreement*: the share that is neither missed nor unexplained, with the 95 %
 interval (Wilson). *shell*: cases that the installed command answered alike, of those that it was asked.
+TransformerConfig sees a part of the arguments only: each stricter case is *later* there, so that none is unexplained.
 Changed command lines are upstream's own examples with one to three things changed (sizes, switches, what is written at
 all, the number of devices; `tests/backends/mutated.py`). Megatron-LM is also asked about arguments of its
 catalogue alone and corners of `tests/backends/megatron_lm/fuzzed.py`. Seconds are ours and those of the
@@ -177,15 +178,15 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _words(options: argparse.Namespace) -> str:
     """Return the command without the folders of this machine."""
-    words = [f"--count {options.count}"]
-    words += [f"--mindspeed-count {options.mindspeed_count}"] if options.mindspeed_count is not None else []
-    words += ["--facts DIR"] if options.facts else []
-    words += [f"--seed {options.seed}"]
-    words += [f"--mindspeed-seed {options.mindspeed_seed}"] if options.mindspeed_seed is not None else []
-    words += ["--megatron-lm DIR"] * len(options.megatron_lm)
-    words += ["--mindspeed LLM MINDSPEED MEGATRON"] * len(options.mindspeed)
-    words += [f"--shell {options.shell}"] if options.shell else []
-    return " ".join([*words, "-o docs/agreement.md"])
+    args = [f"--count {options.count}"]
+    args += [f"--mindspeed-count {options.mindspeed_count}"] if options.mindspeed_count is not None else []
+    args += ["--facts DIR"] if options.facts else []
+    args += [f"--seed {options.seed}"]
+    args += [f"--mindspeed-seed {options.mindspeed_seed}"] if options.mindspeed_seed is not None else []
+    args += ["--megatron-lm DIR"] * len(options.megatron_lm)
+    args += ["--mindspeed LLM MINDSPEED MEGATRON"] * len(options.mindspeed)
+    args += [f"--shell {options.shell}"] if options.shell else []
+    return " ".join([*args, "-o docs/agreement.md"])
 
 
 def _line(validator: str, asked: str, rows: Sequence[Row]) -> str:

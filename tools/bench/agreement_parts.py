@@ -85,7 +85,7 @@ def _swift(settings: Settings) -> Iterator[Part]:
     def altered(path: UsersPath) -> Sequence[Verdict]:
         assert settings.facts is not None
         known = mutated.bases(settings.facts / _MEGATRON_FACTS, settings.folder / "swift-lines")
-        drawn = list(changed(known, mutated.DIALECT, settings.count, settings.seed))
+        drawn = list(changed(known, mutated.MUTATIONS, settings.count, settings.seed))
         return mutated.compare(drawn, swift_python(), path, title=title, cache=settings.cache, workers=settings.workers)
 
     yield Part(backend="megatron", validator=title, asked="jobs", run=jobs)
@@ -140,7 +140,7 @@ def _megatron_lm(settings: Settings, checkout: str) -> Iterator[Part]:
         return verdicts.compare("megatron_lm", version, drawn, path, program)
 
     def altered(path: UsersPath) -> Sequence[Verdict]:
-        drawn = list(changed(mutated.bases(Path(checkout)), mutated.DIALECT, settings.count, settings.seed))
+        drawn = list(changed(mutated.bases(Path(checkout)), mutated.MUTATIONS, settings.count, settings.seed))
         return mutated.compare("megatron_lm", version, drawn, path, [checkout], title=title, cache=settings.cache)
 
     yield Part(backend="megatron_lm", validator=title, asked="arguments alone, corners, mixtures", run=corners)
@@ -175,7 +175,7 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
     def lines(path: UsersPath, count: int) -> Sequence[Verdict]:
         assert settings.facts is not None
         known = mutated.bases(settings.facts / _MINDSPEED_FACTS)
-        drawn = list(changed(known, mutated.DIALECT, count, settings.slow_seed))
+        drawn = list(changed(known, mutated.MUTATIONS, count, settings.slow_seed))
         drawn = drawn[len(known) :] if count else drawn
         more: dict[str, Any] = {
             "python": str(mindspeed_python()),
@@ -194,11 +194,13 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
 
 
 def mindspeed_version(checkout: str) -> str:
-    """Return which of the known versions a checkout of MindSpeed-LLM is of: 2.1.0 patches in a way of its own."""
-    tasks = Path(checkout) / "mindspeed_llm" / "tasks"
-    if not tasks.is_dir():
+    """Return which of the known versions a checkout of MindSpeed-LLM is of: by files that only the newer ones have."""
+    program = Path(checkout) / "mindspeed_llm"
+    if not (program / "tasks").is_dir():
         raise SystemExit(f"{checkout} is no checkout of MindSpeed-LLM")
-    return "26.1.0" if (tasks / "megatron_adaptor_v2.py").exists() else "2.1.0"
+    if not (program / "tasks" / "megatron_adaptor_v2.py").exists():
+        return "2.1.0"
+    return "master" if (program / "features_manager" / "memory" / "swap_layer_input.py").exists() else "26.1.0"
 
 
 def named_checkouts() -> list[list[str]]:
@@ -207,6 +209,6 @@ def named_checkouts() -> list[list[str]]:
     return [found] if all(found) else []
 
 
-def first_words(said: str) -> str:
-    """Return what a validator said in a line, without folders of this machine."""
-    return re.sub(r"/(?:tmp|work|home)/\S+", "…", " ".join(said.split()))[:160]
+def first_words(reported: str) -> str:
+    """Return a validator's message in one line, without folders of this machine."""
+    return re.sub(r"/(?:tmp|work|home)/\S+", "…", " ".join(reported.split()))[:160]

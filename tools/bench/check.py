@@ -56,9 +56,9 @@ def figures(backend: str, count: int) -> dict[str, float]:
     if made.catalogue(made.version(None)).style == "yaml":
         found["command"] = found["check"]
     else:
-        words, devices = made.argv(native), job.cluster.world_size
+        args, devices = made.argv(native), job.cluster.world_size
         found["command"] = _each(
-            lambda: api.check(api.import_argv(words, backend=backend, world_size=devices)), max(1, count // 2)
+            lambda: api.check(api.import_argv(args, backend=backend, world_size=devices)), max(1, count // 2)
         )
     return found
 

@@ -66,11 +66,9 @@ def pair(name: str, command: list[str], reference: list[str], runs: int, goal: s
     print(f"{name:44} {mine * 1e3:8.0f} ms {other * 1e3:8.0f} ms {mine / other:7.2f} {more * 1e3:8.0f} ms   {goal}")
 
 
-def heavy_imports(words: list[str]) -> str:
+def heavy_imports(args: list[str]) -> str:
     """Return which heavy packages a command imports."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED % (HEAVY,), *words], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", LOADED % (HEAVY,), *args], capture_output=True, text=True, check=False)
     return next((line for line in done.stderr.splitlines() if line.startswith("HEAVY")), "HEAVY ?")[6:] or "none"
 
 

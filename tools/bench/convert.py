@@ -107,9 +107,9 @@ def write_model(folder: Path, size_gb: float, *, filled: bool) -> int:
     return sum(nbytes(slot) for slot in slots)
 
 
-def _finite(words: bytes) -> bytes:
+def _finite(args: bytes) -> bytes:
     """Random bf16 without infinities, which FP8 has none of: one bit of each exponent is cleared."""
-    found = bytearray(words)
+    found = bytearray(args)
     found[1::2] = bytes(byte & 0xBF for byte in found[1::2])
     return bytes(found)
 
@@ -174,14 +174,14 @@ def commands(source: Path, out: Path, only: Sequence[str]) -> Iterator[tuple[str
     """Yield (case, command); cp first."""
     yield _COPY, ["cp", "-r", str(source), str(out)]
     launch = [sys.executable, "-m", "launcher", "convert", "hf-to-mcore", "--model", str(source), "--out", str(out)]
-    for name, words in CASES.items():
+    for name, args in CASES.items():
         if not only or name.split()[0] in only:
-            yield f"{name}, verified", [*launch, *words]
-            yield f"{name}, --no-verify", [*launch, *words, "--no-verify"]
+            yield f"{name}, verified", [*launch, *args]
+            yield f"{name}, --no-verify", [*launch, *args, "--no-verify"]
     places = {"source": str(source), "adapter": str(source.with_name("adapter"))}
-    for name, words in MORE.items():
+    for name, args in MORE.items():
         if not only or name.split()[0] in only:
-            argv = [sys.executable, "-m", "launcher", "convert", *(word.format(**places) for word in words)]
+            argv = [sys.executable, "-m", "launcher", "convert", *(arg.format(**places) for arg in args)]
             yield f"{name}, verified", [*argv, "--out", str(out)]
             yield f"{name}, --no-verify", [*argv, "--out", str(out), "--no-verify"]
 
@@ -225,7 +225,7 @@ def bridge(python: str, source: Path, scratch: Path) -> Measured:
         os.link(file, folder / file.name)
     options = {"model": folder, "output_dir": scratch / "bridge", **_EXPORT}
     argv = [str(Path(python).parent / "megatron"), "export"]
-    argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    argv += [arg for name, value in options.items() for arg in (f"--{name}", str(value))]
     more = {"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     return measure(argv, scratch / "log", {**os.environ, **environment(NATIVE_CPU, {}), **more}, resident=True)
 

@@ -24,7 +24,7 @@ from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import differences
 from launcher.mapping.equivalence import Difference
@@ -68,7 +68,7 @@ def of_checkout(folder: Path) -> Iterator[Outcome]:
     for path in sorted(folder.rglob("tests/functional_tests/**/model_config.yaml")):
         outcome = Outcome(path=str(path.relative_to(folder)))
         try:
-            outcome.imported = read_file(path, Wanted(partial=True))[0]
+            outcome.imported = read_file(path, ImportOptions(partial=True))[0]
             outcome.differences = differences(outcome.imported)
             outcome.refused = "; ".join(str(note) for note in outcome.imported.problems)
         except ImportRefused as error:
@@ -120,17 +120,17 @@ def _imported(record: Mapping[str, Any], backend: str, versions: Mapping[str, st
         invocation = Invocation(
             program=record["path"], backends=(backend,), cluster=_world(record), where=record["path"]
         )
-        return read_command(invocation, Wanted(backend=backend, partial=True), settings)
-    words = [*(record.get("command") or "").split(), *record["argv"]]
+        return read_command(invocation, ImportOptions(backend=backend, partial=True), settings)
+    args = [*(record.get("command") or "").split(), *record["argv"]]
     if record.get("entry"):
         launcher = record.get("launcher") or {}
-        options = [word for key, value in (launcher.get("opts") or {}).items() for word in (f"--{key}", str(value))]
-        words = [*str(launcher.get("cmd", "torchrun")).split(), *options, record["entry"], *record["argv"]]
+        options = [arg for key, value in (launcher.get("opts") or {}).items() for arg in (f"--{key}", str(value))]
+        args = [*str(launcher.get("cmd", "torchrun")).split(), *options, record["entry"], *record["argv"]]
     if record.get("config_args"):
-        rest = [word for word in record["argv"] if word != "--config" and not word.endswith(".yaml")]
-        words = [*record["command"].split(), *words_of(record["config_args"]), *rest]
+        rest = [arg for arg in record["argv"] if arg != "--config" and not arg.endswith(".yaml")]
+        args = [*record["command"].split(), *words_of(record["config_args"]), *rest]
     env = {**(record.get("config_env") or {}), **(record.get("env") or {})}
-    return read_argv(words, backend=backend, version=version, env=env, partial=True)
+    return read_argv(args, backend=backend, version=version, env=env, partial=True)
 
 
 def _world(record: Mapping[str, Any]) -> dict[str, str]:

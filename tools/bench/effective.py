@@ -106,7 +106,7 @@ def _mindspeed(options: argparse.Namespace) -> Iterator[Asked]:
             moves=mindspeed_moves.MOVES,
             corners=2 * options.count,
             bases=bases,
-            dialect=mindspeed.DIALECT,
+            mutations=mindspeed.MUTATIONS,
         )
         env = dict(zip(("MINDSPEED_LLM_PATH", "MINDSPEED_PATH", "MEGATRON_LM_PATH"), checkouts, strict=True))
         program = validator("mindspeed", ["values"], python=options.python, env=env)
@@ -135,8 +135,10 @@ def report(found: Sequence[Compared], backend: str, version: str) -> bool:
         print(f"{kind}: {len(mine)} changes of {len(counted)} destinations")
         for dest, count in counted.most_common():
             example = _shortest(change for change in mine if change.dest == dest)
-            told = "" if kind == "same" else f": really {example.real}, ours {example.ours} {' '.join(example.rules)}"
-            print(f"  {dest} ({count}){told}")
+            reported = (
+                "" if kind == "same" else f": really {example.real}, ours {example.ours} {' '.join(example.rules)}"
+            )
+            print(f"  {dest} ({count}){reported}")
             if kind != "same":
                 print(f"    {example.line.name}: {shlex.join(example.line.argv)} (of {example.line.world_size})")
     used = {rule for one in found for rule in one.rules}

@@ -52,12 +52,12 @@ def case_of(row: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -
     """Return the job of a measured row; None for what the estimate does not describe."""
     source = row["source"]
     if source.startswith("SimuMax"):
-        words = measured_simumax.overrides(row)
-        if words is None:
+        args = measured_simumax.overrides(row)
+        if args is None:
             return None
         machine = "B200" if row["system"].startswith("b200") else "A100 PCIe"
         return Case(
-            group=f"SimuMax 1.2, {machine}", name=row["id"], job=compose(words), **measured_simumax.measured(row)
+            group=f"SimuMax 1.2, {machine}", name=row["id"], job=compose(args), **measured_simumax.measured(row)
         )
     if source.startswith("Megatron-LM") and "golden" in row:
         name = measured_megatron.hardware_of(row)
@@ -80,8 +80,8 @@ def case_of(row: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -
     found = measured_other.overrides(row)
     if found is None:
         return None
-    group, words = found
-    return Case(group=group, name=str(row.get("model")), job=compose(words), stages={}, **measured_other.measured(row))
+    group, args = found
+    return Case(group=group, name=str(row.get("model")), job=compose(args), stages={}, **measured_other.measured(row))
 
 
 def judge(case: Case) -> Errors:

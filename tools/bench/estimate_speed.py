@@ -80,9 +80,9 @@ def measure(vpp: int | None) -> None:
 def shell() -> float:
     """Return the seconds of `launch estimate` from the shell."""
     launch = Path(sys.executable).with_name("launch")
-    words = [str(launch), "estimate", "+recipe=deepseek_v3", "hardware=h100_80g", "cluster.nodes=64"]
+    args = [str(launch), "estimate", "+recipe=deepseek_v3", "hardware=h100_80g", "cluster.nodes=64"]
     start = time.perf_counter()
-    subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(args, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - start
 
 

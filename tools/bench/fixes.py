@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from launcher.mapping.backend import backend_names
 from launcher.pipeline import judge
 from tools.bench.fixes_brute_force import fewest_changes
 from tools.bench.fixes_faults import CLASSES, fuzzed
+from tools.bench.fixes_result import Result
 
 RECIPES = (
     "qwen3_moe",
@@ -58,44 +59,6 @@ ANSWERS = {
     "model.max_position_embeddings": "131072",
 }
 _FUZZ, _SCRIPTS = 0.3, 0.3
-
-
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """One broken job and what became of it.
-
-    Attributes:
-        classes: mistakes that were made.
-        errors: rules that refused the job.
-        fixes: overrides that `--fix` wrote; `answers` those that the user added.
-        accepted: the job passes with them.
-        left: rules that still refuse it.
-        trains: the fixes change training.
-        layout: some layout passes with the same training, by brute force.
-        fewest: fields changed at least, by brute force; None: none found.
-        real: what the real validator said; "": accepted; None: not asked.
-    """
-
-    name: str
-    backend: str
-    classes: tuple[str, ...]
-    words: tuple[str, ...]
-    is_script: bool
-    errors: tuple[str, ...]
-    fixes: tuple[str, ...]
-    answers: tuple[str, ...]
-    accepted: bool
-    left: tuple[str, ...]
-    trains: bool
-    layout: bool
-    fewest: int | None
-    seconds: float
-    real: str | None = None
-
-    @property
-    def solvable(self) -> bool:
-        """Whether some solution is known."""
-        return self.accepted or self.fewest is not None
 
 
 def main() -> int:
@@ -168,8 +131,8 @@ def _broken(job: Job, draw: random.Random) -> tuple[tuple[str, ...], tuple[str, 
     classes = tuple(draw.sample(list(CLASSES), draw.choice((1, 1, 2, 3))))
     by_path: dict[str, str] = {}
     for name in classes:
-        for word in CLASSES[name](job, draw):
-            by_path.setdefault(word.partition("=")[0], word)
+        for arg in CLASSES[name](job, draw):
+            by_path.setdefault(arg.partition("=")[0], arg)
     return classes, tuple(by_path.values())
 
 
@@ -186,7 +149,7 @@ def _script(job: Job, folder: Path) -> str | None:
         path.write_text(file.content, encoding="utf-8")
     node = plan.nodes[0]
     exports = "".join(f"export {name}={shlex.quote(str(value))}\n" for name, value in node.env.items())
-    words = " ".join(word if word.startswith("${") else shlex.quote(word) for word in node.argv)
+    words = " ".join(arg if arg.startswith("${") else shlex.quote(arg) for arg in node.argv)
     (folder / "train.sh").write_text(f"{exports}{words}\n", encoding="utf-8")
     return str(folder / "train.sh")
 
@@ -204,14 +167,14 @@ def _mended(
     if is_script:
         os.chdir(Path(typed[0]).parent)
     begin = time.process_time()
-    code, said = _launch("check", *typed, "--fix", "-o", str(written), "--json")
+    code, reported = _launch("check", *typed, "--fix", "-o", str(written), "--json")
     seconds = time.process_time() - begin
-    if code != 1 or "fixed" not in said:
+    if code != 1 or "fixed" not in reported:
         return None
-    fixed = said["fixed"]
+    fixed = reported["fixed"]
     answers = [f"{path}={ANSWERS.get(path, '1')}" for path in (ask.partition("=")[0] for ask in fixed.get("ask", ()))]
-    changed = {word.partition("=")[0] for word in (*fixed["overrides"], *answers)}
-    kept = [word for word in typed if word.partition("=")[0] not in changed]
+    changed = {arg.partition("=")[0] for arg in (*fixed["overrides"], *answers)}
+    kept = [arg for arg in typed if arg.partition("=")[0] not in changed]
     again = [*kept, *fixed["overrides"], *answers] if is_script else [*kept, f"+strategy={written}", *answers]
     code, after = _launch("check", *again, "--json")
     job, whole = _job(typed, answers, is_script), _job(again, (), is_script)
@@ -224,7 +187,7 @@ def _mended(
         classes=classes,
         words=tuple(typed),
         is_script=is_script,
-        errors=_rules(said),
+        errors=_rules(reported),
         fixes=tuple(fixed["overrides"]),
         answers=tuple(answers),
         accepted=code == 0,
@@ -239,14 +202,14 @@ def _mended(
 def _trains(overrides: Sequence[str]) -> bool:
     from launcher.job import fields
 
-    known = (fields().get(word.partition("=")[0]) for word in overrides)
+    known = (fields().get(arg.partition("=")[0]) for arg in overrides)
     return any(info is None or info.meta.affects_training for info in known)
 
 
 def _job(typed: Sequence[str], more: Sequence[str], is_script: bool) -> Job | None:
     if not is_script:
-        names = {word.partition("=")[0] for word in more}
-        return compose([*(word for word in typed if word.partition("=")[0] not in names), *more])
+        names = {arg.partition("=")[0] for arg in more}
+        return compose([*(arg for arg in typed if arg.partition("=")[0] not in names), *more])
     from launcher.api import import_file
     from launcher.importing.job_file import job_yaml
 
@@ -255,8 +218,8 @@ def _job(typed: Sequence[str], more: Sequence[str], is_script: bool) -> Job | No
     return compose([f"+job={file.absolute()}", *typed[1:], *more])
 
 
-def _rules(said: Mapping[str, Any]) -> tuple[str, ...]:
-    found = {finding["rule"] for finding in said.get("findings", ()) if finding["severity"] == "error"}
+def _rules(reported: Mapping[str, Any]) -> tuple[str, ...]:
+    found = {finding["rule"] for finding in reported.get("findings", ()) if finding["severity"] == "error"}
     return tuple(sorted(found))
 
 
@@ -296,9 +259,9 @@ def _report(results: Sequence[Result]) -> int:
         kept = [not result.trains for result in own if result.layout and result.accepted]
         print(f"| {name} | {len(own)} | {sum(r.accepted for r in own)} | {sum(kept)} of {len(kept)} |")
     for result in results:
-        said = _failure(result)
-        if said:
-            print(f"\n{said}: {result.backend} {', '.join(result.classes)}\n  {' '.join(result.words)}")
+        reported = _failure(result)
+        if reported:
+            print(f"\n{reported}: {result.backend} {', '.join(result.classes)}\n  {' '.join(result.words)}")
             print(f"  errors {', '.join(result.errors)}; fixes {' '.join(result.fixes)} {' '.join(result.answers)}")
     return 1 if any(figures[name] < goal for name, goal in GOALS.items()) else 0
 

@@ -3,19 +3,16 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from launcher.job import Job, with_values
 from launcher.pipeline import judge
 from tests.backends import verdicts
 from tests.backends.users_path import UsersPath
-
-if TYPE_CHECKING:
-    from tools.bench.fixes import Result
+from tools.bench.fixes_result import Result
 
 
-def ask(results: Sequence["Result"], jobs: Mapping[str, Job], folder: Path, megatron_lm: str | None) -> None:
-    """Set what the real validator said of each accepted job, where there is one for its version.
+def ask(results: Sequence[Result], jobs: Mapping[str, Job], folder: Path, megatron_lm: str | None) -> None:
+    """Set the real validator's message for each accepted job, where there is one for its version.
 
     Megatron-SWIFT 4.6.0 and MindFormers 1.6.0 stand in the tests' environments; Megatron-LM is a checkout.
     """
@@ -69,7 +66,7 @@ def _mindformers(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
         cases.append([str(path), outcome.job.cluster.world_size])
         names.append(name)
     answers = verdicts.ask(validator(mindformers_1_6_python(), folder), cases)
-    return {name: said or "" for name, said in zip(names, answers, strict=True)}
+    return {name: reported or "" for name, reported in zip(names, answers, strict=True)}
 
 
 def _megatron_lm(jobs: Mapping[str, Job], checkout: str) -> dict[str, str]:
@@ -83,8 +80,8 @@ def _megatron_lm(jobs: Mapping[str, Job], checkout: str) -> dict[str, str]:
     ]
     answers = verdicts.ask(validator("megatron_lm", [checkout]), cases)
     return {
-        name: _said(verdicts.Verdict(name=name, ours=(), real=said or None, later=LATER, machine=MACHINE))
-        for name, said in zip(judged, answers, strict=True)
+        name: _said(verdicts.Verdict(name=name, ours=(), real=reported or None, later=LATER, machine=MACHINE))
+        for name, reported in zip(judged, answers, strict=True)
     }
 
 

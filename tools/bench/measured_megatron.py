@@ -21,7 +21,7 @@ def hardware_of(row: Mapping[str, Any]) -> str | None:
 def job_of(row: Mapping[str, Any], hardware: Mapping[str, Any]) -> Job | None:
     """Return the job of one row; None for what the estimate does not describe."""
     args = row["args"]
-    if any(word in row["case"] for word in _OTHER) or args.get("use-megatron-fsdp") or "num-layers" not in args:
+    if any(arg in row["case"] for arg in _OTHER) or args.get("use-megatron-fsdp") or "num-layers" not in args:
         return None
     if args.get("num-distributed-optimizer-instances", 1) > 1 or args.get("defer-embedding-wgrad-compute"):
         return None

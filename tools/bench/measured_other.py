@@ -59,16 +59,16 @@ _ASCEND = {"Atlas 900 A2": "ascend_910b", "Atlas 900 A3": "ascend_910c"}
 
 
 def _mindspeed(row: Mapping[str, Any]) -> list[str]:
-    words = [f"hardware={_ASCEND[row['hw']]}", f"cluster.nodes={row['nodes']}"]
-    words += [f"cluster.devices_per_node={row['gpus'] // row['nodes']}", "parallel.distributed_optimizer=true"]
-    words += [f"parallel.tp={row['tp']}", f"parallel.pp={row['pp']}", f"parallel.ep={row['ep']}", "parallel.etp=1"]
-    words += [f"batch.micro_batch_size={row['mbs']}", f"batch.global_batch_size={row['gbs']}"]
-    words += [f"batch.seq_length={row['seq_len']}", "kernels.attention_backend=flash"]
+    args = [f"hardware={_ASCEND[row['hw']]}", f"cluster.nodes={row['nodes']}"]
+    args += [f"cluster.devices_per_node={row['gpus'] // row['nodes']}", "parallel.distributed_optimizer=true"]
+    args += [f"parallel.tp={row['tp']}", f"parallel.pp={row['pp']}", f"parallel.ep={row['ep']}", "parallel.etp=1"]
+    args += [f"batch.micro_batch_size={row['mbs']}", f"batch.global_batch_size={row['gbs']}"]
+    args += [f"batch.seq_length={row['seq_len']}", "kernels.attention_backend=flash"]
     if row["recompute"] != "none":
         granularity, method, layers = row["recompute"].split("/")
-        words += [f"recompute.granularity={granularity}", f"recompute.method={method}"]
-        words.append(f"recompute.num_layers={layers}")
-    return words + _MINDSPEED[row["model"]]
+        args += [f"recompute.granularity={granularity}", f"recompute.method={method}"]
+        args.append(f"recompute.num_layers={layers}")
+    return args + _MINDSPEED[row["model"]]
 
 
 def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
@@ -76,19 +76,19 @@ def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     model = str(row.get("model", ""))
     if "skills" in row["source"] and model.startswith("Moonlight"):
         kind, _, modules = str(row["recompute"]).partition(":")
-        words = [f"model.{name}={value}" for name, value in _MOONLIGHT.items()]
-        words += [f"recompute.granularity={kind}", f"recompute.modules=[{modules}]"]
-        return "Megatron-Bridge, recomputation on H100", words + _MOONLIGHT_RECIPE + _common(row, "h100_80g")
+        args = [f"model.{name}={value}" for name, value in _MOONLIGHT.items()]
+        args += [f"recompute.granularity={kind}", f"recompute.modules=[{modules}]"]
+        return "Megatron-Bridge, recomputation on H100", args + _MOONLIGHT_RECIPE + _common(row, "h100_80g")
     if "MindSpeed-LLM" in row["source"] and model in _MINDSPEED and row.get("tokens_per_s_per_device"):
         return "MindSpeed-LLM table, Ascend A2 and A3", _mindspeed(row)
     if "moe-hardware-configs" in row["source"] and model == "Qwen3-30B-A3B":
-        words = [
+        args = [
             "model=qwen3_30b_a3b",
             *("moe.batch_overlap=true", "moe.token_dispatcher_type=flex", "moe.deepep=true", "moe.router_fusion=true"),
             *_common(row, "h100_80g"),
             "hardware.host_launch_us=0",  # CUDA graphs
         ]
-        return "Megatron-Bridge, Qwen3-30B-A3B on 16 H100", words
+        return "Megatron-Bridge, Qwen3-30B-A3B on 16 H100", args
     tables = "docs/performance-summary" in row["source"] or "examples/llama" in row["source"]
     if not tables or not row["parallel_valid"] or row["fsdp"] or "Pre" not in row["phase"]:
         return None
@@ -96,21 +96,21 @@ def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     hardware = {"DGX-H100": "h100_80g", "DGX-B200": "b200"}.get(row["system"])
     if preset is None or hardware is None:
         return None
-    recipe = measured_recipes.words(preset, row)
-    if not any(word.startswith("model=") for word in recipe):
+    recipe = measured_recipes.overrides(preset, row)
+    if not any(arg.startswith("model=") for arg in recipe):
         recipe.insert(0, f"model={preset}")
-    words = [*recipe, *_common(row, hardware), "overlap.tp_comm=true"]
+    args = [*recipe, *_common(row, hardware), "overlap.tp_comm=true"]
     if "w/ MTP" not in model and preset == "deepseek_v3" and row["system"] == "DGX-B200":
         return None
     if row["precision"] != "BF16":
         scaling = "mxfp8" if "MX" in row["precision"] else "tensorwise"
-        words += ["precision.fp8_format=hybrid", f"precision.fp8_recipe={scaling}", "precision.fp8_param_gather=true"]
+        args += ["precision.fp8_format=hybrid", f"precision.fp8_recipe={scaling}", "precision.fp8_param_gather=true"]
     kind = ("bf16" if row["precision"] == "BF16" else "FP8") + (", MoE" if (row["ep"] or 1) > 1 else ", dense")
-    return f"Megatron-Bridge and Megatron-LM tables, {kind}", words
+    return f"Megatron-Bridge and Megatron-LM tables, {kind}", args
 
 
 def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
-    words = [
+    args = [
         f"hardware={hardware}",
         f"parallel.tp={row['tp']}",
         f"parallel.pp={row['pp']}",
@@ -132,8 +132,8 @@ def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
         "overlap.param_gather=true",
     ]
     if (row.get("vpp") or 1) > 1:
-        words.append(f"parallel.vpp={row['vpp']}")
-    return words
+        args.append(f"parallel.vpp={row['vpp']}")
+    return args
 
 
 def measured(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ _DEEPSEEK: dict[str, list[str]] = {
 }
 
 
-def words(preset: str, row: Mapping[str, Any]) -> list[str]:
+def overrides(preset: str, row: Mapping[str, Any]) -> list[str]:
     """Return the overrides that a row's recipe adds to its layout."""
     found = list(_ALWAYS.get(preset, ()))
     exchange = _EXCHANGE.get((preset, row["system"]), {})

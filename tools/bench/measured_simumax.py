@@ -19,7 +19,7 @@ def overrides(row: Mapping[str, Any]) -> list[str] | None:
         return None
     hardware = "b200" if row["system"].startswith("b200") else "a100_80g_pcie"
     moe = preset.startswith("deepseek")
-    words = [
+    args = [
         f"model={preset}",
         f"hardware={hardware}",
         f"model.num_hidden_layers={row['layer_num']}",
@@ -39,13 +39,13 @@ def overrides(row: Mapping[str, Any]) -> list[str] | None:
         "kernels.transformer_impl=transformer_engine",
     ]
     if row["cp"] > 1:
-        words.append("parallel.cp_algorithm=ulysses")
+        args.append("parallel.cp_algorithm=ulysses")
     if row["vpp"] and row["vpp"] > 1:
-        words.append(f"parallel.vpp={row['vpp']}")
+        args.append(f"parallel.vpp={row['vpp']}")
     if row["ce_fusion"]:
-        words += ["kernels.cross_entropy_fusion=true", f"kernels.cross_entropy_fusion_impl={row['ce_fusion']}"]
+        args += ["kernels.cross_entropy_fusion=true", f"kernels.cross_entropy_fusion_impl={row['ce_fusion']}"]
     if moe:
-        words += [
+        args += [
             f"parallel.ep={row['ep']}",
             f"parallel.etp={row['etp']}",
             f"model.first_k_dense_replace={row['dense_layers']}",
@@ -54,7 +54,7 @@ def overrides(row: Mapping[str, Any]) -> list[str] | None:
         ]
     if row["recompute"] not in ("none", None):
         return None
-    return words
+    return args
 
 
 def measured(row: Mapping[str, Any]) -> dict[str, Any]:

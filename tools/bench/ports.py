@@ -34,8 +34,8 @@ Read = Callable[[], Iterator[Outcome]]
 
 def gaps(imported: Imported, found: Ported) -> list[str]:
     """Return what a port does not account for."""
-    read, told = [each.flag for each in imported.mapped_args], [each.flag for each in found.accounts]
-    wrong = [] if read == told else [f"{len(read)} arguments read, {len(told)} accounted for"]
+    read, messages = [each.flag for each in imported.mapped_args], [each.flag for each in found.accounts]
+    wrong = [] if read == messages else [f"{len(read)} arguments read, {len(messages)} accounted for"]
     return [*wrong, *(f"{each.flag}: {each.status} without reason" for each in found.accounts if not _is_told(each))]
 
 
@@ -44,8 +44,10 @@ def _is_told(account: Account) -> bool:
         return bool(account.target_flags)
     if account.status == TRANSLATED:
         return bool(account.fields)
-    said = account.missing
-    return said is not None and bool(said.effect in EFFECTS and said.does and said.why and (said.works or said.without))
+    reported = account.missing
+    return reported is not None and bool(
+        reported.effect in EFFECTS and reported.does and reported.why and (reported.works or reported.without)
+    )
 
 
 def counts(imported: Iterable[Imported], target: str) -> tuple[dict[str, int], Counter[str], list[str]]:
@@ -78,14 +80,14 @@ def strays(imported: Imported, target: str, folder: Path) -> list[str]:
         "--to": (ported_yaml(imported, found, "x"), []),
         "backend=": (job_yaml(imported, "x", with_version=True), [f"backend={target}"]),
     }
-    told = {(each.severity, each.rule, each.flags, each.fields, each.message) for each in found.findings}
+    messages = {(each.severity, each.rule, each.flags, each.fields, each.message) for each in found.findings}
     wrong = []
-    for name, (text, words) in ways.items():
+    for name, (text, args) in ways.items():
         file = folder / "job.yaml"
         file.write_text(text, encoding="utf-8")
-        later = judge(compose([f"+job={file}", *words]), fixes=False)
+        later = judge(compose([f"+job={file}", *args]), fixes=False)
         again = {(each.severity, each.rule, each.flags, each.fields, each.message) for each in later.findings}
-        wrong += [f"{name} {target}: {each}" for each in sorted(told ^ again)]
+        wrong += [f"{name} {target}: {each}" for each in sorted(messages ^ again)]
     return wrong
 
 
@@ -143,7 +145,7 @@ def _options() -> argparse.Namespace:
 def markdown(report: Mapping[str, Mapping[str, Mapping[str, Any]]], seconds: float) -> str:
     """Return the figures as a table."""
     lines = [
-        "| from | to | scripts | arguments | translated | carried over | left out | of these change nothing "
+        "| from | to | scripts | arguments | translated | passed through | dropped | of these change nothing "
         "| change training | of these without a substitute |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]

@@ -85,7 +85,7 @@ def _locate(options: argparse.Namespace) -> tuple[Path, dict[str, str]]:
     if options.backend == "mindspeed" and not options.fsdp2:
         if not (options.mindspeed and options.megatron_lm):
             raise SystemExit("mindspeed needs --mindspeed and --megatron-lm: its parser is made of all three projects")
-        # A revision given by hand names all three, as they stand in the file.
+        # A revision given by hand names all three, as in the file.
         if not options.revision:
             parts = {"MindSpeed-LLM": path, "MindSpeed": options.mindspeed, "Megatron-LM": options.megatron_lm}
             described["revision"] = ", ".join(f"{name} {_git_revision(part)}" for name, part in parts.items())

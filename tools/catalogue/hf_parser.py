@@ -102,7 +102,7 @@ def _list(chosen: ast.expr, row: Row, field: FieldSource) -> Row:
     item = _head(chosen.slice) if isinstance(chosen, ast.Subscript) else "str"
     result: Row = {"type": _SIMPLE.get(item, "str"), "nargs": "+"}
     call = field.call()
-    has_factory = call is not None and any(word.arg == "default_factory" for word in call.keywords)
+    has_factory = call is not None and any(arg.arg == "default_factory" for arg in call.keywords)
     if "default" in row and not has_factory:
         # A plain default of a list field never reaches the parser: it parses to None, which is not handed on, so that
         # the class that is configured has its own default (swift/megatron/model/utils.py:44 @4.6.0); they agree.

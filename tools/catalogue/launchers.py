@@ -43,7 +43,7 @@ def options(path: Path) -> Iterator[Row]:
         if not (isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"):
             continue
         names = [str(evaluate(item)) for item in node.args]
-        given = {word.arg: word.value for word in node.keywords}
+        given = {arg.arg: arg.value for arg in node.keywords}
         long = [name for name in names if name.startswith("--")] or names
         row: Row = {
             "name": long[0].lstrip("-"),
@@ -95,7 +95,7 @@ def variables(folders: Iterable[Path], documents: Iterable[Path]) -> list[Row]:
                 for name, row in _access(node):
                     row["source"] = f"{where}:{getattr(node, 'lineno', 0)}"
                     known = found.setdefault(name, row)
-                    # A read tells more than a write.
+                    # A read is more informative than a write.
                     if known["owner"] == "set" and row["owner"] == "read":
                         found[name] = row
     for document in documents:

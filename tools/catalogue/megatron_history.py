@@ -66,7 +66,7 @@ def releases(repository: Path) -> list[str]:
 
 
 def _order(tag: str) -> tuple[int, Version]:
-    """Order v1.0 … v2.6, 23.04, 23.06, core_v0.4 …: the core's numbers started anew."""
+    """Order v1.0 … v2.6, 23.04, 23.06, core_v0.4 …: the core's numbers started again."""
     return 2 if tag.startswith("core") else 1 if tag.startswith("23") else 0, version_key(tag)
 
 
@@ -86,8 +86,8 @@ def _names(text: str) -> Iterator[str]:
             yield name.replace("-", "_")
 
 
-def _git(repository: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, text=True, check=True)
+def _git(repository: Path, *args: str) -> str:
+    done = subprocess.run(["git", "-C", str(repository), *args], capture_output=True, text=True, check=True)
     return done.stdout
 
 
@@ -104,13 +104,13 @@ def build(history: Iterable[tuple[str, set[str]]], forks: Iterable[tuple[str, se
         kind = "newer" if name in newest else "rename" if new else "removed"
         values, why = _IMPLIED.get(name, ([], ""))
         note = note or why
-        told = {"note": note, "implied": values}
+        reported = {"note": note, "implied": values}
         rows[name] = {
             "old": name,
             "new": new,
             "kind": kind,
             **fact,
-            **{key: each for key, each in told.items() if each},
+            **{key: each for key, each in reported.items() if each},
         }
     for name, (new, note) in _RENAMED.items():
         until = [tag for tag, names in history if name in names][-1]

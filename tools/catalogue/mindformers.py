@@ -69,7 +69,7 @@ def static(root: Path, mindspore: Path | None = None) -> tuple[dict[str, object]
             rows[name] |= changes
     # `model` takes anything; below model_config the mcore models refuse what they do not know.
     open_sections = ["model.arch" if section == "model" else section for section in open_sections]
-    # Read with `use_legacy: True` only; rules tell the two kinds of file apart.
+    # Read with `use_legacy: True` only; rules distinguish the two kinds of file.
     strict_sections.remove("moe_config")
     open_sections.append("moe_config")
     head: dict[str, object] = {
@@ -168,7 +168,7 @@ def _registered(package: Package, kind: str) -> dict[str, ClassSource]:
                 if isinstance(mark, ast.Call) and ast.unparse(mark).startswith("MindFormerRegister.register("):
                     if ast.unparse(mark.args[0]) != f"MindFormerModuleType.{kind}":
                         continue
-                    alias = next((word.value for word in mark.keywords if word.arg == "alias"), None)
+                    alias = next((argument.value for argument in mark.keywords if argument.arg == "alias"), None)
                     found[evaluate(alias) if alias is not None else source.name] = source
     return dict(sorted(found.items()))
 
@@ -283,7 +283,9 @@ def _dataset_rows(package: Package) -> Iterator[Row]:
     """Yield the keys of a Megatron data loader's `config`, as MegatronDatasetBuilder reads them."""
     fields = dataclass_fields(package.mro("GPTDatasetConfig"))
     builder = package.mro("MegatronDatasetBuilder")[0]
-    for keyword in (word for node in ast.walk(builder.node) if isinstance(node, ast.Call) for word in node.keywords):
+    for keyword in (
+        argument for node in ast.walk(builder.node) if isinstance(node, ast.Call) for argument in node.keywords
+    ):
         for call in (node for node in ast.walk(keyword.value) if isinstance(node, ast.Call)):
             if ast.unparse(call.func) != "self.config.get":
                 continue
@@ -304,9 +306,9 @@ def _mindspore_rows(root: Path) -> Iterable[Row]:
     for section, name in MINDSPORE_CONTEXT.items():
         for mark in functions[name].decorator_list:
             if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "args_type_check":
-                for word in mark.keywords:
-                    kind = annotation_type(word.value)
-                    yield {"name": f"{section}.{word.arg}", "type": kind, "owner": f"mindspore.{name}",
+                for argument in mark.keywords:
+                    kind = annotation_type(argument.value)
+                    yield {"name": f"{section}.{argument.arg}", "type": kind, "owner": f"mindspore.{name}",
                            "source": f"mindspore/context.py:{mark.lineno}"}  # fmt: skip
 
 

@@ -138,5 +138,5 @@ def _skipped(package: Package) -> dict[str, int]:
             and isinstance(node.args[0], ast.Constant)
         ):
             found.setdefault(str(node.args[0].value), node.lineno)
-    # parallel_config's keys would be passed over here too: a user must be told, so they stay unknown.
+    # parallel_config's keys would be passed over here too: a user must be informed, so they stay unknown.
     return found

@@ -1,4 +1,4 @@
-"""What MindFormers' defaults and annotations do not tell about its YAML values, with the code that does."""
+"""What MindFormers' defaults and annotations do not define about its YAML values, with the code that does."""
 
 from __future__ import annotations
 

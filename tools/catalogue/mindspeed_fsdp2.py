@@ -16,7 +16,7 @@ def extract(checkout: Path) -> tuple[dict[str, object], list[Row]]:
     rows: list[Row] = []
     for section in dataclass_fields(package.mro("Arguments")).values():
         call = section.call()
-        factory = next((word.value for word in call.keywords if word.arg == "default_factory"), None) if call else None
+        factory = next((arg.value for arg in call.keywords if arg.arg == "default_factory"), None) if call else None
         if not isinstance(factory, ast.Name):
             raise LookupError(f"{section.source}: section {section.name} has no default_factory")
         for field in dataclass_fields(package.mro(factory.id)).values():

@@ -138,10 +138,10 @@ def plain_value(value: Any) -> Any:
 
 def _deprecation(text: str) -> Row:
     """Return what the help says of the argument's end: "deprecated … use --new-name instead"."""
-    said = re.search(r"\bdeprecated\b", text, re.IGNORECASE)
-    if said is None:
+    reported = re.search(r"\bdeprecated\b", text, re.IGNORECASE)
+    if reported is None:
         return {}
-    new = re.search(r"\buse\s+[`'\"]*--([\w-]+)", text[said.start() :], re.IGNORECASE)
+    new = re.search(r"\buse\s+[`'\"]*--([\w-]+)", text[reported.start() :], re.IGNORECASE)
     return {"deprecated": True, "renamed_to": new.group(1) if new else None}
 
 

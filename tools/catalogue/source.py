@@ -66,7 +66,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSource:
-    """A class definition and the file that it stands in."""
+    """A class definition and its file."""
 
     node: ast.ClassDef
     module: Module
@@ -197,7 +197,7 @@ class FieldSource:
         call = self.call()
         if call is None:
             return ... if self.value is None else evaluate(self.value, names)
-        given = {word.arg: word.value for word in call.keywords}
+        given = {arg.arg: arg.value for arg in call.keywords}
         if "default" in given:
             return evaluate(given["default"], names)
         if "default_factory" not in given:
@@ -227,7 +227,7 @@ def dataclass_fields(chain: list[ClassSource]) -> dict[str, FieldSource]:
             name = node.target.id
             entry = FieldSource(name=name, annotation=node.annotation, value=node.value, owner=owner, node=node)
             call = entry.call()
-            if call and any(word.arg == "init" and ast.unparse(word.value) == "False" for word in call.keywords):
+            if call and any(arg.arg == "init" and ast.unparse(arg.value) == "False" for arg in call.keywords):
                 continue
             found[name] = entry
     return found

@@ -2,8 +2,9 @@
 
     python -m tools.catalogue.sources --source Megatron-LM=~/src/Megatron-LM --source mindformers@2.1.0=~/wheels/mf …
 
-The committed index needs repositories of Megatron-LM, MindSpeed-LLM, MindSpeed and ms-swift, and the packages
-ms-swift@4.6.0, mcore-bridge@1.6.5, mindformers@1.6.0, mindformers@2.1.0 and mindspore@2.7.0, unpacked.
+Projects of which no checkout is given keep their entries: a new source needs its own project only. All of them are the
+repositories of Megatron-LM, MindSpeed-LLM, MindSpeed and ms-swift, and the packages ms-swift@4.6.0, mcore-bridge@1.6.5,
+mindformers@1.6.0, @1.8.0 and @2.1.0, and mindspore@2.7.0, unpacked.
 
 A source is `PROJECT VERSION path.py:LINES`; several are joined by `;` or `,`, and a later one may leave out what it
 shares with the one before. A git repository is read at the commit of the version, another folder as it is. The index
@@ -125,8 +126,8 @@ class Checkout:
         self.commit = self._git("rev-parse", f"{self.revision}^{{commit}}").strip()
         self.names = self._git("ls-tree", "-r", "--name-only", self.commit).splitlines()
 
-    def _git(self, *words: str) -> str:
-        return subprocess.run(["git", "-C", self.folder, *words], capture_output=True, text=True, check=True).stdout
+    def _git(self, *args: str) -> str:
+        return subprocess.run(["git", "-C", self.folder, *args], capture_output=True, text=True, check=True).stdout
 
     def file(self, path: str) -> str | None:
         """Return the file that a path of a source means: the one that ends with it."""
@@ -145,12 +146,12 @@ def _rank(name: str) -> tuple[int, int, str]:
     return preferred, len(name), name
 
 
-_CHECKOUTS: dict[tuple[str, str], Checkout | str] = {}
+_CHECKOUTS: dict[tuple[str, str, Path | None], Checkout | str] = {}
 
 
 def checkout(project: str, version: str, given: Mapping[str, Path]) -> Checkout | str:
     """Return the checkout of a version, or why there is none."""
-    key = (project, version)
+    key = (project, version, given.get(f"{project}@{version}", given.get(project)))
     if key not in _CHECKOUTS:
         _CHECKOUTS[key] = _checkout(project, version, given)
     return _CHECKOUTS[key]
@@ -170,8 +171,14 @@ def _checkout(project: str, version: str, given: Mapping[str, Path]) -> Checkout
         return f"the repository has no {revision}"
 
 
-def index(wanted: Iterable[Place], given: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the index of these lines."""
+def index(wanted: Iterable[Place], given: Mapping[str, Path], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the index of these lines.
+
+    Args:
+        wanted: the lines.
+        given: checkouts by project.
+        known: the index before, whose entries stay where no checkout is given.
+    """
     versions: dict[str, Any] = {}
     files: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
@@ -182,7 +189,7 @@ def index(wanted: Iterable[Place], given: Mapping[str, Path]) -> dict[str, Any]:
             checkouts[head] = checkout(place.project, place.version, given)
         tree = checkouts[head]
         if isinstance(tree, str):
-            missing[head] = tree
+            _keep(place, tree, known, (versions, files, missing))
             continue
         versions[head] = {"repository": PROJECTS[place.project][0], "commit": tree.commit[:12] or "wheel"}
         key = f"{head} {place.path}"
@@ -197,6 +204,19 @@ def index(wanted: Iterable[Place], given: Mapping[str, Path]) -> dict[str, Any]:
             continue
         entry["lines"][str(place.line)] = f"{_symbol(tree, name, place.line)} {digest(lines[place.line - 1])}".strip()
     return {"versions": versions, "files": files, "missing": missing}
+
+
+def _keep(place: Place, why: str, known: Mapping[str, Any], into: tuple[dict[str, Any], ...]) -> None:
+    """Copy the entry of a line from the index before, or add the reason why there is none."""
+    versions, files, missing = into
+    head, line = f"{place.project} {place.version}", str(place.line)
+    key = f"{head} {place.path}"
+    entry = known.get("files", {}).get(key, {"lines": {}})
+    if line not in entry["lines"]:
+        missing[head] = why
+        return
+    versions[head] = known["versions"][head]
+    files.setdefault(key, {"file": entry["file"], "lines": {}})["lines"][line] = entry["lines"][line]
 
 
 def digest(line: str) -> str:
@@ -231,15 +251,23 @@ def _spans(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((node.lineno, node.end_lineno or node.lineno, node.name) for node in nodes)
 
 
-def catalogues(given: Mapping[str, Path]) -> dict[str, str]:
-    """Return by catalogue and file how many of its lines the catalogue names, and one hash of them all."""
+def catalogues(given: Mapping[str, Path], known: Mapping[str, Any]) -> dict[str, str]:
+    """Return by catalogue and file how many of its lines the catalogue names, and one hash of them all.
+
+    Args:
+        given: checkouts by project.
+        known: the index before, whose entries stay where no checkout is given.
+    """
     found: dict[str, str] = {}
     for path in sorted(_BACKENDS.glob("*/catalogue/*.json")):
         backend, version = path.parts[-3], path.stem
         for (project, of, name), lines in _named_by(json.loads(path.read_text("utf-8")), backend, version).items():
             tree = checkout(project, of, given)
             key = f"{backend} {version} {name}"
-            if isinstance(tree, str) or name not in tree.names:
+            if isinstance(tree, str):
+                found[key] = known.get("catalogues", {}).get(key, "missing")
+                continue
+            if name not in tree.names:
                 found[key] = "missing"
                 continue
             text = _lines(tree, name)
@@ -277,7 +305,7 @@ def sources() -> dict[str, str]:
     load(module for name in backend_names() for module in get_backend(name).rules)
     found = {f"rule {rule.id}": rule.source for rule in RULES.values()}
     for name in backend_names():
-        for row in get_backend(name).entry.own():
+        for row in get_backend(name).entry.native_only():
             found[f"{name} {(row.names or row.groups)[0]}"] = row.source
     return found
 
@@ -321,7 +349,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     given = {name: Path(folder).expanduser() for name, _, folder in (each.partition("=") for each in options.source)}
     found = sources()
-    made = index(named(found), given) | {"catalogues": catalogues(given)}
+    known = json.loads(INDEX.read_text(encoding="utf-8")) if INDEX.is_file() else {}
+    made = index(named(found), given, known) | {"catalogues": catalogues(given, known)}
     options.output.write_text(render(made), encoding="utf-8")
     for what, why in made["missing"].items():
         print(f"missing: {what}: {why}")

@@ -28,9 +28,9 @@ def processes() -> dict[str, psutil.Process]:
     found = {}
     for process in psutil.process_iter():
         try:
-            words = " ".join(process.cmdline()) + " " + process.cwd()
-            if process.pid not in ours and process.status() != "zombie" and any(mark in words for mark in MARKS):
-                found[f"process {process.pid} {process.create_time():.0f}: {words[:160]}"] = process
+            args = " ".join(process.cmdline()) + " " + process.cwd()
+            if process.pid not in ours and process.status() != "zombie" and any(mark in args for mark in MARKS):
+                found[f"process {process.pid} {process.create_time():.0f}: {args[:160]}"] = process
         except psutil.Error:
             continue
     return found

@@ -46,9 +46,9 @@ def _without_source(path: Path) -> str:
 def _block(match: re.Match[str], folder: str) -> str:
     command, lines = match.group(1), match.group(2)
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "COLUMNS": "120"}
-    words = command.replace("launch ", f"{sys.executable} -m launcher ", 1)
+    args = command.replace("launch ", f"{sys.executable} -m launcher ", 1)
     done = subprocess.run(
-        ["bash", "-c", f"{words} 2>&1"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", f"{args} 2>&1"], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     output = done.stdout.rstrip("\n").splitlines()
     return f"```console\n$ {command}\n" + "\n".join([*_chosen(output, lines), f"(exit code {done.returncode})", "```"])
@@ -79,7 +79,7 @@ def _cut(line: str) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the page, or with --check tell whether it is current; return the exit code."""
+    """Write the page, or with --check report whether it is current; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.docs.import_page")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 where the page is out of date")
     options = parser.parse_args(argv)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from launcher.job import FieldInfo, fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
-from launcher.mapping.engine import active_rows, fields_of_flags
+from launcher.mapping.engine import fields_of_flags
 from launcher.mapping.native_only import NativeOnlyArg
-from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.native_only_index import native_only_index_of
+from launcher.mapping.rows import active_rows
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mapping.md"
@@ -58,7 +59,7 @@ def _without_field(backends: list[Backend]) -> list[str]:
         for version in backend.versions:
             ties = fields_of_flags(backend.name, version)
             for argument in backend.catalogue(version).arguments:
-                row = owns_of(backend.name).reason(argument.name, argument)
+                row = native_only_index_of(backend.name).reason(argument.name, argument)
                 if row is not None and argument.name not in ties:
                     _, names, titles = found.setdefault(id(row), (row, {}, {}))
                     names[argument.name] = titles[backend.title] = None

@@ -1,4 +1,4 @@
-"""Generated pages: written, or checked against what stands in the repository."""
+"""Generated pages: written, or checked against the repository."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_or_check(doc: str | None, name: str, page: Path, text: str) -> int:
-    """Write a page, or with --check tell whether it is current; return the exit code.
+    """Write a page, or with --check report whether it is current; return the exit code.
 
     Args:
         doc: what the command says of itself in its help.

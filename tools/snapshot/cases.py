@@ -17,7 +17,7 @@ from launcher.importing.invocation import Invocation
 from launcher.importing.job_file import job_yaml
 from launcher.importing.judge import judge_existing
 from launcher.importing.notes import ImportRefused
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from launcher.job import Job, as_tree
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
@@ -59,8 +59,8 @@ def recipes() -> Iterator[Case]:
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
         for backend in api.backend_names():
             for version in get_backend(backend).versions:
-                words = [f"+recipe={path.stem}", f"backend={backend}", f"backend.version={version}"]
-                yield Case(name=f"recipes/{backend}/{path.stem}@{version}", answer=partial(_recipe, words))
+                args = [f"+recipe={path.stem}", f"backend={backend}", f"backend.version={version}"]
+                yield Case(name=f"recipes/{backend}/{path.stem}@{version}", answer=partial(_recipe, args))
 
 
 def corpus(facts: Path) -> Iterator[Case]:
@@ -79,12 +79,12 @@ def fuzz(facts: Path, count: int, seed: int) -> Iterator[Case]:
     from tests.backends.mindspeed import mutated as mindspeed
 
     lines = {
-        "megatron": (swift.bases(facts / "corpus_megatron_swift.jsonl", FOLDER / "models"), swift.DIALECT),
-        "mindspeed": (mindspeed.bases(facts / "corpus_mindspeed.jsonl", FOLDER / "mindspeed"), mindspeed.DIALECT),
-        "megatron_lm": (list(megatron_lm.recipe_lines()), megatron_lm.DIALECT),
+        "megatron": (swift.bases(facts / "corpus_megatron_swift.jsonl", FOLDER / "models"), swift.MUTATIONS),
+        "mindspeed": (mindspeed.bases(facts / "corpus_mindspeed.jsonl", FOLDER / "mindspeed"), mindspeed.MUTATIONS),
+        "megatron_lm": (list(megatron_lm.recipe_lines()), megatron_lm.MUTATIONS),
     }
-    for backend, (bases, dialect) in lines.items():
-        for number, line in enumerate(islice(changed(bases, dialect, count, seed), len(bases), None)):
+    for backend, (bases, mutations) in lines.items():
+        for number, line in enumerate(islice(changed(bases, mutations, count, seed), len(bases), None)):
             yield Case(
                 name=f"fuzz/{backend}/{number} {line.name}",
                 answer=partial(_line, line, backend, number),
@@ -100,9 +100,9 @@ def _record(outcome: Outcome) -> Answer:
     return {**found, "differences": [str(each) for each in outcome.differences]}
 
 
-def _recipe(words: Sequence[str]) -> Answer:
+def _recipe(args: Sequence[str]) -> Answer:
     try:
-        job = api.compose(words)
+        job = api.compose(args)
     except api.ComposeError as error:
         return {"refused": str(error)}
     found = _judged(job, fixes=True)
@@ -140,10 +140,10 @@ def _changed_files(corpus: Path, count: int, seed: int) -> Iterator[Case]:
     for number in range(count):
         draw = random.Random(f"{seed}:{number}")
         record = draw.choice(records)
-        tree, said = changed_file(record["yaml"], draw)
+        tree, reported = changed_file(record["yaml"], draw)
         world = record.get("world_size")
         yield Case(
-            name=f"fuzz/mindformers/file {number} {record['path']}: {said}",
+            name=f"fuzz/mindformers/file {number} {record['path']}: {reported}",
             answer=partial(_file, tree, world, number),
         )
 
@@ -152,7 +152,7 @@ def _file(tree: dict[str, Any], world: int | None, number: int) -> Answer:
     per_node = {"total": str(world), "per_node": str(min(world, 8))} if isinstance(world, int) else {"per_node": "8"}
     invocation = Invocation(program="job.yaml", backends=("mindformers",), cluster=per_node, where="job.yaml")
     try:
-        read = read_command(invocation, Wanted(backend="mindformers"), Configuration(tree=tree))
+        read = read_command(invocation, ImportOptions(backend="mindformers"), Configuration(tree=tree))
     except ImportRefused as refused:
         return {"refused": [str(note) for note in refused.notes]}
     return _imported(read, fixes=number % _FIXES_EVERY == 0)

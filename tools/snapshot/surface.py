@@ -85,33 +85,33 @@ def _plain(text: str) -> str:
 
 
 def _commands() -> Iterator[Case]:
-    help_of = {words[0] for words in COMMANDS} - {"nonsense"}
+    help_of = {args[0] for args in COMMANDS} - {"nonsense"}
     for verb in sorted(help_of):
         yield Case(name=f"surface/help/{verb}", answer=partial(_ran, (verb, "--help")))
-    for words in COMMANDS:
-        yield Case(name=f"surface/command/{' '.join(words)}", answer=partial(_ran, words))
+    for args in COMMANDS:
+        yield Case(name=f"surface/command/{' '.join(args)}", answer=partial(_ran, args))
 
 
-def _ran(words: tuple[str, ...]) -> Answer:
+def _ran(args: tuple[str, ...]) -> Answer:
     with tempfile.TemporaryDirectory(prefix="launch-surface-") as folder:
         Path(folder, "job.sh").write_text(_SCRIPT, encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": folder + "/home", "COLUMNS": "120"}
         done = subprocess.run(
-            [sys.executable, "-m", "launcher", *(word.replace("{}", folder) for word in words)],
+            [sys.executable, "-m", "launcher", *(arg.replace("{}", folder) for arg in args)],
             cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
-    said = {"code": done.returncode, "err": done.stderr.replace(folder, "FOLDER")}
+    reported = {"code": done.returncode, "err": done.stderr.replace(folder, "FOLDER")}
     try:
         tree = json.loads(done.stdout)
     except ValueError:
-        return {**said, "out": done.stdout.replace(folder, "FOLDER")}
-    if words[0] == "schema":
-        return {**said, "schema": tree}
-    return {**said, "keys": sorted(_keys(tree)), "rules": _rules(words, tree)}
+        return {**reported, "out": done.stdout.replace(folder, "FOLDER")}
+    if args[0] == "schema":
+        return {**reported, "schema": tree}
+    return {**reported, "keys": sorted(_keys(tree)), "rules": _rules(args, tree)}
 
 
 def _keys(tree: Any, path: str = "") -> set[str]:
@@ -123,5 +123,5 @@ def _keys(tree: Any, path: str = "") -> set[str]:
     return {f"{path}: {type(tree).__name__}"}
 
 
-def _rules(words: tuple[str, ...], tree: Any) -> Any:
-    return tree if words[:2] == ("list", "rules") else None
+def _rules(args: tuple[str, ...], tree: Any) -> Any:
+    return tree if args[:2] == ("list", "rules") else None

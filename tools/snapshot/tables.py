@@ -8,8 +8,9 @@ from launcher.catalogue.catalogue import Argument
 from launcher.job import Job, fields, value_at
 from launcher.job.derive import with_values
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.engine import Translation, active_rows, read_back, translate
+from launcher.mapping.engine import Translation, read_back, translate
 from launcher.mapping.passthrough import other_values
+from launcher.mapping.rows import active_rows
 from tools.snapshot.cases import Case
 
 # Jobs whose fields are changed one by one: MoE, latent attention with predicted tokens, LoRA, preference training.
@@ -56,8 +57,8 @@ def _writes(path: str, backend: str, version: str) -> dict[str, Any]:
     for name in _BASES:
         job, usual = _base(name, backend, version)
         for value in other_values(path, value_at(job, path)):
-            said = _said(_translated(with_values(job, {path: value}), backend, version))
-            changed = {key: said.get(key) for key in (*usual, *said) if said.get(key) != usual.get(key)}
+            reported = _said(_translated(with_values(job, {path: value}), backend, version))
+            changed = {key: reported.get(key) for key in (*usual, *reported) if reported.get(key) != usual.get(key)}
             if changed:
                 found[f"{name} {path}={value}"] = changed
     return found

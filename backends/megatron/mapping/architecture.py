@@ -15,7 +15,7 @@ from launcher.mapping.rows import NativeView, Row, Unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ModelField:
     """One architecture field in Megatron's terms.
 
     Attributes:
@@ -24,7 +24,7 @@ class Shape:
         key: field of mcore-bridge's ModelConfig (mcore_bridge/config/model_config.py @1.6.5).
         negated: the native value is the opposite.
         key_as_is: the ModelConfig field takes the canonical value, although the option takes another.
-        whole: a whole number is written as one.
+        integer: a whole number is written as one.
         neutral: value that is not written, of a field that config.json never sets; other values are always written.
     """
 
@@ -33,85 +33,87 @@ class Shape:
     key: str
     negated: bool = False
     key_as_is: bool = False
-    whole: bool = False
+    integer: bool = False
     neutral: Value = None
 
     def forward(self, value: Any) -> Value:
         """Return the native value."""
         if self.negated:
             return not value
-        return int(value) if self.whole and value == int(value) else value
+        return int(value) if self.integer and value == int(value) else value
 
     def backward(self, value: Any) -> Value:
         """Return the canonical value."""
         if self.negated:
             return not value
-        return float(value) if self.whole else value
+        return float(value) if self.integer else value
 
 
-def _shape(field: str, option: str = "", key: str = "", **others: Any) -> Shape:
+def _model_field(field: str, option: str = "", key: str = "", **others: Any) -> ModelField:
     """Return a field whose option is Megatron-LM's argument, and whose key is the option, unless named."""
     option = option or megatron_name(f"model.{field}")
-    return Shape(field=field, option=option, key=key or option, **others)
+    return ModelField(field=field, option=option, key=key or option, **others)
 
 
-SHAPES = (
-    _shape("num_hidden_layers"),
-    _shape("hidden_size"),
-    _shape("intermediate_size"),
-    _shape("num_attention_heads"),
-    _shape("num_key_value_heads", "num_query_groups"),
-    _shape("head_dim"),
-    _shape("max_position_embeddings"),
-    _shape("normalization"),
-    _shape("rms_norm_eps", key="layernorm_epsilon"),
-    _shape("tie_word_embeddings", negated=True),
-    _shape("attention_bias", "add_qkv_bias"),
-    _shape("linear_bias", key="add_bias_linear", negated=True, key_as_is=True),
-    _shape("qk_layernorm"),
-    _shape("attention_dropout"),
-    _shape("hidden_dropout", neutral=0.0),
-    _shape("position_embedding"),
-    _shape("rope_theta", whole=True),
-    _shape("num_experts", key="num_moe_experts"),
-    _shape("num_experts_per_tok"),
-    _shape("moe_intermediate_size"),
-    _shape("shared_expert_intermediate_size"),
-    _shape("norm_topk_prob", "moe_router_pre_softmax", negated=True),
-    _shape("partial_rotary_factor", "partial_rotary_factor"),
-    _shape("shared_expert_gate", "use_shared_expert_gate", key="moe_shared_expert_gate"),
-    _shape("scoring_func", "moe_router_score_function"),
-    _shape("router_expert_bias"),
-    _shape("routed_scaling_factor"),
-    _shape("q_lora_rank"),
-    _shape("kv_lora_rank", "kv_lora_rank"),
-    _shape("qk_nope_head_dim"),
-    _shape("qk_rope_head_dim"),
-    _shape("n_group"),
-    _shape("topk_group", "moe_router_group_topk"),
+MODEL_FIELDS = (
+    _model_field("num_hidden_layers"),
+    _model_field("hidden_size"),
+    _model_field("intermediate_size"),
+    _model_field("num_attention_heads"),
+    _model_field("num_key_value_heads", "num_query_groups"),
+    _model_field("head_dim"),
+    _model_field("max_position_embeddings"),
+    _model_field("normalization"),
+    _model_field("rms_norm_eps", key="layernorm_epsilon"),
+    _model_field("tie_word_embeddings", negated=True),
+    _model_field("attention_bias", "add_qkv_bias"),
+    _model_field("linear_bias", key="add_bias_linear", negated=True, key_as_is=True),
+    _model_field("qk_layernorm"),
+    _model_field("attention_dropout"),
+    _model_field("hidden_dropout", neutral=0.0),
+    _model_field("position_embedding"),
+    _model_field("rope_theta", integer=True),
+    _model_field("num_experts", key="num_moe_experts"),
+    _model_field("num_experts_per_tok"),
+    _model_field("moe_intermediate_size"),
+    _model_field("shared_expert_intermediate_size"),
+    _model_field("norm_topk_prob", "moe_router_pre_softmax", negated=True),
+    _model_field("partial_rotary_factor", "partial_rotary_factor"),
+    _model_field("shared_expert_gate", "use_shared_expert_gate", key="moe_shared_expert_gate"),
+    _model_field("scoring_func", "moe_router_score_function"),
+    _model_field("router_expert_bias"),
+    _model_field("routed_scaling_factor"),
+    _model_field("q_lora_rank"),
+    _model_field("kv_lora_rank", "kv_lora_rank"),
+    _model_field("qk_nope_head_dim"),
+    _model_field("qk_rope_head_dim"),
+    _model_field("n_group"),
+    _model_field("topk_group", "moe_router_group_topk"),
 )
 
 
-def shape_values(job: Job, version: str) -> Iterable[tuple[Shape, Value]]:
+def changed_fields(job: Job, version: str) -> Iterable[tuple[ModelField, Value]]:
     """Yield the fields that must be written, with their canonical values.
 
     Raises:
         Unsupported: a field that config.json sets was set to null.
     """
     changed = overridden(job, version)
-    for shape in SHAPES:
-        value = getattr(job.model, shape.field)
-        if shape.field not in changed and (shape.neutral is None or value == shape.neutral):
+    for model_field in MODEL_FIELDS:
+        value = getattr(job.model, model_field.field)
+        if model_field.field not in changed and (model_field.neutral is None or value == model_field.neutral):
             continue
         if value is None:
-            raise Unsupported(f"model.{shape.field}", "the value of config.json cannot be taken away by an argument")
-        yield shape, value
+            raise Unsupported(
+                f"model.{model_field.field}", "the value of config.json cannot be taken away by an argument"
+            )
+        yield model_field, value
 
 
 def option_rows(version: str) -> tuple[Row, ...]:
     """Return one row for each option of the 3.x line, and one that reads which of them were given."""
-    shapes = tuple(shape for shape in SHAPES if has_option(shape.option, version))
-    return (*(_option(shape, version) for shape in shapes), _given(shapes))
+    model_fields = tuple(model_field for model_field in MODEL_FIELDS if has_option(model_field.option, version))
+    return (*(_option(model_field, version) for model_field in model_fields), _given(model_fields))
 
 
 def weights_row() -> Row:
@@ -138,23 +140,27 @@ def has_option(name: str, version: str) -> bool:
     return in_range(version, None, THREE) and catalogue(version).get(name) is not None
 
 
-def _option(shape: Shape, version: str) -> Row:
-    path = f"model.{shape.field}"
+def _option(model_field: ModelField, version: str) -> Row:
+    path = f"model.{model_field.field}"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        for written, value in shape_values(job, version):
-            if written is shape:
-                yield shape.option, shape.forward(value)
+        for written, value in changed_fields(job, version):
+            if written is model_field:
+                yield model_field.option, model_field.forward(value)
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return {path: shape.backward(view.take(shape.option))} if view.has(shape.option) else {}
+        return {path: model_field.backward(view.take(model_field.option))} if view.has(model_field.option) else {}
 
-    return Row(fields=(path,), flags=(shape.option,), emit=emit, read=read, until=THREE)
+    return Row(fields=(path,), flags=(model_field.option,), emit=emit, read=read, until=THREE)
 
 
-def _given(shapes: tuple[Shape, ...]) -> Row:
+def _given(model_fields: tuple[ModelField, ...]) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = tuple(shape.field for shape in shapes if view.peek(shape.option) is not None and shape.neutral is None)
+        given = tuple(
+            model_field.field
+            for model_field in model_fields
+            if view.peek(model_field.option) is not None and model_field.neutral is None
+        )
         return {"model.overridden": given} if given else {}
 
     return Row(fields=("model.overridden",), flags=(), emit=lambda job: (), read=read, until=THREE)
@@ -163,29 +169,30 @@ def _given(shapes: tuple[Shape, ...]) -> Row:
 def as_keys(job: Job, version: str) -> dict[str, Value]:
     """Return the values for ModelConfig, by field name."""
     return {
-        shape.key: value if shape.key_as_is else shape.forward(value) for shape, value in shape_values(job, version)
+        model_field.key: value if model_field.key_as_is else model_field.forward(value)
+        for model_field, value in changed_fields(job, version)
     }
 
 
 def as_megatron(job: Job, version: str) -> dict[str, Value]:
     """Return the values without an option in this version, as Megatron-LM arguments."""
     return {
-        shape.option: shape.forward(value)
-        for shape, value in shape_values(job, version)
-        if not has_option(shape.option, version)
+        model_field.option: model_field.forward(value)
+        for model_field, value in changed_fields(job, version)
+        if not has_option(model_field.option, version)
     }
 
 
-def take_keys(given: dict[str, Value]) -> dict[str, Value]:
+def read_keys(given: dict[str, Value]) -> dict[str, Value]:
     """Take the known ModelConfig fields out of `given` and return them as canonical values."""
     found: dict[str, Value] = {}
     changed = []
-    for shape in SHAPES:
-        if shape.key in given:
-            value = given.pop(shape.key)
-            found[f"model.{shape.field}"] = value if shape.key_as_is else shape.backward(value)
-            if shape.neutral is None:
-                changed.append(shape.field)
+    for model_field in MODEL_FIELDS:
+        if model_field.key in given:
+            value = given.pop(model_field.key)
+            found[f"model.{model_field.field}"] = value if model_field.key_as_is else model_field.backward(value)
+            if model_field.neutral is None:
+                changed.append(model_field.field)
     if changed:
         found["model.overridden"] = tuple(changed)
     return found
@@ -202,7 +209,7 @@ def layer_pattern(job: Job) -> str | None:
     return pattern(layers, dense, model.moe_layer_freq)
 
 
-def expert_places(given: Value, layers: Value) -> tuple[int, int] | None:
+def dense_layers_and_interval(given: Value, layers: Value) -> tuple[int, int] | None:
     """Return --moe_layer_freq as (dense layers at the start, MoE layer every n); None for other patterns.
 
     None also for a value that means every layer: it is passed through, else config.json's pattern would replace it.

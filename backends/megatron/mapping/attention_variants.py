@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron.mapping.factories import FOUR, THREE, one_of, words
+from backends.megatron.mapping.factories import FOUR, THREE, as_values, one_of
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
@@ -139,7 +139,7 @@ def _sections() -> Row:
             yield "mrope_section", job.model.mrope_section
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return {path: words(view.take("mrope_section"))} if view.has("mrope_section") else {}
+        return {path: as_values(view.take("mrope_section"))} if view.has("mrope_section") else {}
 
     return Row(fields=(path,), flags=("mrope_section",), emit=emit, read=read, since=_OLD, until=THREE)
 
@@ -293,7 +293,7 @@ def as_keys(job: Job) -> dict[str, Value]:
     return found
 
 
-def take_keys(given: dict[str, Value]) -> dict[str, Value]:
+def read_keys(given: dict[str, Value]) -> dict[str, Value]:
     """Take the known ModelConfig fields out of `given` and return them as canonical values."""
     found = {f"model.{name}": given.pop(key) for name, key in KEYS.items() if key in given}
     for name, key in TEXT_KEYS.items():

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping import attention_variants
-from backends.megatron.mapping.architecture import SHAPES, expert_places, layer_pattern
+from backends.megatron.mapping.architecture import MODEL_FIELDS, dense_layers_and_interval, layer_pattern
 from backends.megatron.mapping.extra_args import padded_vocabulary
 from backends.megatron.mapping.factories import FOUR, THREE, only
 from backends.megatron.mapping.model import overridden
@@ -24,8 +24,8 @@ def config_rows(version: str) -> tuple[Row, ...]:
         return refused
     names = ["sliding_window"] if in_range(version, None, FOUR) else []
     if in_range(version, FOUR, None):
-        shaped = [shape.field for shape in SHAPES]
-        names = [*shaped, "vocab_size", "v_head_dim", "sliding_window", "first_k_dense_replace", "moe_layer_freq"]
+        named = [model_field.field for model_field in MODEL_FIELDS]
+        names = [*named, "vocab_size", "v_head_dim", "sliding_window", "first_k_dense_replace", "moe_layer_freq"]
     if in_range(version, FOUR, None):
         refused = (*refused, _no_padding(version))
     return (*refused, *(_unchanged(f"model.{name}", version) for name in names))
@@ -77,7 +77,7 @@ def layers_row() -> Row:
             yield "moe_layer_freq", pattern
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        places = expert_places(view.peek("moe_layer_freq"), view.peek("num_layers"))
+        places = dense_layers_and_interval(view.peek("moe_layer_freq"), view.peek("num_layers"))
         if places is None or view.peek("num_experts") is None or view.peek("num_layers") is None:
             return {}
         view.take("moe_layer_freq")

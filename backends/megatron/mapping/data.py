@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping.extra_args import padded_vocabulary
-from backends.megatron.mapping.factories import FOUR, THREE, listed, set_default, single, words
+from backends.megatron.mapping.factories import FOUR, THREE, as_values, listed, set_default, single
 from backends.megatron.mapping.model import is_described, source
 from backends.megatron.mapping.options import option
 from backends.megatron.mapping.task import COMMAND
@@ -39,8 +39,8 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
             *(row for path, name in _OPTIONS.items() for row in option(path, name, version)),
             _resets("data.reset_position_ids"),
             _resets("data.reset_attention_mask"),
-            _one_word("data.self_cognition_author", "model_author"),
-            _one_word("data.self_cognition_name", "model_name"),
+            _single_value("data.self_cognition_author", "model_author"),
+            _single_value("data.self_cognition_name", "model_name"),
             *(row for path, name in zip(GENERATION, _DRAWN, strict=True) for row in option(path, name, version)),
         ),
         "data.split": (_validation_ratio(version),),
@@ -66,7 +66,7 @@ def _dataset() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         if not view.has("dataset"):
             return {}
-        paths = words(view.take("dataset"))
+        paths = as_values(view.take("dataset"))
         if not any(str(path).split("#")[0].endswith(_FILES) for path in paths):
             return {"data.paths": paths, "data.format": "hub"}
         return {"data.paths": paths, "data.format": "text" if view.peek(COMMAND) == "pt" else "messages"}
@@ -78,7 +78,7 @@ def _long_texts() -> Row:
     """Return the row that splits texts longer than a sequence; by default swift drops them (`delete`)."""
 
     def cuts(view: NativeView) -> bool:
-        paths = [str(path).split("#")[0] for path in words(view.peek("dataset", ()))]
+        paths = [str(path).split("#")[0] for path in as_values(view.peek("dataset", ()))]
         return view.peek(COMMAND) == "pt" and any(path.endswith(_FILES) for path in paths)
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -173,13 +173,13 @@ def _resets(path: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         name = path.rpartition(".")[2]
         if getattr(job.data, name) is False and job.batch.packing:
-            raise Unsupported(path, "samples of a packed sequence are always kept apart", (f"{path}=true",))
+            raise Unsupported(path, "samples of a packed sequence are always separated", (f"{path}=true",))
         return ()
 
     return Row(fields=(path,), flags=(), emit=emit)
 
 
-def _one_word(path: str, flag: str) -> Row:
+def _single_value(path: str, flag: str) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         value = single(view.peek(flag))
         if not isinstance(value, str):  # one for Chinese and one for English data
@@ -200,8 +200,8 @@ def _one_word(path: str, flag: str) -> Row:
 def _tokenizer(version: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         path = job.tokenizer.path
-        same_place = path is None or path in (job.model.path, job.model.hub_id)
-        if not same_place and not is_described(job, version):
+        same_position = path is None or path in (job.model.path, job.model.hub_id)
+        if not same_position and not is_described(job, version):
             raise Unsupported(
                 "tokenizer.path",
                 f"the tokenizer is read from the model's directory ({source(job) or 'none is named'})",

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.megatron.mapping.architecture import (
-    SHAPES,
+    MODEL_FIELDS,
     as_keys,
     as_megatron,
-    expert_places,
+    dense_layers_and_interval,
     has_option,
     layer_pattern,
-    take_keys,
+    read_keys,
 )
 from backends.megatron.mapping.attention_variants import KEYS as VARIANTS
 from backends.megatron.mapping.attention_variants import LIST_KEYS, PROBS, TEXT_KEYS, in_config
 from backends.megatron.mapping.attention_variants import as_keys as variant_keys
-from backends.megatron.mapping.attention_variants import take_keys as take_variants
+from backends.megatron.mapping.attention_variants import read_keys as read_variants
 from backends.megatron.mapping.factories import THREE, mapping_of, may_be_moe
 from backends.megatron.mapping.model import BRIDGED, is_random, overridden
 from backends.megatron.mapping.options import megatron_name
@@ -129,12 +129,12 @@ def argument_row(version: str) -> Row:
         if "use_shared_expert_gate" in values:
             raise Unsupported("model.shared_expert_gate", "in this version the model's family decides it")
         if values:
-            yield flag, _with_passed(values, job, flag)
+            yield flag, _with_passthrough(values, job, flag)
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return _read(view, flag, lambda given: _take(entries, given))
+        return _read(view, flag, lambda given: _read_key(entries, given))
 
-    fields = (*_paths(entries), *_shape_paths(version), "model.first_k_dense_replace", "model.moe_layer_freq")
+    fields = (*_paths(entries), *_field_paths(version), "model.first_k_dense_replace", "model.moe_layer_freq")
     note = "a mapping in JSON; its keys become arguments of Megatron-LM"
     return Row(fields=fields, flags=(flag,), emit=emit, read=read, until=THREE, derived=True, note=note)
 
@@ -149,11 +149,11 @@ def key_row(version: str) -> Row:
         if job.offload.activation_layers:
             values |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.offload.activation_layers}
         if values:
-            yield flag, _with_passed(values, job, flag)
+            yield flag, _with_passthrough(values, job, flag)
 
     def take(given: dict[str, Value]) -> dict[str, Value]:
-        found = take_keys(given) | take_variants(given) | _take(KEYS, given)
-        places = expert_places(given.get("moe_layer_freq"), found.get("model.num_hidden_layers"))
+        found = read_keys(given) | read_variants(given) | _read_key(KEYS, given)
+        places = dense_layers_and_interval(given.get("moe_layer_freq"), found.get("model.num_hidden_layers"))
         if places is not None and {"model.num_experts", "model.num_hidden_layers"} <= set(found):
             del given["moe_layer_freq"]
             found["model.first_k_dense_replace"], found["model.moe_layer_freq"] = places
@@ -179,7 +179,12 @@ def key_row(version: str) -> Row:
         PROBS,
     )
     return Row(
-        fields=("model.overridden", *_paths(KEYS), *(f"model.{shape.field}" for shape in SHAPES), *others),
+        fields=(
+            "model.overridden",
+            *_paths(KEYS),
+            *(f"model.{model_field.field}" for model_field in MODEL_FIELDS),
+            *others,
+        ),
         flags=(flag,),
         emit=emit,
         read=lambda view: _read(view, flag, take),
@@ -189,10 +194,10 @@ def key_row(version: str) -> Row:
     )
 
 
-def _with_passed(values: dict[str, Value], job: Job, flag: str) -> dict[str, Value]:
+def _with_passthrough(values: dict[str, Value], job: Job, flag: str) -> dict[str, Value]:
     """Return the user's mapping where it contains all of the launcher's values (see `merge`), else the launcher's."""
-    passed = mapping_of(job.backend.args.get(flag)) or {}
-    return passed if values.items() <= passed.items() else values
+    passthrough = mapping_of(job.backend.args.get(flag)) or {}
+    return passthrough if values.items() <= passthrough.items() else values
 
 
 def _entries(entries: Iterable[Extra], job: Job) -> dict[str, Value]:
@@ -210,7 +215,7 @@ def _entries(entries: Iterable[Extra], job: Job) -> dict[str, Value]:
     return values
 
 
-def _take(entries: Iterable[Extra], given: dict[str, Value]) -> dict[str, Value]:
+def _read_key(entries: Iterable[Extra], given: dict[str, Value]) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for entry in entries:
         back = {native: canonical for canonical, native in entry.names.items() if native is not None}
@@ -276,5 +281,7 @@ def _paths(entries: Iterable[Extra]) -> tuple[str, ...]:
     return tuple(entry.path for entry in entries)
 
 
-def _shape_paths(version: str) -> tuple[str, ...]:
-    return tuple(f"model.{shape.field}" for shape in SHAPES if not has_option(shape.option, version))
+def _field_paths(version: str) -> tuple[str, ...]:
+    return tuple(
+        f"model.{model_field.field}" for model_field in MODEL_FIELDS if not has_option(model_field.option, version)
+    )

@@ -83,7 +83,7 @@ def listed(path: str, flag: str, **row: Any) -> Row:
             yield flag, value
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return {path: words(view.take(flag))} if view.has(flag) else {}
+        return {path: as_values(view.take(flag))} if view.has(flag) else {}
 
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
@@ -107,7 +107,7 @@ def single(value: Value) -> Value:
     return value
 
 
-def words(value: Value) -> tuple[Value, ...]:
+def as_values(value: Value) -> tuple[Value, ...]:
     """Return the values of an option that takes several; a single value may be given without a list."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 

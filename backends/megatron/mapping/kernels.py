@@ -5,7 +5,14 @@ from collections.abc import Iterable, Mapping
 from backends.megatron.mapping.factories import FOUR, THREE, only
 from backends.megatron.mapping.options import option
 from launcher.job import Job, Value
-from launcher.mapping.rows import NativeView, Row, fixed
+from launcher.mapping.rows import NativeView, Row, UnreadArgs, fixed
+
+FLASH_SWITCH = UnreadArgs(
+    flags=("use_flash_attn",),
+    why="Megatron-core models read attention_backend, whose default is flash attention.",
+    source="ms-swift 3.12.6 megatron/train/sft.py:41",
+    until=THREE,
+)
 
 
 def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
@@ -13,7 +20,7 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
     return {
         "kernels.attention_backend": (
             *option("kernels.attention_backend", "attention_backend", version),
-            _flash_switch(),
+            FLASH_SWITCH.row(),
             *option("kernels.use_fused_mhc", "use_fused_mhc", version),
         ),
         "kernels.transformer_impl": option("kernels.transformer_impl", "transformer_impl", version)
@@ -94,14 +101,3 @@ def _attention_mask() -> Row:
         return {path: names[bool(view.take(flag))]} if view.has(flag) else {}
 
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, until="3.6.99")
-
-
-def _flash_switch() -> Row:
-    flag = "use_flash_attn"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        view.take(flag)
-        return {}
-
-    note = "read only: attention_backend decides, which takes flash attention where nothing is said"
-    return Row(fields=(), flags=(flag,), emit=lambda job: (), read=read, until=THREE, note=note)

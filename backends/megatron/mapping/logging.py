@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron.mapping.factories import FOUR, THREE, explicit, words
+from backends.megatron.mapping.factories import FOUR, THREE, as_values, explicit
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, mapped, same
 
@@ -49,7 +49,7 @@ def _wandb() -> Row:
             yield "wandb_project", job.logging.wandb_project
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if tuple(sorted(words(view.peek("report_to", ())))) != reports:
+        if tuple(sorted(as_values(view.peek("report_to", ())))) != reports:
             return {}
         view.take("report_to")
         return {"logging.wandb_project": view.take("wandb_project", "megatron-swift")}

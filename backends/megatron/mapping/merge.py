@@ -22,10 +22,10 @@ def prepare(job: Job, version: str) -> Job:
     sinks = job.model.softmax_type == "learnable" and job.kernels.attention_backend is None
     if sinks and job.imported.backend != "megatron" and in_range(version, _NO_FLASH_SINKS, None):
         job = dataclasses.replace(job, kernels=dataclasses.replace(job.kernels, attention_backend="auto"))
-    return _with_own_keys(job, version)
+    return _with_specific_keys(job, version)
 
 
-def _with_own_keys(job: Job, version: str) -> Job:
+def _with_specific_keys(job: Job, version: str) -> Job:
     """Return the job with `backend.args.megatron_extra_kwargs` completed by the launcher's keys.
 
     If a key has two different values, nothing is merged: the translation reports the conflict.

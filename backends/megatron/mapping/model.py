@@ -57,17 +57,17 @@ def is_described(job: Job, version: str) -> bool:
     """
     if source(job) is None:
         resumes = job.checkpoint.load is not None and not in_range(version, FOUR, None)  # its args.json names the model
-        return _is_known(job) and not resumes
+        return _has_architecture(job) and not resumes
     return job.model.pretrained is False and job.checkpoint.load is None and in_range(version, BRIDGED, None)
 
 
-def _is_known(job: Job) -> bool:
+def _has_architecture(job: Job) -> bool:
     return job.model.hidden_size is not None
 
 
 def is_random(job: Job) -> bool:
     """Whether a named or described model starts from random weights."""
-    named = source(job) is not None or _is_known(job)
+    named = source(job) is not None or _has_architecture(job)
     return named and not from_pretrained(job) and job.checkpoint.load is None
 
 
@@ -189,7 +189,7 @@ def _model_type(version: str) -> Row:
         if family not in known:
             raise Unsupported("model.model_type", f"no Megatron model of this family (it has {', '.join(known)})")
         local = job.model.path is not None and in_range(version, FOUR, None)
-        if is_described(job, version) or (local and not _known_folder(job)):
+        if is_described(job, version) or (local and not _is_local_folder(job)):
             yield "model_type", known[family]
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -207,7 +207,7 @@ def _model_type(version: str) -> Row:
 def _template(version: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         needed = in_range(version, FOUR, None) and (
-            is_described(job, version) or (job.model.path is not None and not _known_folder(job))
+            is_described(job, version) or (job.model.path is not None and not _is_local_folder(job))
         )
         default = _template_of(job) if needed else None
         value = job.data.template or default
@@ -222,7 +222,7 @@ def _template(version: str) -> Row:
         flags=("template",),
         emit=emit,
         read=read,
-        note="a folder whose name is no hub name does not tell the template (swift/template/register.py:43 @4.6.0)",
+        note="a folder not named as on the hub does not determine the template (swift/template/register.py:43 @4.6.0)",
     )
 
 
@@ -240,7 +240,7 @@ def _expert_family(folder: str) -> str | None:
     return next((row.model_type for row in named), None)
 
 
-def _known_folder(job: Job) -> bool:
+def _is_local_folder(job: Job) -> bool:
     return _HUB_NAME.fullmatch(_folder(job.model.path)) is not None
 
 

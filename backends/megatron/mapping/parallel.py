@@ -5,8 +5,14 @@ from collections.abc import Mapping
 from backends.megatron.mapping.factories import FOUR, THREE, above_one, only
 from backends.megatron.mapping.options import option
 from backends.megatron.mapping.sharding import sharding
-from launcher.job import Value
-from launcher.mapping.rows import NativeView, Row, choice
+from launcher.mapping.rows import Row, UnreadArgs, choice
+
+OTHER_LIBRARY = UnreadArgs(
+    flags=("distributed_backend",),
+    why="swift has started the collectives with ddp_backend before.",
+    source="ms-swift 3.12.6 megatron/argument/train_args.py:20",
+    until=THREE,
+)
 
 
 def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
@@ -35,7 +41,7 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
         ),
         "parallel.communication.backend": (
             *option("parallel.communication.backend", "ddp_backend", version),
-            _other_library(),
+            OTHER_LIBRARY.row(),
         ),
         "overlap.p2p": option("overlap.p2p", "overlap_p2p_comm", version)
         or (
@@ -67,14 +73,3 @@ def _context_parallel() -> tuple[Row, ...]:
             until="4.5.99",
         ),
     )
-
-
-def _other_library() -> Row:
-    flag = "distributed_backend"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        view.take(flag)
-        return {}
-
-    note = "read only: swift has started the collectives with ddp_backend before (train_args.py:20 @3.12.6)"
-    return Row(fields=(), flags=(flag,), emit=lambda job: (), read=read, until=THREE, note=note)

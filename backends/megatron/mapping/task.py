@@ -93,7 +93,7 @@ def lora_rows(version: str) -> tuple[Row, ...]:
         only("lora.rank", (), why, ("backend.version=4.6.0",), until="3.6.99"),
         _lora("train_type", since="3.7", until=THREE),
         _lora("tuner_type", since=FOUR),
-        _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, _whole_alpha, since="3.7", until="4.5.99"),
+        _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, _integer_alpha, since="3.7", until="4.5.99"),
         _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, since="4.6"),
         _adapter_value("lora.dropout", "lora_dropout", LORA_DROPOUT, 0.05, since="3.7"),
         listed("lora.target_modules", "target_modules", since="3.7"),
@@ -103,7 +103,7 @@ def lora_rows(version: str) -> tuple[Row, ...]:
     )
 
 
-def _whole_alpha(alpha: float) -> int:
+def _integer_alpha(alpha: float) -> int:
     if alpha != int(alpha):
         raise Unsupported("lora.alpha", "a whole number in this version", (f"lora.alpha={round(alpha)}",))
     return int(alpha)

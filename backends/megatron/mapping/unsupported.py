@@ -17,7 +17,7 @@ from launcher.mapping.rows import Gap, only_with, warning, without
 _ASCEND = "a feature of MindSpeed-LLM and MindFormers"
 _BY_CONFIG = "the model's config.json and mcore-bridge decide"
 _NONE = "it has no option for it"
-_NOT_HERE = "this version has no option for it"
+_NO_OPTION = "this version has no option for it"
 _UNAFFECTED = f"{_NONE}; training is unaffected"
 _SPEED = f"{_NONE}; training itself is unaffected"
 _MEMORY = f"{_SPEED}, but more memory is needed"
@@ -37,7 +37,7 @@ def _later(version: str, *neutral: Value) -> Gap:
     return warning(f"it came with {version}; training is unaffected", *neutral, works=_NEWEST)
 
 
-def _each(section: str, names: str, gap: Gap) -> dict[str, Gap]:
+def _gaps(section: str, names: str, gap: Gap) -> dict[str, Gap]:
     """Return one gap for several fields of a section, named in one text."""
     return {f"{section}.{name}": gap for name in names.split()}
 
@@ -49,17 +49,17 @@ def _scales(job: Job) -> bool:
 
 _TASK = {
     "task.simpo_gamma": _gap("it has no SimPO"),
-    **_each("task", "beta loss_type rpo_alpha reference_model", _gap(_NO_RLHF)),
+    **_gaps("task", "beta loss_type rpo_alpha reference_model", _gap(_NO_RLHF)),
     "task.label_smoothing": _gap(_NO_RLHF, 0.0),
-    **_each("task", "desirable_weight undesirable_weight", _gap("this version has no KTO")),
+    **_gaps("task", "desirable_weight undesirable_weight", _gap("this version has no KTO")),
     "task.reward_models": _gap("this version has no GRPO", works=("task.reward_models=[]",)),
     "lora.quantization": _gap("it has no quantised base weights under Megatron"),
     "lora.load": _gap("adapters are loaded since 3.10"),
 }
 _MODEL = {
-    **_each("model", "rotary_interleaved norm_zero_centered post_norm_residual", _gap(_BY_CONFIG, False)),
+    **_gaps("model", "rotary_interleaved norm_zero_centered post_norm_residual", _gap(_BY_CONFIG, False)),
     "model.init_per_replica": _gap("replicas start alike in 3.x", False),
-    **_each(
+    **_gaps(
         "model",
         "num_nextn_predict_layers mtp_loss_scaling_factor",
         _gap("no multi-token prediction before 3.10"),
@@ -70,18 +70,18 @@ _PARALLEL = {
     "parallel.cp_window": _gap(_ASCEND, 1),
     "parallel.cp_mask_type": _gap("attention is always causal", "causal"),
     "parallel.noop_layers": _gap(_ASCEND),
-    **_each("parallel", "tp_2d_x tp_2d_y", _gap(_ASCEND, 1)),
+    **_gaps("parallel", "tp_2d_x tp_2d_y", _gap(_ASCEND, 1)),
     "parallel.optimizer_instances": warning(_UNAFFECTED, 1),
     "parallel.dp_outermost": warning(_UNAFFECTED, False),
     "parallel.gloo": warning(_UNAFFECTED, True),
-    **_each(
+    **_gaps(
         "parallel.communication",
         "pipeline_backend nccl_config ring_exchange_p2p",
         warning(_UNAFFECTED, "nccl", False),
     ),
     "parallel.fsdp.implementation": _gap("FSDP came with 4.6", works=_NEWEST),
     "parallel.fsdp.strict_load": _later("4.6", True),
-    **_each(
+    **_gaps(
         "parallel.fsdp",
         "communication_unit_size keep_fp8_transpose_cache init_model_with_meta_device",
         warning(_UNAFFECTED, False),
@@ -97,21 +97,21 @@ _MEMORY_GAPS = {
     "recompute.selective_layers_per_chunk": _gap(
         "selective recompute holds for all layers or none", works=("recompute.selective_layers_per_chunk=[]",)
     ),
-    **_each("recompute", "in_bubble in_advance", warning(_SPEED, False)),
+    **_gaps("recompute", "in_bubble in_advance", warning(_SPEED, False)),
     "recompute.communication": warning(_SPEED, True),
     "recompute.distribute_saved_activations": warning(_MEMORY, False),
     "offload.attention": warning(_MEMORY, False),
     "offload.modules": warning(_MEMORY),
     "offload.optimizer_times": warning(_SPEED),
     "offload.activation_layers": warning(_MEMORY, 0),
-    **_each("offload", "torch_optimizer overlap_cpu_optimizer_d2h_h2d", warning(_UNAFFECTED, False)),
-    **_each("offload", "pin_cpu_grads pin_cpu_params", warning(_UNAFFECTED, True)),
+    **_gaps("offload", "torch_optimizer overlap_cpu_optimizer_d2h_h2d", warning(_UNAFFECTED, False)),
+    **_gaps("offload", "pin_cpu_grads pin_cpu_params", warning(_UNAFFECTED, True)),
 }
 _MOE = {
-    **_each("moe", "dispatch_overlap batch_overlap router_fusion", warning(_SPEED, False)),
+    **_gaps("moe", "dispatch_overlap batch_overlap router_fusion", warning(_SPEED, False)),
     "moe.tp_extend_ep": _gap(_ASCEND, False, works=("parallel.etp=1",)),
-    "moe.bias_update_rate": _gap(_NOT_HERE, 0.001),
-    "moe.input_jitter_eps": _gap(_NOT_HERE, 0.0),
+    "moe.bias_update_rate": _gap(_NO_OPTION, 0.001),
+    "moe.input_jitter_eps": _gap(_NO_OPTION, 0.0),
     "moe.force_load_balancing": _gap("the router decides", False),
 }
 _SPEED_GAPS = {
@@ -123,43 +123,43 @@ _SPEED_GAPS = {
     "kernels.cuda_graph.impl": warning(_UNAFFECTED, "none"),
     "kernels.clone_scatter_output_in_embedding": warning(_UNAFFECTED, True),
     "overlap.param_gather_with_optimizer_step": warning("it came with 4.0", False),
-    **_each(
+    **_gaps(
         "overlap",
         "grad_bucket_size grad_buckets average_in_collective embedding_wgrad embedding_wgrad_limit p2p_warmup_flush",
         warning(_UNAFFECTED, False, 0),
     ),
-    **_each("overlap", "gradient_reduce_div_fusion tp_allreduce", warning(_UNAFFECTED, True)),
-    **_each("overlap", "align_grad_reduce align_param_gather", _later("4.0", True)),
+    **_gaps("overlap", "gradient_reduce_div_fusion tp_allreduce", warning(_UNAFFECTED, True)),
+    **_gaps("overlap", "align_grad_reduce align_param_gather", _later("4.0", True)),
     "overlap.pad_buckets": warning(_UNAFFECTED, False),
-    **_each(
+    **_gaps(
         "overlap.tp",
         "overlap_ag overlap_rs split_ag split_rs bulk_dgrad bulk_wgrad",
         warning("overlap.tp_comm is all or nothing", True),
     ),
     "overlap.tp.overlap_rs_dgrad": warning("overlap.tp_comm is all or nothing", False),
-    **_each("overlap.tp", "config bootstrap_backend", warning("overlap.tp_comm is all or nothing")),
+    **_gaps("overlap.tp", "config bootstrap_backend", warning("overlap.tp_comm is all or nothing")),
 }
 _TRAINING = {
     "batch.rampup_batch_size": _gap("the global batch is constant", works=("batch.rampup_batch_size=[]",)),
     "schedule.skip_iterations": _gap("no step is left out", works=("schedule.skip_iterations=[]",)),
     "schedule.exit_interval": _gap("training runs to its end", works=("schedule.exit_interval=null",)),
     "schedule.exit_minutes": _gap("training runs to its end", works=("schedule.exit_minutes=null",)),
-    **_each(
+    **_gaps(
         "optimizer",
         "weight_decay_style start_weight_decay end_weight_decay",
         _gap("the weight decay is constant in 3.x", "constant"),
     ),
     "optimizer.decay_qk_layernorm": _gap("it came with 3.12", False),
-    **_each("optimizer", "decoupled_lr decoupled_min_lr", _gap("all layers share one learning rate")),
+    **_gaps("optimizer", "decoupled_lr decoupled_min_lr", _gap("all layers share one learning rate")),
     **dict.fromkeys(MUON_FIELDS, _gap("Muon came with 4.6")),
-    **_each("precision", "fp8_amax_history_len fp8_amax_compute_algo", _gap("FP8 came with 3.6")),
+    **_gaps("precision", "fp8_amax_history_len fp8_amax_compute_algo", _gap("FP8 came with 3.6")),
     "precision.fp8_margin": _gap(_NONE, 0),
     "precision.fp8_wgrad": _gap(_NONE, True),
     "precision.first_last_layers_bf16": _gap(_NONE, False),
-    **_each("precision", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16", _gap(_NONE, 0, 1)),
+    **_gaps("precision", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16", _gap(_NONE, 0, 1)),
     "precision.fp16_lm_cross_entropy": _gap("the loss is computed in fp32", False),
     "precision.residual_in_fp32": _gap("residual connections are in the model's precision", False),
-    **_each(
+    **_gaps(
         "precision",
         "initial_loss_scale loss_scale_window",
         _gap("4.x has no option for it", matters=_scales),
@@ -170,11 +170,11 @@ _TRAINING = {
 }
 _DATA = {
     "data.seed": _gap("this version orders samples by the job's seed"),
-    "data.cache_path": warning("caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE"),
+    "data.cache_path": warning("caches are written to MODELSCOPE_CACHE: set backend.env.MODELSCOPE_CACHE"),
     "data.eod_mask_loss": _gap("the loss covers the end of every sample", False),
     "data.test_paths": warning("no test follows training"),
     "data.paths_file": _gap("data sets are named on the command line", works=("data.paths=[…]",)),
-    "data.order": _gap("data.shuffle says it since 4.0", works=("data.shuffle=true",)),
+    "data.order": _gap("since 4.0 data.shuffle sets it", works=("data.shuffle=true",)),
     "data.mmap": warning(_OF_MEGATRON, True),
     "data.index_threads": warning(_OF_MEGATRON, 1),
     "data.object_storage_cache": _gap(_OF_MEGATRON),
@@ -183,28 +183,28 @@ _DATA = {
     "tokenizer.type": _gap(_TOKENS, "HuggingFaceTokenizer"),
     "tokenizer.trust_remote_code": warning("swift always trusts it", True),
     "tokenizer.extra_ids": _gap(_TOKENS, 0),
-    **_each("tokenizer", "tiktoken_pattern tiktoken_special_tokens tiktoken_num_special_tokens", _gap(_TOKENS)),
-    **_each("tokenizer", "vocab_file merge_file", _gap(_TOKENIZER)),
+    **_gaps("tokenizer", "tiktoken_pattern tiktoken_special_tokens tiktoken_num_special_tokens", _gap(_TOKENS)),
+    **_gaps("tokenizer", "vocab_file merge_file", _gap(_TOKENIZER)),
 }
 _CHECKPOINT = {
     "checkpoint.save_safetensors": _gap("convert with `swift export` in this version", False),
     "checkpoint.save_total_limit": warning("this version keeps all checkpoints"),
-    "checkpoint.optimizer_fully_reshardable": _gap(_NOT_HERE, False),
-    "checkpoint.strictness": warning("it loads what it can and tells the rest"),
+    "checkpoint.optimizer_fully_reshardable": _gap(_NO_OPTION, False),
+    "checkpoint.strictness": warning("it loads what it can and reports the rest"),
     "checkpoint.load_step": _gap("it loads the latest checkpoint of the folder"),
     "checkpoint.fallback": _gap("weights come from the model or from checkpoint.load"),
     "checkpoint.load_arguments": _gap("sizes come from the model's config.json", False),
     "checkpoint.load_schedule": _gap("the schedule is the job's", False),
     "checkpoint.detect_format": warning("the format is known", True),
     "checkpoint.parallel_save": warning("ranks always share the writing", True),
-    **_each("checkpoint", "parallel_load constant_structure", warning(_UNAFFECTED, False)),
+    **_gaps("checkpoint", "parallel_load constant_structure", warning(_UNAFFECTED, False)),
     "checkpoint.persistent_worker": _later("3.12", False),
     "checkpoint.save_pre_mcore_014": warning("this version's Megatron-core is older", True, False),
     "checkpoint.optimizer_reshardable_mem_efficient": _later("4.0", False),
     "checkpoint.non_persistent.type": warning(
         "all checkpoints are of one kind", works=("checkpoint.save_interval=100",)
     ),
-    **_each(
+    **_gaps(
         "checkpoint.convert",
         "format save",
         _gap(
@@ -218,16 +218,16 @@ _CHECKPOINT = {
 }
 _LOGGING = {
     "logging.throughput": warning("4.x has no option for it; training is unaffected", False),
-    **_each("logging", "params_norm timers memory perplexity", warning(_NO_LOG, False)),
+    **_gaps("logging", "params_norm timers memory perplexity", warning(_NO_LOG, False)),
     "logging.zero_gradients": warning(_NONE, False),
     "logging.timer_level": warning(_NONE, 0),
-    **_each("logging", "tensorboard_interval wandb_dir level", warning(_UNAFFECTED, 1)),
-    **_each("logging", "progress world_size", warning(_UNAFFECTED, False)),
-    **_each("logging", "loss_scale experts_by_layer timer_ranks", warning(_UNAFFECTED)),
+    **_gaps("logging", "tensorboard_interval wandb_dir level", warning(_UNAFFECTED, 1)),
+    **_gaps("logging", "progress world_size", warning(_UNAFFECTED, False)),
+    **_gaps("logging", "loss_scale experts_by_layer timer_ranks", warning(_UNAFFECTED)),
     "profiler.enabled": warning("it starts no profiler; training is unaffected"),
     "profiler.memory_history": warning("it records no allocations", False),
     "fault_tolerance.check_for_nan": warning(_NONE, True),
-    **_each(
+    **_gaps(
         "fault_tolerance",
         "check_for_spiky_loss check_for_large_grads rerun weight_hash_interval exit_on_signal",
         warning(_UNAFFECTED, False, "disabled"),
@@ -290,7 +290,7 @@ def irrelevant(version: str, mapped: Collection[str]) -> dict[str, str]:
     found |= {path: _LAUNCHER for path in field_paths() if path.split(".")[0] in _SECTIONS}
     found |= dict.fromkeys(_WITHOUT_LORA, "only with lora.rank, which this version cannot express")
     if in_range(version, FOUR, "4.2.99"):
-        found["model.overridden"] = "what config.json says cannot be changed in this version"
+        found["model.overridden"] = "values of config.json cannot be changed in this version"
     if in_range(version, BRIDGED, None):
         found["model.initializer_range"] = "the random weights that the plan prepares are drawn with it, not by swift"
     return {path: why for path, why in found.items() if path not in mapped}

@@ -5,7 +5,7 @@ From docs/source_en/{Megatron-SWIFT,Instruction}/Command-line-parameters.md and 
 
 from collections.abc import Mapping
 
-from launcher.mapping.native_only import NativeOnlyArg, each, own
+from launcher.mapping.native_only import NativeOnlyArg, row, single_rows
 
 _ROLLOUTS = {
     "advantage_estimator": "chooses how advantages are estimated (grpo, rloo, reinforce_plus_plus)",
@@ -13,8 +13,8 @@ _ROLLOUTS = {
     "epsilon": "clips the policy's ratio from below, and from above where epsilon_high is not given",
     "epsilon_high": "clips the policy's ratio from above",
     "delta": "bounds the ratio of two-sided GRPO from above",
-    "dynamic_sample": "samples anew where all answers of a group have one reward",
-    "max_resample_times": "bounds how often dynamic_sample samples anew",
+    "dynamic_sample": "samples again where all answers of a group have one reward",
+    "max_resample_times": "bounds how often dynamic_sample samples again",
     "overlong_filter": "leaves answers that were cut off out of the loss",
     "top_entropy_quantile": "takes the loss of the tokens of highest entropy only",
     "importance_sampling_level": "takes the policy's ratio by token or by sequence",
@@ -87,29 +87,29 @@ _OTHERS = {
 }
 PHRASES: Mapping[str, str] = {**_ROLLOUTS, **_OTHERS}
 SINGLE: tuple[NativeOnlyArg, ...] = (
-    *each(PHRASES),
-    own(
+    *single_rows(PHRASES),
+    row(
         "hub_token",
         no_field="It is a secret: a job only refers to the variable that holds it "
         "(backend.args.hub_token=${HUB_TOKEN}).",
         source="swift/arguments/base_args/base_args.py:141 @4.6.0",
     ),
-    own(
+    row(
         "architectures group_query_attention layer_types multi_latent_attention original_max_position_embeddings "
         "rotary_percent swiglu window_size",
-        no_field="The model's config.json says it, which has the field; the option is filled in from there.",
+        no_field="The model's config.json sets it, and has the field; the option is filled in from there.",
         source="swift/megatron/argument/megatron_args.py:735 @3.12.6; swift/megatron/model/config.py:19 @3.5-dev",
     ),
-    own(
+    row(
         "distributed_timeout_minutes num_layers_per_virtual_pipeline_stage seq_length",
         no_field="Another option has the field and takes its place (ddp_timeout, max_length, "
         "virtual_pipeline_model_parallel_size).",
         source="swift/megatron/argument/megatron_args.py:733 @3.12.6; swift/megatron/argument/megatron_base_args.py:23 "
         "@3.12.6",
     ),
-    own(
+    row(
         "local_rank",
-        no_field="It is another number for each process, which torchrun says; a job is one for all of them.",
+        no_field="It is another number for each process, which torchrun sets; a job has one value for all of them.",
         source="swift/megatron/arguments/megatron_args.py:778 @4.6.0",
     ),
 )

@@ -12,29 +12,29 @@ _STAGES = ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipel
 _SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 
 
-def data_parallel(facts: RuleContext) -> int | None:
+def data_parallel(context: RuleContext) -> int | None:
     """Return the data parallel size; None where the sizes do not divide."""
-    world, rest = facts.job.cluster.world_size, 1
+    world, rest = context.job.cluster.world_size, 1
     for name in _SIZES:
-        rest *= facts[name]
+        rest *= context[name]
     return world // rest if rest and world % rest == 0 else None
 
 
 @term(NAME, "chunks", *_STAGES)
-def chunks(facts: RuleContext) -> int:
+def chunks(context: RuleContext) -> int:
     """Return the chunks per stage where an option sets them, else 1."""
-    return next((facts[name] for name in _STAGES if facts[name] is not None), None) or 1
+    return next((context[name] for name in _STAGES if context[name] is not None), None) or 1
 
 
 @term(NAME, "lora", "tuner_type", "train_type", "adapters")
-def trains_adapters(facts: RuleContext) -> bool:
+def trains_adapters(context: RuleContext) -> bool:
     """Return whether adapters are trained instead of all weights."""
-    if not in_range(facts.version or "", "3.7", None):  # the option exists there, but all weights are trained
+    if not in_range(context.version or "", "3.7", None):  # the option exists there, but all weights are trained
         return False
-    return (facts["tuner_type"] or facts["train_type"] or "full") != "full" or bool(facts["adapters"])
+    return (context["tuner_type"] or context["train_type"] or "full") != "full" or bool(context["adapters"])
 
 
 @term(NAME, "multimodal", "job.model.hub_id", "job.model.path", "job.model.model_type")
-def multimodal(facts: RuleContext) -> bool:
+def multimodal(context: RuleContext) -> bool:
     """Return whether the model reads pictures, sound or films."""
-    return is_multimodal(facts.job)
+    return is_multimodal(context.job)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import came_with, listed, when_given
+from backends.megatron_lm.mapping.factories import added_in, listed, when_set
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -56,7 +56,7 @@ def attention() -> tuple[Row, ...]:
         _gate(),
         *indexer(since=_NEW),
         _sparse_loss(),
-        when_given("model.softmax_type", "softmax-type", since=_NEW),
+        when_set("model.softmax_type", "softmax-type", since=_NEW),
         counted("model.window_attn_skip_freq", "window-attn-skip-freq", since=_NEW),
         counted("model.no_rope_freq", "no-rope-freq", since=_NEW),
         switch("model.qk_l2_norm", "qk-l2-norm", since=_NEW),
@@ -76,7 +76,7 @@ def _gate() -> Row:
         linear = view.peek("experimental-attention-variant") == "gated_delta_net"
         return {path: bool(view.take(flag, False))} if linear or view.has(flag) else {}
 
-    note = "Written beside linear attention unless the field says false: Qwen3-Next has it."
+    note = "Written beside linear attention unless the field is false: Qwen3-Next has it."
     return computed((path, VARIANT, INTERVAL), (flag,), emit, read, since=_NEW, note=note)
 
 
@@ -92,7 +92,7 @@ def _sparse_loss() -> Row:
         sparse = view.peek("experimental-attention-variant") == "dsa"
         return {path: bool(view.take(flag, False))} if sparse or view.has(flag) else {}
 
-    note = "Written with sparse attention unless the field says false: MindSpeed-LLM knows no other."
+    note = "Written with sparse attention unless the field is false: MindSpeed-LLM has no other."
     return computed((path, VARIANT), (flag,), emit, read, since=_NEW, note=note)
 
 
@@ -129,7 +129,7 @@ def _variant() -> Row:
         view.take(flags[1])
         return {VARIANT: kind, INTERVAL: int(interval)}
 
-    note = "--linear-attention-freq N: every N-th layer attends by softmax, as full_attention_interval says it."
+    note = "--linear-attention-freq N: every N-th layer attends by softmax, as full_attention_interval sets it."
     return computed((VARIANT, INTERVAL), flags, emit, read, since=_NEW, note=note)
 
 
@@ -174,13 +174,13 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
 }
 BEFORE_0_16: Mapping[str, Gap] = {
-    VARIANT: came_with("0.16"),
-    INTERVAL: came_with("0.16", 1),
-    **{f"model.{name}": came_with("0.16") for name in (*LINEAR_HEADS, *INDEXER)},
-    "model.attention_output_gate": came_with("0.16", False),
-    "model.dsa_indexer_use_sparse_loss": came_with("0.16", False),
-    "model.softmax_type": came_with("0.16", "vanilla"),
-    "model.window_attn_skip_freq": came_with("0.16"),
-    "model.no_rope_freq": came_with("0.16"),
-    "model.qk_l2_norm": came_with("0.16", False),
+    VARIANT: added_in("0.16"),
+    INTERVAL: added_in("0.16", 1),
+    **{f"model.{name}": added_in("0.16") for name in (*LINEAR_HEADS, *INDEXER)},
+    "model.attention_output_gate": added_in("0.16", False),
+    "model.dsa_indexer_use_sparse_loss": added_in("0.16", False),
+    "model.softmax_type": added_in("0.16", "vanilla"),
+    "model.window_attn_skip_freq": added_in("0.16"),
+    "model.no_rope_freq": added_in("0.16"),
+    "model.qk_l2_norm": added_in("0.16", False),
 }

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import came_with, came_with_0_9, chosen, when_given
+from backends.megatron_lm.mapping.factories import added_in, added_in_0_9, chosen, when_set
 from backends.megatron_lm.mapping.sharding import uses_megatron_fsdp
 from launcher.job import Job, Value
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
+from launcher.mapping.rows import Gap, NativeView, Row, UnreadArgs, Unsupported, computed, switch, switch_off, warning
 
 _SINCE = "0.12"
 _FORMATS = ("torch_dist", "torch", "torch_dcp", "fsdp_dtensor", "zarr")
@@ -15,9 +15,9 @@ _NO_SAFETENSORS = "Megatron-LM does not write safetensors"
 def checkpoint() -> tuple[Row, ...]:
     """Return the rows of checkpoints."""
     return (
-        when_given("checkpoint.load", "load"),
+        when_set("checkpoint.load", "load"),
         pretrained(),
-        when_given("checkpoint.save", "save"),
+        when_set("checkpoint.save", "save"),
         computed(
             ("checkpoint.save_interval", "checkpoint.save", "schedule.train_iters"),
             ("save-interval",),
@@ -34,7 +34,7 @@ def checkpoint() -> tuple[Row, ...]:
         switch("checkpoint.no_load_rng", "no-load-rng"),
         switch("checkpoint.no_save_optim", "no-save-optim"),
         switch("checkpoint.no_save_rng", "no-save-rng"),
-        when_given("checkpoint.strictness", "dist-ckpt-strictness"),
+        when_set("checkpoint.strictness", "dist-ckpt-strictness"),
         switch("checkpoint.exit_on_missing", "exit-on-missing-checkpoint"),
         *resumed_state(),
         *retention(),
@@ -118,8 +118,8 @@ def asynchronous() -> Row:
 def resumed_state() -> tuple[Row, ...]:
     """Return the rows of the state loaded from a checkpoint, and of parallel saving and loading."""
     return (
-        when_given("checkpoint.load_step", "ckpt-step"),
-        when_given("checkpoint.fallback", "pretrained-checkpoint"),
+        when_set("checkpoint.load_step", "ckpt-step"),
+        when_set("checkpoint.fallback", "pretrained-checkpoint"),
         switch("checkpoint.load_arguments", "use-checkpoint-args"),
         load_schedule(),
         switch("checkpoint.detect_format", "auto-detect-ckpt-format"),
@@ -154,20 +154,20 @@ def retention() -> tuple[Row, ...]:
     names = ("fully_parallel", "atomic")
     return (
         switch("checkpoint.persistent_worker", "use-persistent-ckpt-worker", since=_SINCE, until="0.15.9"),
-        when_given("checkpoint.save_retain_interval", "save-retain-interval", since="0.16"),
+        when_set("checkpoint.save_retain_interval", "save-retain-interval", since="0.16"),
         switch(
             "checkpoint.optimizer_reshardable_mem_efficient",
             "distrib-optim-fully-reshardable-mem-efficient",
             since="0.16",
         ),
-        when_given(f"{prefix}save_interval", "non-persistent-save-interval", since=_SINCE),
-        when_given(f"{prefix}type", "non-persistent-ckpt-type", since=_SINCE),
-        when_given(f"{prefix}global_dir", "non-persistent-global-ckpt-dir", since=_SINCE),
-        when_given(f"{prefix}local_dir", "non-persistent-local-ckpt-dir", since=_SINCE),
+        when_set(f"{prefix}save_interval", "non-persistent-save-interval", since=_SINCE),
+        when_set(f"{prefix}type", "non-persistent-ckpt-type", since=_SINCE),
+        when_set(f"{prefix}global_dir", "non-persistent-global-ckpt-dir", since=_SINCE),
+        when_set(f"{prefix}local_dir", "non-persistent-local-ckpt-dir", since=_SINCE),
         chosen(f"{prefix}local_algo", "non-persistent-local-ckpt-algo", {name: name for name in names}, since=_SINCE),
         switch(f"{prefix}replication", "replication", since=_SINCE),
-        when_given(f"{prefix}replication_jump", "replication-jump", since=_SINCE),
-        when_given(f"{prefix}replication_factor", "replication-factor", since=_SINCE),
+        when_set(f"{prefix}replication_jump", "replication-jump", since=_SINCE),
+        when_set(f"{prefix}replication_factor", "replication-factor", since=_SINCE),
     )
 
 
@@ -180,7 +180,7 @@ def conversion() -> tuple[Row, ...]:
         switch_off("checkpoint.load_tokenizer", "no-use-tokenizer-model-from-checkpoint-args", since=_SINCE),
         _converted(older, since=_SINCE, until="0.15.9"),
         _converted(older[:2], since="0.16"),
-        when_given(f"{prefix}save", "ckpt-convert-save", since=_SINCE),
+        when_set(f"{prefix}save", "ckpt-convert-save", since=_SINCE),
         switch(f"{prefix}update_legacy_optimizer", "ckpt-convert-update-legacy-dist-opt-format", since=_SINCE),
     )
 
@@ -190,22 +190,29 @@ def _converted(names: tuple[str, ...], since: str, until: str | None = None) -> 
     return chosen("checkpoint.convert.format", "ckpt-convert-format", known, since=since, until=until)
 
 
-def ignored_arguments() -> tuple[Row, ...]:
-    """Return the rows of arguments that the parser accepts and ignores; `effective.py` lists the same names."""
-    return (
-        _ignored(("ckpt-fully-parallel-save",), "It has become the default."),
-        _ignored(("use-dist-ckpt", "dist-ckpt-format"), "--ckpt-format says it.", since=_SINCE),
-        _ignored(("dist-ckpt-save-pre-mcore-014",), "No line of Megatron-LM reads it.", since="0.16"),
-    )
+# Arguments about checkpoints that the parser accepts and nothing reads.
+PARALLEL_SAVE = UnreadArgs(
+    flags=("ckpt-fully-parallel-save",),
+    why="Saving in parallel has become the default.",
+    source="Megatron-LM core_v0.12.1 arguments.py:907; Megatron-LM core_v0.16.1 arguments.py:1117",
+)
+OLD_FORMAT = UnreadArgs(
+    flags=("use-dist-ckpt", "dist-ckpt-format"),
+    why="The format of checkpoints is that of --ckpt-format.",
+    source="Megatron-LM core_v0.12.1 arguments.py:918, 921; Megatron-LM core_v0.16.1 arguments.py:1129, 1132",
+    since=_SINCE,
+)
+SAVE_PRE_014 = UnreadArgs(
+    flags=("dist-ckpt-save-pre-mcore-014",),
+    why="No line of Megatron-LM reads the switch.",
+    source="Megatron-LM core_v0.16.1 training_config.py:471",
+    since="0.16",
+)
 
 
-def _ignored(flags: tuple[str, ...], note: str, since: str | None = None) -> Row:
-    def read(view: NativeView) -> Mapping[str, Value]:
-        for flag in flags:
-            view.take(flag)
-        return {}
-
-    return Row(fields=(), flags=flags, emit=lambda job: (), read=read, since=since, note=f"Read only. {note}")
+def unread() -> tuple[Row, ...]:
+    """Return the rows of arguments that the parser accepts and nothing reads."""
+    return (PARALLEL_SAVE.row(), OLD_FORMAT.row(), SAVE_PRE_014.row())
 
 
 UNSUPPORTED: Mapping[str, Gap] = {
@@ -215,17 +222,17 @@ UNSUPPORTED: Mapping[str, Gap] = {
 }
 BEFORE_0_16: Mapping[str, Gap] = {
     "checkpoint.save_retain_interval": warning("checkpoints are not removed before 0.16"),
-    "checkpoint.optimizer_reshardable_mem_efficient": came_with("0.16", False, severity="warning"),
+    "checkpoint.optimizer_reshardable_mem_efficient": added_in("0.16", False, severity="warning"),
 }
 BEFORE_0_13: Mapping[str, Gap] = {
     "checkpoint.optimizer_fully_reshardable": warning("checkpoints of this version are always reshardable", True),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
-    "checkpoint.persistent_worker": came_with_0_9(False, severity="warning"),
-    "checkpoint.load_parallel_arguments": came_with_0_9(False, severity="warning"),
-    "checkpoint.load_tokenizer": came_with_0_9(False),
+    "checkpoint.persistent_worker": added_in_0_9(False, severity="warning"),
+    "checkpoint.load_parallel_arguments": added_in_0_9(False, severity="warning"),
+    "checkpoint.load_tokenizer": added_in_0_9(False),
     **{
-        f"checkpoint.non_persistent.{name}": came_with_0_9(severity="warning")
+        f"checkpoint.non_persistent.{name}": added_in_0_9(severity="warning")
         for name in (
             "save_interval",
             "type",
@@ -236,8 +243,8 @@ BEFORE_0_12: Mapping[str, Gap] = {
             "replication_factor",
         )
     },
-    "checkpoint.non_persistent.replication": came_with_0_9(False, severity="warning"),
-    "checkpoint.convert.format": came_with_0_9(),
-    "checkpoint.convert.save": came_with_0_9(severity="warning"),
-    "checkpoint.convert.update_legacy_optimizer": came_with_0_9(False, severity="warning"),
+    "checkpoint.non_persistent.replication": added_in_0_9(False, severity="warning"),
+    "checkpoint.convert.format": added_in_0_9(),
+    "checkpoint.convert.save": added_in_0_9(severity="warning"),
+    "checkpoint.convert.update_legacy_optimizer": added_in_0_9(False, severity="warning"),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.evaluation import evaluates
-from backends.megatron_lm.mapping.factories import came_with_0_9, listed, many, when_given
+from backends.megatron_lm.mapping.factories import added_in_0_9, listed, many, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
 
@@ -14,21 +14,21 @@ def data() -> tuple[Row, ...]:
     return (
         paths(),
         split(),
-        when_given("data.cache_path", "data-cache-path"),
-        when_given("data.num_workers", "num-workers"),
+        when_set("data.cache_path", "data-cache-path"),
+        when_set("data.num_workers", "num-workers"),
         switch("data.reset_position_ids", "reset-position-ids"),
         switch("data.reset_attention_mask", "reset-attention-mask"),
         switch("data.eod_mask_loss", "eod-mask-loss"),
         listed("data.test_paths", "test-data-path"),
-        when_given("data.paths_file", "data-args-path", since="0.12"),
-        when_given("data.order", "dataloader-type"),
+        when_set("data.paths_file", "data-args-path", since="0.12"),
+        when_set("data.order", "dataloader-type"),
         # Read where batches are sampled at random (megatron/legacy/data/data_samplers.py:37 @core_v0.12.1).
         switch_off("data.sharding", "no-data-sharding", read_in=lambda job: job.data.order == "cyclic"),
         switch_off("data.mmap", "no-mmap-bin-files"),
-        when_given("data.index_threads", "num-dataset-builder-threads"),
-        when_given("data.split_paths_file", "per-split-data-args-path", since="0.12"),
-        when_given(cache, "object-storage-cache-path", since="0.16"),
-        when_given(cache, "s3-cache-path", until="0.15.9"),
+        when_set("data.index_threads", "num-dataset-builder-threads"),
+        when_set("data.split_paths_file", "per-split-data-args-path", since="0.12"),
+        when_set(cache, "object-storage-cache-path", since="0.16"),
+        when_set(cache, "s3-cache-path", until="0.15.9"),
     )
 
 
@@ -123,11 +123,11 @@ UNSUPPORTED: Mapping[str, Gap] = {
         why="token files are indexed before training", neutral=(False,), works=("data.streaming=false",)
     ),
     "data.lazy_tokenize": warning("data is tokenized before training", False),
-    "data.system": Gap(why="system prompts stand in the data"),
+    "data.system": Gap(why="system prompts are in the data"),
     "data.self_cognition_author": Gap(why="self-cognition data is not generated"),
     "data.self_cognition_name": Gap(why="self-cognition data is not generated"),
 }
-BEFORE_0_12: Mapping[str, Gap] = {"data.split_paths_file": came_with_0_9()}
+BEFORE_0_12: Mapping[str, Gap] = {"data.split_paths_file": added_in_0_9()}
 WITHOUT_MEGATRON_LOOP: Mapping[str, Gap] = {
     "data.split_paths_file": Gap(why="data sets are named in the job", works=("data.paths=[…]",)),
 }

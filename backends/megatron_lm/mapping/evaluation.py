@@ -6,7 +6,7 @@ from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, computed
 
 # Evaluation interval in steps where none is set. Source: the default of core 0.12.1, arguments.py.
-_EVAL_INTERVAL, _EVAL_ITERS = 1000, 100
+EVAL_INTERVAL, _EVAL_ITERS = 1000, 100
 
 
 def evaluates(job: Job) -> bool:
@@ -21,7 +21,7 @@ def evaluation() -> tuple[Row, ...]:
         computed(
             ("evaluation.interval",),
             ("eval-interval",),
-            lambda job: (("eval-interval", job.evaluation.interval or _EVAL_INTERVAL),),
+            lambda job: (("eval-interval", job.evaluation.interval or EVAL_INTERVAL),),
             lambda view: {"evaluation.interval": view.take("eval-interval")} if view.has("eval-interval") else {},
             note="Without it 0.16 divides by None (megatron/training/training.py:3307); 1000 was the default before.",
         ),

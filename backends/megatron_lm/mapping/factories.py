@@ -29,7 +29,7 @@ def valued(path: str, flag: str, default: Value, *, quiet: bool = False, **row: 
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="value", **row)
 
 
-def when_given(path: str, flag: str, forward: Callable[[Any], Value] = lambda value: value, **row: Any) -> Row:
+def when_set(path: str, flag: str, forward: Callable[[Any], Value] = lambda value: value, **row: Any) -> Row:
     """Return a row for an optional value; a list of one, as `nargs='+'` arguments are parsed, is read as its item."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -165,11 +165,11 @@ ONLY_MEGATRON_LOOP = "a service of Megatron-LM's own loop; training is unaffecte
 ONLY_NVIDIA_CLUSTERS = "a service of NVIDIA's clusters; training is unaffected"
 
 
-def came_with(core: str, *neutral: Value, severity: str = "error") -> Gap:
+def added_in(core: str, *neutral: Value, severity: str = "error") -> Gap:
     """Return the gap of a field that Megatron-core has since a version."""
     return Gap(why=f"it came with core {core}", neutral=neutral, severity=severity, works=NEWEST)
 
 
-def came_with_0_9(*neutral: Value, severity: str = "error") -> Gap:
-    """Return the gap of a field that Megatron-core 0.8, which dialects extend, lacks."""
+def added_in_0_9(*neutral: Value, severity: str = "error") -> Gap:
+    """Return the gap of a field that Megatron-core 0.8, on which backends are built, lacks."""
     return Gap(why="it came with Megatron core 0.9 or later", neutral=neutral, severity=severity)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import chosen, many, when_given
+from backends.megatron_lm.mapping.factories import chosen, many, when_set
 from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
@@ -18,7 +18,7 @@ def kernels() -> tuple[Row, ...]:
             {name: name for name in ("flash", "fused", "unfused", "auto")},
             why="--attention-backend local needs a layer spec of its own; kernels.transformer_impl=local does the same",
         ),
-        when_given("kernels.transformer_impl", "transformer-impl"),
+        when_set("kernels.transformer_impl", "transformer-impl"),
         *fusions(),
         switch("kernels.deterministic", "deterministic-mode"),
         computed(
@@ -53,7 +53,7 @@ def fusions() -> tuple[Row, ...]:
         rope_fusion(lambda job: job.model.is_mla, until="0.12.9"),
         switch_off("kernels.gradient_accumulation_fusion", "no-gradient-accumulation-fusion"),
         switch("kernels.cross_entropy_fusion", "cross-entropy-loss-fusion"),
-        when_given("kernels.cross_entropy_fusion_impl", "cross-entropy-fusion-impl"),
+        when_set("kernels.cross_entropy_fusion_impl", "cross-entropy-fusion-impl"),
     )
 
 
@@ -101,7 +101,7 @@ def runtime() -> tuple[Row, ...]:
     return (
         switch_off("kernels.persist_layer_norm", "no-persist-layer-norm"),
         switch("kernels.te_rng_tracker", "te-rng-tracker", since="0.12"),
-        when_given("kernels.empty_cache_level", "empty-unused-memory-level"),
+        when_set("kernels.empty_cache_level", "empty-unused-memory-level"),
         attention_mask(),
         switch("kernels.inference_rng_tracker", "inference-rng-tracker", since="0.12"),
     )
@@ -139,7 +139,7 @@ def cuda_graphs() -> tuple[Row, ...]:
         _captures(),
         _scope(("attn",), since="0.12", until=BEFORE_RENAMING),
         _scope(None, since="0.16"),
-        when_given(CUDA_GRAPHS[2], "cuda-graph-warmup-steps", since="0.12"),
+        when_set(CUDA_GRAPHS[2], "cuda-graph-warmup-steps", since="0.12"),
     )
 
 

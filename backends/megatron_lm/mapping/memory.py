@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import came_with, came_with_0_9, listed, many, when_given
+from backends.megatron_lm.mapping.factories import added_in, added_in_0_9, listed, many, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
 
@@ -15,10 +15,10 @@ def recompute() -> tuple[Row, ...]:
     """Return the rows of recomputation."""
     return (
         recompute_experts(),
-        when_given("recompute.granularity", "recompute-granularity"),
+        when_set("recompute.granularity", "recompute-granularity"),
         _recompute_activations(),
-        when_given("recompute.method", "recompute-method"),
-        when_given("recompute.num_layers", "recompute-num-layers"),
+        when_set("recompute.method", "recompute-method"),
+        when_set("recompute.num_layers", "recompute-num-layers"),
         recompute_modules(_RECOMPUTED, since="0.13"),
         recompute_modules(_RECOMPUTED[:-1], until="0.12.9"),
         switch("recompute.distribute_saved_activations", "distribute-saved-activations"),
@@ -85,8 +85,8 @@ def offload() -> tuple[Row, ...]:
             note="Attention as a whole is its three modules: " + ", ".join(_SWAPPED_FOR_ATTENTION) + ".",
         ),
         switch("offload.optimizer", "optimizer-cpu-offload"),
-        when_given("offload.optimizer_fraction", "optimizer-offload-fraction"),
-        when_given("offload.activation_layers", "cpu-offloading-num-layers", since="0.16"),
+        when_set("offload.optimizer_fraction", "optimizer-offload-fraction"),
+        when_set("offload.activation_layers", "cpu-offloading-num-layers", since="0.16"),
     )
 
 
@@ -133,13 +133,13 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "offload.optimizer_times": warning("the optimizer is offloaded as a whole"),
 }
 BEFORE_0_16: Mapping[str, Gap] = {
-    "offload.attention": came_with("0.16", False, severity="warning"),
-    "offload.modules": came_with("0.16", severity="warning"),
-    "offload.activation_layers": came_with("0.16", 0, severity="warning"),
+    "offload.attention": added_in("0.16", False, severity="warning"),
+    "offload.modules": added_in("0.16", severity="warning"),
+    "offload.activation_layers": added_in("0.16", 0, severity="warning"),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
-    "offload.torch_optimizer": came_with_0_9(severity="warning"),
-    "offload.overlap_cpu_optimizer_d2h_h2d": came_with_0_9(False, severity="warning"),
-    "offload.pin_cpu_grads": came_with_0_9(severity="warning"),
-    "offload.pin_cpu_params": came_with_0_9(severity="warning"),
+    "offload.torch_optimizer": added_in_0_9(severity="warning"),
+    "offload.overlap_cpu_optimizer_d2h_h2d": added_in_0_9(False, severity="warning"),
+    "offload.pin_cpu_grads": added_in_0_9(severity="warning"),
+    "offload.pin_cpu_params": added_in_0_9(severity="warning"),
 }

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import came_with, flag_on, flag_unless, refused, valued, when_given
+from backends.megatron_lm.mapping.factories import added_in, flag_on, flag_unless, refused, valued, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Unsupported, computed, switch, switch_off
 
@@ -32,10 +32,10 @@ def encoder_sizes() -> Row:
 def sizes() -> tuple[Row, ...]:
     """Return the rows of layers, widths and heads."""
     return (
-        when_given("model.num_hidden_layers", "num-layers"),
-        when_given("model.hidden_size", "hidden-size"),
-        when_given("model.intermediate_size", "ffn-hidden-size"),
-        when_given("model.num_attention_heads", "num-attention-heads"),
+        when_set("model.num_hidden_layers", "num-layers"),
+        when_set("model.hidden_size", "hidden-size"),
+        when_set("model.intermediate_size", "ffn-hidden-size"),
+        when_set("model.num_attention_heads", "num-attention-heads"),
         computed(
             ("model.num_key_value_heads",),
             ("group-query-attention", "num-query-groups"),
@@ -50,7 +50,7 @@ def sizes() -> tuple[Row, ...]:
 
 def head_size() -> Row:
     """Return the row of the head size, which MLA defines by separate fields."""
-    row = when_given("model.head_dim", "kv-channels")
+    row = when_set("model.head_dim", "kv-channels")
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.peek("multi-latent-attention") or not view.has("kv-channels"):
@@ -204,10 +204,10 @@ def layer_variants() -> tuple[Row, ...]:
     """Return the rows of gated activations, heterogeneous layers and weight initialization."""
     shapes, method = "heterogeneous-layers-config", "init-method-xavier-uniform"
     return (
-        when_given("model.swiglu_limit", "activation-func-clamp-value", since="0.16"),
-        when_given("model.glu_linear_offset", "glu-linear-offset", since="0.16"),
-        when_given("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
-        when_given("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
+        when_set("model.swiglu_limit", "activation-func-clamp-value", since="0.16"),
+        when_set("model.glu_linear_offset", "glu-linear-offset", since="0.16"),
+        when_set("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
+        when_set("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
         switch("model.use_legacy_models", "use-legacy-models"),
         switch("model.init_method_xavier_uniform", method),
         switch_off("model.perform_initialization", "no-initialization"),
@@ -239,7 +239,7 @@ def _read_mla(view: NativeView) -> Mapping[str, Value]:
 
 
 def _rank(path: str, flag: str, default: Value) -> Row:
-    row = when_given(path, flag, when=is_mla)
+    row = when_set(path, flag, when=is_mla)
 
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: view.take(flag, default)} if view.peek("multi-latent-attention") else {}
@@ -249,7 +249,7 @@ def _rank(path: str, flag: str, default: Value) -> Row:
 
 def multi_token_prediction() -> tuple[Row, ...]:
     """Return the rows of multi-token prediction; an explicit 0 is passed through."""
-    scale = when_given("model.mtp_loss_scaling_factor", "mtp-loss-scaling-factor")
+    scale = when_set("model.mtp_loss_scaling_factor", "mtp-loss-scaling-factor")
 
     def if_any(read: Read) -> Read:
         return lambda view: read(view) if view.peek("mtp-num-layers") else {}
@@ -277,6 +277,6 @@ def _predicts(job: Job) -> bool:
 
 
 BEFORE_0_16: Mapping[str, Gap] = {
-    "model.swiglu_limit": came_with("0.16"),
-    "model.glu_linear_offset": came_with("0.16", 0.0),
+    "model.swiglu_limit": added_in("0.16"),
+    "model.glu_linear_offset": added_in("0.16", 0.0),
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
-from backends.megatron_lm.mapping.factories import came_with, refused, single, when_given
+from backends.megatron_lm.mapping.factories import added_in, refused, single, when_set
 from launcher.families.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
@@ -20,11 +20,11 @@ def is_moe(job: Job) -> bool:
 def experts() -> tuple[Row, ...]:
     """Return the rows of number, width and layers of the experts."""
     return (
-        when_given("model.num_experts", "num-experts"),
+        when_set("model.num_experts", "num-experts"),
         _moe_valued("model.num_experts_per_tok", "moe-router-topk", 2),
-        when_given("model.moe_intermediate_size", "moe-ffn-hidden-size", when=is_moe),
+        when_set("model.moe_intermediate_size", "moe-ffn-hidden-size", when=is_moe),
         layer_frequency(),
-        when_given("model.shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", when=is_moe),
+        when_set("model.shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", when=is_moe),
         switch("model.shared_expert_gate", "moe-shared-expert-gate", when=is_moe, since="0.16"),
         refused(
             "model.shared_expert_gate",
@@ -47,7 +47,7 @@ def layer_frequency() -> Row:
                 yield "moe-layer-freq", every
             return
         if layers is None or ALL_DENSE.when(job.model):
-            raise Unsupported(fields[0], ALL_DENSE.say(job.model))
+            raise Unsupported(fields[0], ALL_DENSE.describe(job.model))
         yield "moe-layer-freq", pattern(layers, dense, every)
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -86,9 +86,7 @@ def routing() -> tuple[Row, ...]:
             _read_expert_bias,
             when=is_moe,
         ),
-        when_given(
-            "moe.bias_update_rate", "moe-router-bias-update-rate", when=lambda job: job.model.router_expert_bias
-        ),
+        when_set("moe.bias_update_rate", "moe-router-bias-update-rate", when=lambda job: job.model.router_expert_bias),
         computed(
             ("model.n_group", "model.topk_group"),
             ("moe-router-num-groups", "moe-router-group-topk"),
@@ -97,7 +95,7 @@ def routing() -> tuple[Row, ...]:
             when=is_moe,
             note="A group's score is the sum of its best topk / topk_group experts (group_limited_topk, moe_utils.py).",
         ),
-        when_given("model.routed_scaling_factor", "moe-router-topk-scaling-factor", when=is_moe),
+        when_set("model.routed_scaling_factor", "moe-router-topk-scaling-factor", when=is_moe),
         *router_precision(),
     )
 
@@ -206,11 +204,11 @@ def balance() -> tuple[Row, ...]:
             until="0.12.9",
         ),
         _moe_valued("moe.aux_loss_coeff", "moe-aux-loss-coeff", 0.0),
-        when_given("moe.z_loss_coeff", "moe-z-loss-coeff", when=is_moe),
-        when_given("moe.capacity_factor", "moe-expert-capacity-factor", when=is_moe),
+        when_set("moe.z_loss_coeff", "moe-z-loss-coeff", when=is_moe),
+        when_set("moe.capacity_factor", "moe-expert-capacity-factor", when=is_moe),
         switch("moe.pad_to_capacity", "moe-pad-expert-input-to-capacity", when=is_moe),
-        when_given("moe.token_drop_policy", "moe-token-drop-policy", when=is_moe),
-        when_given("moe.input_jitter_eps", "moe-input-jitter-eps", when=is_moe),
+        when_set("moe.token_drop_policy", "moe-token-drop-policy", when=is_moe),
+        when_set("moe.input_jitter_eps", "moe-input-jitter-eps", when=is_moe),
     )
 
 
@@ -279,7 +277,7 @@ def _moe_valued(path: str, flag: str, default: Value) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: single(view.take(flag, default))} if view.peek("num-experts") else {}
 
-    row = when_given(path, flag)
+    row = when_set(path, flag)
     return replace(row, read=read, when=is_moe)
 
 
@@ -307,15 +305,13 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "moe.dispatch_overlap": warning(
         "only shared experts hide the dispatch", False, works=("moe.shared_expert_overlap=true",)
     ),
-    "moe.tp_extend_ep": warning(
-        "say it with parallel.etp=1 and a larger parallel.ep", False, works=("parallel.etp=1",)
-    ),
+    "moe.tp_extend_ep": warning("use parallel.etp=1 and a larger parallel.ep", False, works=("parallel.etp=1",)),
 }
 BEFORE_0_16: Mapping[str, Gap] = {
-    "moe.force_load_balancing": came_with("0.16", False),
-    "moe.apply_probs_on_input": came_with("0.16", False),
+    "moe.force_load_balancing": added_in("0.16", False),
+    "moe.apply_probs_on_input": added_in("0.16", False),
 }
 BEFORE_0_13: Mapping[str, Gap] = {
-    "moe.batch_overlap": came_with("0.13", False, severity="warning"),
-    "moe.router_fusion": came_with("0.13", False, severity="warning"),
+    "moe.batch_overlap": added_in("0.13", False, severity="warning"),
+    "moe.router_fusion": added_in("0.13", False, severity="warning"),
 }

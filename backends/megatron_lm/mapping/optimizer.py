@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import NEWEST, came_with, chosen, valued, when_given
+from backends.megatron_lm.mapping.factories import NEWEST, added_in, chosen, valued, when_set
 from launcher.job import Job, Value
 from launcher.job.optimizer import MUON_MOMENTUM
 from launcher.mapping.rows import Gap, NativeView, Row, computed, switch, switch_off
@@ -14,17 +14,17 @@ def optimizer() -> tuple[Row, ...]:
     return (
         chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd", "muon": "muon"}, "adam", since="0.16"),
         chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd"}, "adam", until="0.15.9"),
-        when_given("optimizer.lr", "lr"),
+        when_set("optimizer.lr", "lr"),
         valued("optimizer.min_lr", "min-lr", 0.0),
         valued("optimizer.weight_decay", "weight-decay", 0.01, note="Megatron's own default is 0.01."),
         valued("optimizer.adam_beta1", "adam-beta1", 0.9),
         valued("optimizer.adam_beta2", "adam-beta2", 0.999, note="Megatron's own default is 0.999."),
         valued("optimizer.adam_eps", "adam-eps", 1e-8, quiet=True),
-        when_given("optimizer.sgd_momentum", "sgd-momentum"),
+        when_set("optimizer.sgd_momentum", "sgd-momentum"),
         valued("optimizer.clip_grad", "clip-grad", 1.0),
         switch("optimizer.precision_aware", "use-precision-aware-optimizer"),
-        when_given("optimizer.main_grads_dtype", "main-grads-dtype"),
-        when_given("optimizer.main_params_dtype", "main-params-dtype"),
+        when_set("optimizer.main_grads_dtype", "main-grads-dtype"),
+        when_set("optimizer.main_params_dtype", "main-params-dtype"),
         *_moments("fp32", "fp16", "bf16", "fp8", since="0.13"),
         *_moments("fp32", "fp16", "fp8", until="0.12.9"),
         *weight_decay_and_decoupled_rates(),
@@ -46,10 +46,10 @@ def weight_decay_and_decoupled_rates() -> tuple[Row, ...]:
     styles = {name: name for name in ("constant", "linear", "cosine")}
     return (
         chosen("optimizer.weight_decay_style", "weight-decay-incr-style", styles),
-        when_given("optimizer.start_weight_decay", "start-weight-decay"),
-        when_given("optimizer.end_weight_decay", "end-weight-decay"),
-        when_given("optimizer.decoupled_lr", "decoupled-lr"),
-        when_given("optimizer.decoupled_min_lr", "decoupled-min-lr"),
+        when_set("optimizer.start_weight_decay", "start-weight-decay"),
+        when_set("optimizer.end_weight_decay", "end-weight-decay"),
+        when_set("optimizer.decoupled_lr", "decoupled-lr"),
+        when_set("optimizer.decoupled_min_lr", "decoupled-min-lr"),
     )
 
 
@@ -76,12 +76,12 @@ def muon(parser_default: float, nesterov: str) -> tuple[Row, ...]:
         switch("optimizer.decay_qk_layernorm", "apply-wd-to-qk-layernorm"),
         computed((path, "optimizer.type"), (flag,), emit, read, note=note),
         switch("optimizer.muon_nesterov", nesterov),
-        when_given("optimizer.muon_ns_steps", "muon-num-ns-steps"),
-        when_given("optimizer.muon_scale_mode", "muon-scale-mode"),
-        when_given("optimizer.muon_extra_scale_factor", "muon-extra-scale-factor"),
+        when_set("optimizer.muon_ns_steps", "muon-num-ns-steps"),
+        when_set("optimizer.muon_scale_mode", "muon-scale-mode"),
+        when_set("optimizer.muon_extra_scale_factor", "muon-extra-scale-factor"),
         switch_off("optimizer.muon_split_qkv", "muon-no-split-qkv"),
-        when_given("optimizer.muon_tp_mode", "muon-tp-mode"),
-        when_given("optimizer.muon_matmul_precision", "muon-fp32-matmul-prec"),
+        when_set("optimizer.muon_tp_mode", "muon-tp-mode"),
+        when_set("optimizer.muon_matmul_precision", "muon-fp32-matmul-prec"),
     )
 
 
@@ -90,8 +90,8 @@ def qk_clipping() -> tuple[Row, ...]:
     since = "0.16"
     return (
         switch("optimizer.qk_clip", "qk-clip", since=since),
-        when_given("optimizer.qk_clip_alpha", "qk-clip-alpha", since=since),
-        when_given("optimizer.qk_clip_threshold", "qk-clip-threshold", since=since),
+        when_set("optimizer.qk_clip_alpha", "qk-clip-alpha", since=since),
+        when_set("optimizer.qk_clip_threshold", "qk-clip-threshold", since=since),
     )
 
 
@@ -126,7 +126,7 @@ def _without_qk_clipping(why: str, *works: str) -> Mapping[str, Gap]:
 
 NO_QK_CLIPPING = _without_qk_clipping("attention weights are not shrunk")
 BEFORE_0_16: Mapping[str, Gap] = {
-    **dict.fromkeys(MUON_FIELDS, came_with("0.16")),
-    "optimizer.decay_qk_layernorm": came_with("0.16", False),
+    **dict.fromkeys(MUON_FIELDS, added_in("0.16")),
+    "optimizer.decay_qk_layernorm": added_in("0.16", False),
     **_without_qk_clipping("it came with core 0.16", *NEWEST),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from backends.megatron_lm.mapping.factories import came_with_0_9, when_given
+from backends.megatron_lm.mapping.factories import added_in_0_9, when_set
 from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
 from launcher.mapping.rows import Gap, Row, switch, switch_off
 
@@ -23,11 +23,11 @@ def gradient_buckets() -> tuple[Row, ...]:
     """Return the rows of gradient buckets, of the optimizer step, the embedding and the pipeline."""
     return (
         switch("overlap.param_gather_with_optimizer_step", "overlap-param-gather-with-optimizer-step", since=_SINCE),
-        when_given("overlap.grad_bucket_size", "ddp-bucket-size"),
-        when_given("overlap.grad_buckets", "ddp-num-buckets", since=_SINCE),
+        when_set("overlap.grad_bucket_size", "ddp-bucket-size"),
+        when_set("overlap.grad_buckets", "ddp-num-buckets", since=_SINCE),
         switch("overlap.average_in_collective", "ddp-average-in-collective"),
         switch("overlap.embedding_wgrad", "defer-embedding-wgrad-compute"),
-        when_given("overlap.embedding_wgrad_limit", "wgrad-deferral-limit"),
+        when_set("overlap.embedding_wgrad_limit", "wgrad-deferral-limit"),
         switch("overlap.p2p_warmup_flush", "overlap-p2p-communication-warmup-flush", since=_SINCE),
     )
 
@@ -42,12 +42,12 @@ def collectives() -> tuple[Row, ...]:
         switch_off(
             "overlap.tp_allreduce",
             "no-async-tensor-model-parallel-allreduce",
-            note="Megatron-core's own layers overlap it always, those of MindSpeed's experts as this says.",
+            note="Megatron-core's own layers overlap it always, those of MindSpeed's experts as set here.",
         ),
         *(row for name in _PRODUCTS for row in _product(name)),
         switch("overlap.tp.overlap_rs_dgrad", "tp-comm-overlap-rs-dgrad"),
-        when_given("overlap.tp.config", "tp-comm-overlap-cfg"),
-        when_given("overlap.tp.bootstrap_backend", "tp-comm-bootstrap-backend", since=_SINCE),
+        when_set("overlap.tp.config", "tp-comm-overlap-cfg"),
+        when_set("overlap.tp.bootstrap_backend", "tp-comm-bootstrap-backend", since=_SINCE),
     )
 
 
@@ -63,9 +63,9 @@ def _product(name: str) -> tuple[Row, Row]:
 
 
 BEFORE_0_12: Mapping[str, Gap] = {
-    "overlap.gradient_reduce_div_fusion": came_with_0_9(True, severity="warning"),
-    "overlap.pad_buckets": came_with_0_9(False, severity="warning"),
-    "overlap.align_grad_reduce": came_with_0_9(True, severity="warning"),
-    "overlap.align_param_gather": came_with_0_9(True, severity="warning"),
-    "overlap.tp.bootstrap_backend": came_with_0_9(severity="warning"),
+    "overlap.gradient_reduce_div_fusion": added_in_0_9(True, severity="warning"),
+    "overlap.pad_buckets": added_in_0_9(False, severity="warning"),
+    "overlap.align_grad_reduce": added_in_0_9(True, severity="warning"),
+    "overlap.align_param_gather": added_in_0_9(True, severity="warning"),
+    "overlap.tp.bootstrap_backend": added_in_0_9(severity="warning"),
 }

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.effective import chunks_of
-from backends.megatron_lm.mapping.factories import NEWEST, came_with_0_9, chosen, many, single, valued, when_given
+from backends.megatron_lm.mapping.chunks import chunks_of
+from backends.megatron_lm.mapping.factories import NEWEST, added_in_0_9, chosen, many, single, valued, when_set
 from backends.megatron_lm.mapping.moe import is_moe
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
@@ -19,7 +19,7 @@ def parallel() -> tuple[Row, ...]:
         valued("parallel.cp", "context-parallel-size", 1, quiet=True),
         *context_parallel(),
         valued("parallel.ep", "expert-model-parallel-size", 1, quiet=True),
-        when_given("parallel.etp", "expert-tensor-parallel-size", when=is_moe),
+        when_set("parallel.etp", "expert-tensor-parallel-size", when=is_moe),
         switch("parallel.sequence_parallel", "sequence-parallel"),
         *uneven_stages(),
     )
@@ -122,19 +122,19 @@ def _read_algorithm(view: NativeView) -> Mapping[str, Value]:
 def uneven_stages() -> tuple[Row, ...]:
     """Return the rows of uneven pipeline stages."""
     return (
-        when_given("parallel.first_stage_layers", "decoder-first-pipeline-num-layers"),
-        when_given("parallel.last_stage_layers", "decoder-last-pipeline-num-layers"),
-        when_given("parallel.layout", "pipeline-model-parallel-layout", since="0.13"),
+        when_set("parallel.first_stage_layers", "decoder-first-pipeline-num-layers"),
+        when_set("parallel.last_stage_layers", "decoder-last-pipeline-num-layers"),
+        when_set("parallel.layout", "pipeline-model-parallel-layout", since="0.13"),
         switch("parallel.account_for_embedding", "account-for-embedding-in-pipeline-split"),
         switch("parallel.account_for_loss", "account-for-loss-in-pipeline-split"),
-        when_given("parallel.microbatch_group_size", "microbatch-group-size-per-virtual-pipeline-stage"),
+        when_set("parallel.microbatch_group_size", "microbatch-group-size-per-virtual-pipeline-stage"),
     )
 
 
 def process_groups() -> tuple[Row, ...]:
     """Return the rows of optimizer instances, rank order and gloo groups."""
     return (
-        when_given("parallel.optimizer_instances", "num-distributed-optimizer-instances", since="0.12"),
+        when_set("parallel.optimizer_instances", "num-distributed-optimizer-instances", since="0.12"),
         switch("parallel.dp_outermost", "use-tp-pp-dp-mapping"),
         switch_off("parallel.gloo", "disable-gloo-process-groups", since="0.12"),
     )
@@ -151,7 +151,7 @@ def communication() -> tuple[Row, ...]:
             {"nccl": "nccl", "ucc": "ucc"},
             since="0.12",
         ),
-        when_given(f"{prefix}nccl_config", "nccl-communicator-config-path"),
+        when_set(f"{prefix}nccl_config", "nccl-communicator-config-path"),
         switch(f"{prefix}ring_exchange_p2p", "use-ring-exchange-p2p"),
     )
 
@@ -170,5 +170,5 @@ UNSUPPORTED: Mapping[str, Gap] = {
 }
 BEFORE_0_13: Mapping[str, Gap] = {"parallel.layout": Gap(why="layouts came with core 0.13", works=NEWEST)}
 BEFORE_0_12: Mapping[str, Gap] = {
-    "parallel.communication.pipeline_backend": came_with_0_9("nccl", severity="warning"),
+    "parallel.communication.pipeline_backend": added_in_0_9("nccl", severity="warning"),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import came_with, chosen, flag_on, when_given
+from backends.megatron_lm.mapping.factories import added_in, chosen, flag_on, when_set
 from launcher.job import Job, Value, value_at
 from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
 from launcher.mapping.rows import Gap, NativeView, Row, computed, switch, switch_off
@@ -18,7 +18,7 @@ def precision() -> tuple[Row, ...]:
             lambda job: () if job.precision.dtype == "fp32" else ((job.precision.dtype, True),),
             _read_dtype,
         ),
-        when_given("precision.fp8_format", "fp8-format"),
+        when_set("precision.fp8_format", "fp8-format"),
         chosen("precision.fp8_recipe", "fp8-recipe", {name: name for name in recipes}, since="0.13"),
         chosen("precision.fp8_recipe", "fp8-recipe", {name: name for name in recipes[:3]}, until="0.12.9"),
         switch("precision.fp8_param_gather", "fp8-param-gather"),
@@ -26,9 +26,9 @@ def precision() -> tuple[Row, ...]:
         flag_on("precision.attention_softmax_in_fp32", "attention-softmax-in-fp32"),
         switch("precision.apply_query_key_layer_scaling", "apply-query-key-layer-scaling"),
         switch("precision.residual_in_fp32", "fp32-residual-connection"),
-        when_given("precision.initial_loss_scale", "initial-loss-scale"),
-        when_given("precision.loss_scale_window", "loss-scale-window"),
-        when_given("precision.loss_scale", "loss-scale"),
+        when_set("precision.initial_loss_scale", "initial-loss-scale"),
+        when_set("precision.loss_scale_window", "loss-scale-window"),
+        when_set("precision.loss_scale", "loss-scale"),
         switch("precision.calculate_per_token_loss", "calculate-per-token-loss"),
         *low_precision(),
     )
@@ -69,16 +69,16 @@ def low_precision() -> tuple[Row, ...]:
     return (
         _amax("precision.fp8_amax_history_len", "fp8-amax-history-len", FP8_AMAX_HISTORY_LEN, 1),
         _amax("precision.fp8_amax_compute_algo", "fp8-amax-compute-algo", FP8_AMAX_COMPUTE_ALGO, "most_recent"),
-        when_given("precision.fp8_margin", "fp8-margin"),
+        when_set("precision.fp8_margin", "fp8-margin"),
         switch_off("precision.fp8_wgrad", "no-fp8-wgrad"),
         switch("precision.first_last_layers_bf16", "first-last-layers-bf16", since="0.12"),
-        when_given("precision.num_layers_at_start_in_bf16", "num-layers-at-start-in-bf16", since="0.12"),
-        when_given("precision.num_layers_at_end_in_bf16", "num-layers-at-end-in-bf16", since="0.12"),
+        when_set("precision.num_layers_at_start_in_bf16", "num-layers-at-start-in-bf16", since="0.12"),
+        when_set("precision.num_layers_at_end_in_bf16", "num-layers-at-end-in-bf16", since="0.12"),
         switch("precision.fp16_lm_cross_entropy", "fp16-lm-cross-entropy"),
-        when_given("precision.min_loss_scale", "min-loss-scale"),
-        when_given("precision.loss_scale_hysteresis", "hysteresis"),
-        when_given("precision.fp4_format", "fp4-format", since="0.16"),
-        when_given("precision.fp4_recipe", "fp4-recipe", since="0.16"),
+        when_set("precision.min_loss_scale", "min-loss-scale"),
+        when_set("precision.loss_scale_hysteresis", "hysteresis"),
+        when_set("precision.fp4_format", "fp4-format", since="0.16"),
+        when_set("precision.fp4_recipe", "fp4-recipe", since="0.16"),
         switch("precision.fp4_param_gather", "fp4-param-gather", since="0.16"),
         switch(
             "precision.disable_bf16_reduced_precision_matmul", "disable-bf16-reduced-precision-matmul", since="0.12"
@@ -104,7 +104,7 @@ def _amax(path: str, flag: str, fallback: Value, parser_default: Value) -> Row:
 
 
 BEFORE_0_16: Mapping[str, Gap] = {
-    "precision.fp4_format": came_with("0.16"),
-    "precision.fp4_recipe": came_with("0.16"),
-    "precision.fp4_param_gather": came_with("0.16", False),
+    "precision.fp4_format": added_in("0.16"),
+    "precision.fp4_recipe": added_in("0.16"),
+    "precision.fp4_param_gather": added_in("0.16", False),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from backends.megatron_lm.mapping.factories import ONLY_MEGATRON_LOOP, came_with_0_9, listed, when_given
+from backends.megatron_lm.mapping.factories import ONLY_MEGATRON_LOOP, added_in_0_9, listed, when_set
 from launcher.job import Value
 from launcher.mapping.rows import Gap, NativeView, Row, computed, switch, warning
 
@@ -17,8 +17,8 @@ def profiler() -> tuple[Row, ...]:
             _read_profile,
             note="Without --use-pytorch-profiler the steps are marked for Nsight Systems, and no trace is written.",
         ),
-        when_given("profiler.start_step", "profile-step-start"),
-        when_given("profiler.end_step", "profile-step-end"),
+        when_set("profiler.start_step", "profile-step-start"),
+        when_set("profiler.end_step", "profile-step-end"),
         listed("profiler.ranks", "profile-ranks"),
     )
 
@@ -35,7 +35,7 @@ def inspection() -> tuple[Row, ...]:
     return (
         switch("profiler.workload_inspector", "run-workload-inspector-server", since="0.12"),
         switch("profiler.memory_history", "record-memory-history", since="0.12"),
-        when_given("profiler.memory_snapshot_path", "memory-snapshot-path", since="0.12"),
+        when_set("profiler.memory_snapshot_path", "memory-snapshot-path", since="0.12"),
     )
 
 
@@ -44,8 +44,8 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "profiler.path": warning("traces go to logging.tensorboard_dir", works=("logging.tensorboard_dir=…",)),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
-    "profiler.workload_inspector": came_with_0_9(False, severity="warning"),
-    "profiler.memory_history": came_with_0_9(False, severity="warning"),
-    "profiler.memory_snapshot_path": came_with_0_9(severity="warning"),
+    "profiler.workload_inspector": added_in_0_9(False, severity="warning"),
+    "profiler.memory_history": added_in_0_9(False, severity="warning"),
+    "profiler.memory_snapshot_path": added_in_0_9(severity="warning"),
 }
 WITHOUT_MEGATRON_LOOP: Mapping[str, Gap] = {"profiler.workload_inspector": warning(ONLY_MEGATRON_LOOP, False)}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import came_with, came_with_0_9, when_given
+from backends.megatron_lm.mapping.factories import added_in, added_in_0_9, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off
 
@@ -33,7 +33,7 @@ def sharding() -> tuple[Row, ...]:
         _distributed_optimizer(),
         _sharding(_ENGINES["0.12"], since=_SINCE, until=BEFORE_RENAMING),
         _sharding(_ENGINES["0.16"], since="0.16"),
-        when_given("parallel.fsdp.communication_unit_size", "suggested-communication-unit-size", since=_SINCE),
+        when_set("parallel.fsdp.communication_unit_size", "suggested-communication-unit-size", since=_SINCE),
         switch(
             "parallel.fsdp.keep_fp8_transpose_cache",
             "keep-fp8-transpose-cache-when-using-custom-fsdp",
@@ -130,10 +130,10 @@ def _sharding(flag: str, since: str, until: str | None = None) -> Row:
     return Row(fields=(_STAGE, _ENGINE), flags=flags, emit=emit, read=read, since=since, until=until, note=note)
 
 
-BEFORE_0_16: Mapping[str, Gap] = {"parallel.fsdp.strict_load": came_with("0.16", True, severity="warning")}
+BEFORE_0_16: Mapping[str, Gap] = {"parallel.fsdp.strict_load": added_in("0.16", True, severity="warning")}
 BEFORE_0_12: Mapping[str, Gap] = {
-    "parallel.fsdp.implementation": came_with_0_9(severity="warning"),
-    "parallel.fsdp.communication_unit_size": came_with_0_9(severity="warning"),
-    "parallel.fsdp.keep_fp8_transpose_cache": came_with_0_9(False, severity="warning"),
-    "parallel.fsdp.init_model_with_meta_device": came_with_0_9(False, severity="warning"),
+    "parallel.fsdp.implementation": added_in_0_9(severity="warning"),
+    "parallel.fsdp.communication_unit_size": added_in_0_9(severity="warning"),
+    "parallel.fsdp.keep_fp8_transpose_cache": added_in_0_9(False, severity="warning"),
+    "parallel.fsdp.init_model_with_meta_device": added_in_0_9(False, severity="warning"),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import came_with, many, when_given
+from backends.megatron_lm.mapping.factories import added_in, many, when_set
 from launcher.job import Job, Value, value_at
 from launcher.job.model import MAMBA
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -70,10 +70,10 @@ def sizes() -> tuple[Row, ...]:
         size("mamba_state_dim", "mamba-state-dim", since="0.12"),
         size("mamba_head_dim", "mamba-head-dim", since="0.12"),
         size("mamba_num_groups", "mamba-num-groups", since="0.12"),
-        when_given("model.mamba_num_heads", "mamba-num-heads", since="0.16"),
-        when_given("model.hybrid_attention_ratio", "hybrid-attention-ratio"),
-        when_given("model.hybrid_mlp_ratio", "hybrid-mlp-ratio"),
-        when_given("model.hybrid_override_pattern", "hybrid-override-pattern"),
+        when_set("model.mamba_num_heads", "mamba-num-heads", since="0.16"),
+        when_set("model.hybrid_attention_ratio", "hybrid-attention-ratio"),
+        when_set("model.hybrid_mlp_ratio", "hybrid-mlp-ratio"),
+        when_set("model.hybrid_override_pattern", "hybrid-override-pattern"),
         switch("model.is_hybrid_model", "is-hybrid-model", since="0.12"),
     )
 
@@ -95,4 +95,4 @@ def _constant(name: str) -> Row:
     return Row(fields=(path,), flags=(), emit=emit, when=is_mamba)
 
 
-BEFORE_0_16: Mapping[str, Gap] = {"model.mamba_num_heads": came_with("0.16")}
+BEFORE_0_16: Mapping[str, Gap] = {"model.mamba_num_heads": added_in("0.16")}

@@ -47,7 +47,7 @@ def rows() -> tuple[Row, ...]:
         positions.rotary_flag(),
         model.encoder_sizes(),
         positions.no_position_embedding(),
-        *checkpoint.ignored_arguments(),
+        *checkpoint.unread(),
         *task.task(),
         *parallel.parallel(),
         *sharding.sharding(),
@@ -112,9 +112,9 @@ def table(version: str) -> Table:
 def irrelevant() -> dict[str, str]:
     """Return the fields that need no Megatron argument, with the reason."""
     sections = ("cluster.", "hardware.", "rehearse.", "rules.", "estimate.", "search.", "imported.")
-    alone = {"name", "output_dir", "runtime", "model.overridden"}
-    alone |= {"backend.name", "backend.version"}
-    launcher_fields = [path for path in field_paths() if path.startswith(sections) or path in alone]
+    unrelated = {"name", "output_dir", "runtime", "model.overridden"}
+    unrelated |= {"backend.name", "backend.version"}
+    launcher_fields = [path for path in field_paths() if path.startswith(sections) or path in unrelated]
     return {
         **static_graph.irrelevant(),
         **dict.fromkeys(launcher_fields, LAUNCHER_ONLY),

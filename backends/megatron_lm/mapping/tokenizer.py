@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.effective import TOKENIZER
-from backends.megatron_lm.mapping.factories import NEWEST, came_with, listed, when_given
+from backends.megatron_lm.mapping.factories import NEWEST, added_in, listed, when_set
 from backends.megatron_lm.sizes import VOCABULARY_SIZE
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
+
+# Default of pretrain_gpt.py: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
+TOKENIZER = "GPT2BPETokenizer"
 
 
 def tokenizer() -> tuple[Row, ...]:
@@ -14,8 +16,8 @@ def tokenizer() -> tuple[Row, ...]:
     return (
         tokenizer_class("0.15", None),
         tokenizer_class(None, "0.14.9"),
-        when_given("tokenizer.vocab_file", "vocab-file"),
-        when_given("tokenizer.merge_file", "merge-file"),
+        when_set("tokenizer.vocab_file", "vocab-file"),
+        when_set("tokenizer.merge_file", "merge-file"),
         switch("tokenizer.trust_remote_code", "trust-remote-code", since="0.13"),
         computed(
             ("data.template",),
@@ -26,10 +28,10 @@ def tokenizer() -> tuple[Row, ...]:
             since="0.15",
             note="SFTTokenizer exists only in the legacy tokenizer system (megatron/training/tokenizer/tokenizer.py).",
         ),
-        when_given("tokenizer.extra_ids", "vocab-extra-ids"),
-        when_given("tokenizer.tiktoken_pattern", "tiktoken-pattern"),
+        when_set("tokenizer.extra_ids", "vocab-extra-ids"),
+        when_set("tokenizer.tiktoken_pattern", "tiktoken-pattern"),
         listed("tokenizer.tiktoken_special_tokens", "tiktoken-special-tokens"),
-        when_given("tokenizer.tiktoken_num_special_tokens", "tiktoken-num-special-tokens"),
+        when_set("tokenizer.tiktoken_num_special_tokens", "tiktoken-num-special-tokens"),
         *vocabulary(),
     )
 
@@ -51,7 +53,7 @@ def tokenizer_class(since: str | None, until: str | None) -> Row:
         _read_tokenizer,
         since=since,
         until=until,
-        note="Without any tokenizer the token files carry the numbers: NullTokenizer.",
+        note="Without any tokenizer the data files contain token ids: NullTokenizer.",
     )
 
 
@@ -205,6 +207,6 @@ def _read_divisor(view: NativeView) -> Mapping[str, Value]:
 
 
 BEFORE_0_13: Mapping[str, Gap] = {
-    "tokenizer.trust_remote_code": came_with("0.13", False, severity="warning"),
+    "tokenizer.trust_remote_code": added_in("0.13", False, severity="warning"),
     "data.template": Gap(why="this version trains on token files only", works=NEWEST),
 }

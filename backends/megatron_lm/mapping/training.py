@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.factories import (
     ONLY_MEGATRON_LOOP,
-    came_with_0_9,
+    added_in_0_9,
     chosen,
     listed,
     many,
     valued,
-    when_given,
+    when_set,
 )
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off, warning
@@ -21,8 +21,8 @@ def batch() -> tuple[Row, ...]:
     """Return the rows of batch sizes, sequence length, packing and batch size ramp-up."""
     return (
         valued("batch.micro_batch_size", "micro-batch-size", None),
-        when_given("batch.global_batch_size", "global-batch-size"),
-        when_given("batch.seq_length", "seq-length"),
+        when_set("batch.global_batch_size", "global-batch-size"),
+        when_set("batch.seq_length", "seq-length"),
         packing(),
         rampup(int, since="0.16"),
         rampup(str, until="0.15.9"),
@@ -67,13 +67,13 @@ def rampup(number: type, since: str | None = None, until: str | None = None) -> 
 def schedule() -> tuple[Row, ...]:
     """Return the rows of length and learning-rate schedule; sample-based jobs count their schedule in samples."""
     return (
-        when_given("schedule.train_iters", "train-iters"),
-        when_given("schedule.train_samples", "train-samples"),
+        when_set("schedule.train_iters", "train-iters"),
+        when_set("schedule.train_samples", "train-samples"),
         valued("schedule.lr_decay_style", "lr-decay-style", "linear", note="Megatron's own default is linear."),
         _counted("lr_decay", "lr-decay"),
         _counted("lr_warmup", "lr-warmup"),
-        when_given("schedule.lr_warmup_fraction", "lr-warmup-fraction"),
-        when_given("schedule.lr_warmup_init", "lr-warmup-init"),
+        when_set("schedule.lr_warmup_fraction", "lr-warmup-fraction"),
+        when_set("schedule.lr_warmup_init", "lr-warmup-init"),
         *wsd(),
         *training_loop(),
     )
@@ -98,7 +98,7 @@ def _counted(name: str, flag: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         iterations, given = getattr(job.schedule, f"{name}_iters"), getattr(job.schedule, f"{name}_samples")
         if given is not None and iterations is not None:
-            raise Unsupported(samples, f"{steps}={iterations} says it too", (f"{samples}=null", f"{steps}=null"))
+            raise Unsupported(samples, f"{steps}={iterations} is set too", (f"{samples}=null", f"{steps}=null"))
         if given is not None:
             yield f"{flag}-samples", given
         elif iterations is None:
@@ -127,11 +127,11 @@ def training_loop() -> tuple[Row, ...]:
     """Return the rows of skipped iterations, early exit, evaluation only, synchronization and garbage collection."""
     return (
         listed("schedule.skip_iterations", "iterations-to-skip", since="0.12"),
-        when_given("schedule.exit_interval", "exit-interval"),
-        when_given("schedule.exit_minutes", "exit-duration-in-mins"),
+        when_set("schedule.exit_interval", "exit-interval"),
+        when_set("schedule.exit_minutes", "exit-duration-in-mins"),
         switch("batch.decrease_batch_size_if_needed", "decrease-batch-size-if-needed", since="0.12"),
         switch("schedule.skip_train", "skip-train"),
-        when_given("schedule.sync_interval", "train-sync-interval", since="0.12"),
+        when_set("schedule.sync_interval", "train-sync-interval", since="0.12"),
         switch_off("kernels.manual_gc_eval", "no-manual-gc-eval"),
     )
 
@@ -142,13 +142,13 @@ def seed() -> Row:
 
 
 UNSUPPORTED: Mapping[str, Gap] = {
-    "batch.padding_free": warning("samples of a batch stay apart", False),
+    "batch.padding_free": warning("samples of a batch are separated", False),
     "batch.variable_seq_lengths": warning("training resets it to false (validate_args)", False),
     "schedule.epochs": Gap(why="training is counted in steps or samples", works=("schedule.train_iters=1000",)),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
-    "batch.decrease_batch_size_if_needed": came_with_0_9(False),
-    "schedule.sync_interval": came_with_0_9(severity="warning"),
+    "batch.decrease_batch_size_if_needed": added_in_0_9(False),
+    "schedule.sync_interval": added_in_0_9(severity="warning"),
 }
 # For backends without Megatron-LM's training loop.
 WITHOUT_MEGATRON_LOOP: Mapping[str, Gap] = {

@@ -57,7 +57,7 @@ BEFORE_0_13: Mapping[str, Gap] = {
     **tokenizer.BEFORE_0_13,
     **checkpoint.BEFORE_0_13,
 }
-# For dialects of core 0.8.
+# For backends built on core 0.8.
 BEFORE_0_12: Mapping[str, Gap] = {
     **training.BEFORE_0_12,
     **parallel.BEFORE_0_12,

@@ -6,7 +6,7 @@ Source: megatron/core/{transformer/transformer_config,model_parallel_config}.py 
 from collections.abc import Callable
 
 from launcher.job import Job
-from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, NativeOnlyArg, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, NativeOnlyArg, row
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
 _CORE = "it is a switch of megatron-core's layers"
@@ -27,23 +27,23 @@ def passed(*names: str) -> Callable[[Job], bool]:
 
 
 _MODEL = (
-    own(
+    row(
         "spec",
         "builds the layers from a Python function of this stack",
         MODEL,
         "the function is a part of its source",
         "model.path=DIR",
         without="layers are built from the fields of model.*",
-        alone=True,
+        unrelated=True,
     ),
-    own(
+    row(
         "use-mcore-models",
         "chooses the model classes of megatron-core or the older ones",
         NOTHING,
         "only megatron-core's classes are left",
     ),
-    own("use-rotary-position-embeddings", "chooses rotary positions by their old name", NOTHING, "a field says it"),
-    own(
+    row("use-rotary-position-embeddings", "chooses rotary positions by their old name", NOTHING, "a field sets it"),
+    row(
         "openai-gelu onnx-safe use-te-activation-func",
         "changes the activation function",
         MODEL,
@@ -51,8 +51,8 @@ _MODEL = (
         "model.hidden_act={value}",
         without="the activation is the one of model.hidden_act",
     ),
-    own("use-fused-weighted-squared-relu", "computes squared ReLU in one kernel", SPEED, _CORE),
-    own(
+    row("use-fused-weighted-squared-relu", "computes squared ReLU in one kernel", SPEED, _CORE),
+    row(
         "no-rope-freq use-rope-scaling mscale mscale-all-dim rotary-scaling-factor",
         "changes the rotary positions",
         MODEL,
@@ -60,42 +60,42 @@ _MODEL = (
         "model.rope_scaling.type=yarn",
         without="positions are those of model.rope_* and model.path",
     ),
-    own(
+    row(
         "relative-attention-num-buckets relative-attention-max-distance no-position-embedding",
         "changes learned and relative positions",
         MODEL,
         _CORE,
         read=lambda job: job.model.position_embedding == "learned_absolute",
     ),
-    own(
+    row(
         "window-attn-skip-freq linear-attention-freq experimental-attention-variant",
         "changes the attention",
         MODEL,
         _CORE,
         "model.sliding_window={value}",
     ),
-    own("log-max-attention-logit", "logs the largest attention logit", OUTPUT, _CORE),
-    own(
+    row("log-max-attention-logit", "logs the largest attention logit", OUTPUT, _CORE),
+    row(
         "disable-mamba-mem-eff-path",
         "leaves a kernel of Mamba layers out that saves memory",
         MEMORY,
         "Mamba layers are Megatron-core's and MindSpeed-LLM's",
         without="the other stack trains transformers only",
     ),
-    own(
+    row(
         "encoder-num-layers",
-        "says the number of layers by its old name",
+        "sets the number of layers by its old name",
         MODEL,
         _CORE,
         "model.num_hidden_layers={value}",
     ),
-    own(
+    row(
         "encoder-seq-length",
         "shapes encoder-decoder models",
         NOTHING,
         _PROGRAM,
     ),
-    own(
+    row(
         "embedding-init-method-std",
         "chooses another initialisation",
         TRAINING,
@@ -104,17 +104,17 @@ _MODEL = (
         without="weights start from a normal distribution; nothing changes with pretrained weights",
         read=lambda job: job.model.pretrained is not True,
     ),
-    own("mlp-chunks-for-prefill batch-invariant-mode", "changes inference", NOTHING, _CORE),
-    own(
+    row("mlp-chunks-for-prefill batch-invariant-mode", "changes inference", NOTHING, _CORE),
+    row(
         "use-kitchen-attention kitchen-attention-backend",
         "chooses the library of layers",
         SPEED,
         _TE,
         "kernels.transformer_impl={value}",
     ),
-    own("deterministic-mode", "asks for the same numbers in every run", TRAINING, _CORE, "kernels.deterministic=true"),
-    own("attention-backend", "chooses the attention kernel", SPEED, _TE, "kernels.attention_backend={value}"),
-    own(
+    row("deterministic-mode", "asks for the same numbers in every run", TRAINING, _CORE, "kernels.deterministic=true"),
+    row("attention-backend", "chooses the attention kernel", SPEED, _TE, "kernels.attention_backend={value}"),
+    row(
         "no-bias-gelu-fusion no-bias-swiglu-fusion disable-jit-fuser",
         "switches a fused kernel off",
         SPEED,
@@ -123,7 +123,7 @@ _MODEL = (
 )
 
 _MOE = (
-    own(
+    row(
         "moe-extended-tp moe-layer-recompute moe-router-padding-for-fp8 "
         "moe-router-padding-for-quantization moe-deepep-num-sms moe-hybridep-num-sms moe-enable-deepep "
         "moe-pad-experts-for-cuda-graph-inference",
@@ -131,7 +131,7 @@ _MOE = (
         SPEED,
         _CORE,
     ),
-    own(
+    row(
         "moe-upcycling-granularity",
         "makes experts of a dense checkpoint at the start",
         MODEL,
@@ -139,9 +139,9 @@ _MOE = (
         "checkpoint.load=DIR",
         without="convert the checkpoint before",
     ),
-    own("moe-latent-size", "changes what experts compute", MODEL, _CORE),
-    own("moe-enable-routing-replay", "repeats the routing of a rollout", NOTHING, _CORE),
-    own(
+    row("moe-latent-size", "changes what experts compute", MODEL, _CORE),
+    row("moe-enable-routing-replay", "repeats the routing of a rollout", NOTHING, _CORE),
+    row(
         "moe-router-load-balancing-type",
         "chooses how experts are kept busy",
         MODEL,
@@ -151,7 +151,7 @@ _MOE = (
 )
 
 _PARALLEL = (
-    own(
+    row(
         "encoder-tensor-model-parallel-size encoder-pipeline-model-parallel-size pipeline-model-parallel-split-rank "
         "standalone-embedding-stage",
         "splits encoder-decoder models",
@@ -160,7 +160,7 @@ _PARALLEL = (
         neutral=(0,),
     ),
     *(
-        own(
+        row(
             old,
             "is refused by its own parser (a name of old versions)",
             NOTHING,
@@ -175,35 +175,35 @@ _PARALLEL = (
             ("checkpoint-activations", "recompute-granularity", "recompute.granularity", 424),
         )
     ),
-    own(
+    row(
         "num-virtual-stages-per-pipeline-rank",
         "cuts stages into virtual ones",
         SPEED,
         _CORE,
         "parallel.vpp={value}",
     ),
-    own(
+    row(
         "decoder-first-pipeline-num-layers",
         "gives the first stage its own number of layers",
         SPEED,
         _CORE,
         "parallel.first_stage_layers={value}",
     ),
-    own(
+    row(
         "decoder-last-pipeline-num-layers",
         "gives the last stage its own number of layers",
         SPEED,
         _CORE,
         "parallel.last_stage_layers={value}",
     ),
-    own(
+    row(
         "cp-comm-type hierarchical-context-parallel-sizes hybrid-context-parallel max-seqlen-per-dp-cp-rank",
         "chooses how context parallelism talks",
         SPEED,
         _TE,
         "parallel.cp_algorithm=ulysses",
     ),
-    own(
+    row(
         "outer-dp-sharding-strategy enable-full-sharding-in-hsdp",
         "shards the optimizer in several groups",
         MEMORY,
@@ -211,7 +211,7 @@ _PARALLEL = (
         "parallel.distributed_optimizer=true",
         neutral=(1, "no_shard"),
     ),
-    own(
+    row(
         "torch-fsdp2-* fsdp-* data-parallel-sharding-strategy",
         "shards weights, gradients and optimizer (FSDP)",
         MEMORY,
@@ -220,20 +220,20 @@ _PARALLEL = (
         "parallel.distributed_optimizer=true",
         neutral=("no_shard",),
     ),
-    own(
+    row(
         "ddp-reduce-scatter-with-fp32-accumulation",
         "changes where gradients are averaged, in rounding only",
         SPEED,
         _DDP,
     ),
-    own(
+    row(
         "delay-param-gather no-delay-grad-reduce delay-wgrad-compute ep-overlap-early-attn-memory-release "
         "mtp-standalone high-priority-stream-groups create-all-gather-group",
         "tunes when collectives run",
         SPEED,
         _DDP,
     ),
-    own(
+    row(
         "no-scatter-gather-tensors-in-pipeline",
         "is read by no line of this stack",
         NOTHING,
@@ -241,18 +241,18 @@ _PARALLEL = (
         no_field="It is a switch without a line that reads it: stages scatter and gather tensors no more.",
         source="megatron/training/arguments.py:2272 @core_v0.16.1",
     ),
-    own(
+    row(
         "recompute-mla-up-proj", "computes MLA's up-projection again", MEMORY, _CORE, "recompute.modules=[mla_up_proj]"
     ),
-    own("min-offloaded-tensor-size", "offloads tensors above this size only", MEMORY, _CORE),
-    own(
+    row("min-offloaded-tensor-size", "offloads tensors above this size only", MEMORY, _CORE),
+    row(
         "cuda-graph-* enable-cuda-graph external-cuda-graph",
         "captures layers as CUDA graphs",
         SPEED,
         _NVIDIA,
         neutral=("none", 3, "full"),
     ),
-    own(
+    row(
         "symmetric-ar-type use-nccl-ub use-sharp sharp-enabled-group disable-symmetric-registration nccl-*",
         "tunes NCCL",
         SPEED,
@@ -261,7 +261,7 @@ _PARALLEL = (
 )
 
 _PRECISION = (
-    own(
+    row(
         "fp4-quantizer-factory",
         "trains in fp4",
         TRAINING,
@@ -269,15 +269,15 @@ _PRECISION = (
         "precision.fp8_format=hybrid",
         read=passed("fp4-format"),
     ),
-    own(
+    row(
         "fp8-* te-precision-config-file",
         "tunes fp8",
         TRAINING,
         _TE,
-        without="the other stack's own fp8 settings stand",
+        without="the other backend's fp8 settings apply",
         read=lambda job: job.precision.fp8_format is not None,
     ),
-    own("reuse-grad-buf-for-mxfp8-param-ag", "saves memory of fp8 weights", MEMORY, _TE),
+    row("reuse-grad-buf-for-mxfp8-param-ag", "saves memory of fp8 weights", MEMORY, _TE),
 )
 
 LAYERS: tuple[NativeOnlyArg, ...] = (*_MODEL, *_MOE, *_PARALLEL, *_PRECISION)

@@ -5,7 +5,7 @@ From megatron/training/arguments.py and training_config.py at core_v0.16.1.
 
 from collections.abc import Mapping
 
-from launcher.mapping.native_only import NativeOnlyArg, each, own
+from launcher.mapping.native_only import NativeOnlyArg, row, single_rows
 
 _MIDDLE = {
     "fim-data": "trains on documents whose middle is moved to their end",
@@ -40,11 +40,11 @@ _RESTART = {
     "ft-num-warmup-iters": "sets how many iterations pass before time-outs are learnt",
 }
 _OTHERS = {
-    "log-device-memory-used": "logs the memory that the device says is used",
+    "log-device-memory-used": "logs the memory that the device reports as used",
     "log-energy": "logs the energy that devices use",
     "log-memory-interval": "sets how often memory is logged, in iterations",
     "wandb-entity": "names the owner of the run in Weights & Biases",
-    "fsdp-double-buffer": "gathers weights of FSDP into two standing buffers",
+    "fsdp-double-buffer": "gathers weights of FSDP into two persistent buffers",
     "fsdp-manual-registration": "registers FSDP's buffers with NCCL by hand",
     "torch-fsdp2-no-reshard-after-forward": "keeps weights gathered between forward and backward pass",
     "tokenizer-hf-use-fast": "takes the fast form of a Hugging Face tokenizer",
@@ -56,50 +56,50 @@ _OTHERS = {
 }
 PHRASES: Mapping[str, str] = {**_MIDDLE, **_RESTART, **_OTHERS}
 SINGLE: tuple[NativeOnlyArg, ...] = (
-    *each(PHRASES),
-    own(
+    *single_rows(PHRASES),
+    row(
         "lazy-mpu-init",
         no_field="It leaves the start of collectives to a caller that no training program has (pretrain ignores what "
         "it is handed).",
         source="megatron/training/initialize.py:151 @core_v0.16.1",
     ),
-    own(
+    row(
         "local_rank",
-        no_field="It is another number for each process, which torchrun says; a job is one for all of them.",
+        no_field="It is another number for each process, which torchrun sets; a job has one value for all of them.",
         source="megatron/training/arguments.py:2275 @core_v0.16.1",
     ),
-    own(
+    row(
         "encoder-tensor-model-parallel-size encoder-pipeline-model-parallel-size pipeline-model-parallel-split-rank",
         no_field="It makes stages for an encoder of its own (T5, multimodal models), which no language model has; core "
         "0.13 removed them.",
         source="megatron/training/arguments.py:300 @core_v0.12.1",
     ),
-    own(
+    row(
         "onnx-safe openai-gelu",
         no_field="Only the classes from before Megatron-core read it, which use-legacy-models "
         "(model.use_legacy_models) builds.",
         source="megatron/legacy/model/transformer.py:132 @core_v0.16.1",
     ),
-    own(
+    row(
         "relative-attention-max-distance relative-attention-num-buckets",
         no_field="Only T5 reads it (pretrain_t5.py), for relative positions.",
         source="megatron/core/models/T5/t5_model.py:221 @core_v0.16.1",
     ),
-    own(
+    row(
         "fp8-interval",
         "sets how often fp8's scales are taken, in iterations",
         no_field="It is deprecated: Transformer Engine has ignored it since 1.8.0.",
         source="megatron/core/extensions/transformer_engine.py:2215 @core_v0.16.1",
     ),
-    own(
+    row(
         "moe-extended-tp",
         no_field="It is deprecated and ignored since core 0.10: expert-tensor-parallel-size (parallel.etp) replaces "
         "it.",
         source="megatron/core/model_parallel_config.py:80 @core_v0.16.1",
     ),
-    own(
+    row(
         "no-position-embedding",
-        no_field="With rotary positions it says nothing, with others the parser refuses it and names "
+        no_field="With rotary positions it has no effect, with others the parser refuses it and names "
         "position-embedding-type.",
         source="megatron/training/arguments.py:999 @core_v0.16.1",
     ),

@@ -16,8 +16,8 @@ from launcher.mapping.native_only import (
     START,
     TRAINING,
     NativeOnlyArg,
-    kind,
-    own,
+    group_row,
+    row,
 )
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
@@ -31,14 +31,14 @@ _PROGRAM = "it is for another program of Megatron-LM than pre-training of langua
 
 
 _BATCH = (
-    own(
+    row(
         "phase-transition-iterations",
         "restarts the order of data at these steps",
         TRAINING,
         _LOOP,
         without="data goes on in one order",
     ),
-    own(
+    row(
         "exit-signal exit-signal-handler-for-dataloader",
         "ends the run before its last step, after a checkpoint",
         OUTPUT,
@@ -48,16 +48,16 @@ _BATCH = (
 )
 
 _OPTIMIZER = (
-    own(
+    row(
         "no-weight-decay-cond-type",
         "chooses which weights decay",
         TRAINING,
         "it is a condition of Megatron-LM's parameter groups",
         without="norms and biases do not decay",
     ),
-    own(
+    row(
         "warmup",
-        "says the warm-up in percent of the decay (deprecated)",
+        "sets the warm-up in percent of the decay (deprecated)",
         TRAINING,
         "it is a name of old versions",
         "schedule.lr_warmup_fraction=0.01",
@@ -65,14 +65,14 @@ _OPTIMIZER = (
         refused_for="lr-warmup-fraction",
         source="megatron/training/arguments.py:417 @core_v0.16.1",
     ),
-    own(
+    row(
         "optimizer-cpu-offload optimizer-offload-fraction",
         "keeps and updates the optimizer's states in host memory",
         MEMORY,
         "it is Megatron-core's hybrid optimizer",
         "offload.optimizer=true",
     ),
-    own(
+    row(
         "load-main-params-from-ckpt",
         "starts the optimizer's fp32 weights from the checkpoint's fp32 weights",
         TRAINING,
@@ -82,14 +82,14 @@ _OPTIMIZER = (
 )
 
 _DATA_ROWS = (
-    own("mid-level-dataset-surplus", "builds that much more of each data set than is needed", NOTHING, _DATA),
-    own(
+    row("mid-level-dataset-surplus", "builds that much more of each data set than is needed", NOTHING, _DATA),
+    row(
         "dataloader-fast-cache-load dataloader-defer-npy-index-mmap disable-msc per-dataset-sequences-path",
         "changes how data files are opened",
         SPEED,
         _DATA,
     ),
-    own(
+    row(
         "fim-*",
         "moves the middle of documents to their end",
         TRAINING,
@@ -97,23 +97,23 @@ _DATA_ROWS = (
         without="prepare the data so before",
         read=passed("fim-data"),
     ),
-    own(
+    row(
         "vocab-size",
-        "says how large the vocabulary of a tokenizer without files is, or how much of a tiktoken file is used",
+        "sets how large the vocabulary of a tokenizer without files is, or how much of a tiktoken file is used",
         MODEL,
         _DATA,
-        without="say model.vocab_size, with NullTokenizer one more than this says",
+        without="set model.vocab_size, with NullTokenizer one more than this value",
         # Other tokenizers define their own size (training/tokenizer/tokenizer.py:64, :70 @core_v0.16.1).
         read=lambda job: tokenizer_kind(job) in ("NullTokenizer", "TikTokenizer") and job.model.vocab_size is None,
     ),
-    own(
+    row(
         "allow-ambiguous-pad-tokens",
         "lets padding be a token that data uses",
         TRAINING,
         _DATA,
         without="the loss leaves padding out",
     ),
-    own(
+    row(
         "mask-prob short-seq-prob bert-no-binary-head bert-embedder-type output-bert-embeddings decoder-num-layers "
         "decoder-seq-length",
         "is for BERT and T5",
@@ -124,47 +124,47 @@ _DATA_ROWS = (
         "@core_v0.16.1; megatron/training/arguments.py:535 @core_v0.16.1; "
         "megatron/core/pipeline_parallel/schedules.py:526 @core_v0.16.1",
     ),
-    own(
+    row(
         "tokenizer-hf-* tokenizer-metadata tokenizer-sentencepiece-legacy tokenizer-special-tokens",
         "tunes how the tokenizer is read",
         TRAINING,
         _DATA,
         "tokenizer.path=DIR",
-        without="the tokenizer is read as its own files say",
+        without="the tokenizer is read as its files specify",
         read=lambda job: job.data.format not in ("megatron", "mock", None),
     ),
-    own(
+    row(
         "full-validation multiple-validation-sets", "evaluates on all of, or on several, validation sets", OUTPUT, _LOOP
     ),
 )
 
 _CHECKPOINT = (
-    own(
+    row(
         "dist-ckpt-* async-*",
         "chooses how and how often checkpoints are written",
         OUTPUT,
         _CKPT,
         "checkpoint.save_interval=500",
     ),
-    own("save-dgrads-interval save-wgrads-interval", "writes gradients to files", OUTPUT, _LOOP),
+    row("save-dgrads-interval save-wgrads-interval", "writes gradients to files", OUTPUT, _LOOP),
 )
 
 _OUTPUT_ROWS = (
-    own(
+    row(
         "log-* wandb-*",
         "chooses what is logged",
         OUTPUT,
         _LOOP,
         "logging.tensorboard_dir=DIR",
     ),
-    own("use-pytorch-profiler", "measures with PyTorch's profiler", OUTPUT, _LOOP, "profiler.enabled=true"),
-    own(
+    row("use-pytorch-profiler", "measures with PyTorch's profiler", OUTPUT, _LOOP, "profiler.enabled=true"),
+    row(
         "enable-experimental dump-param-to-param-group-map",
         "opens tools for developers",
         NOTHING,
         _LOOP,
     ),
-    own(
+    row(
         "yaml-cfg",
         "reads the arguments from a YAML file",
         NOTHING,
@@ -175,7 +175,7 @@ _OUTPUT_ROWS = (
 )
 
 _START = (
-    own(
+    row(
         "local-rank local_rank lazy-mpu-init "
         "disable-gloo-process-groups distributed-timeout-seconds-after-init fake-process-group",
         "chooses how processes find each other",
@@ -185,7 +185,7 @@ _START = (
 )
 
 _GROUPS = (
-    own(
+    row(
         "inference-batch-times-seqlen-threshold inference-dynamic-batching "
         "inference-dynamic-batching-buffer-guaranteed-fraction inference-dynamic-batching-buffer-overflow-factor "
         "inference-dynamic-batching-buffer-size-gb inference-dynamic-batching-max-requests-override "
@@ -199,7 +199,7 @@ _GROUPS = (
         "megatron/training/arguments.py:1147 @core_v0.16.1; megatron/inference/text_generation/generation.py:50 "
         "@core_v0.12.1",
     ),
-    own(
+    row(
         "flash-decode",
         "generates with flash decoding",
         NOTHING,
@@ -207,8 +207,8 @@ _GROUPS = (
         no_field="Only text generation reads it, one token at a time.",
         source="megatron/core/transformer/attention.py:933 @core_v0.16.1",
     ),
-    kind(("inference",), "changes inference", NOTHING, _PROGRAM),
-    kind(
+    group_row(("inference",), "changes inference", NOTHING, _PROGRAM),
+    group_row(
         ("vision",),
         "is for vision models (pretrain_vision_*.py)",
         NOTHING,
@@ -217,7 +217,7 @@ _GROUPS = (
         source="megatron/legacy/model/vision/dino.py:86 @core_v0.16.1; megatron/legacy/data/vit_dataset.py:85 "
         "@core_v0.16.1; megatron/training/training.py:1696 @core_v0.16.1",
     ),
-    own(
+    row(
         "retriever-seq-length sample-rate",
         "is for retrieval models (pretrain_ict.py)",
         NOTHING,
@@ -227,8 +227,8 @@ _GROUPS = (
         source="megatron/legacy/model/biencoder_model.py:90 @core_v0.16.1; megatron/legacy/indexer.py:29 "
         "@core_v0.16.1; megatron/legacy/data/orqa_wiki_dataset.py:139 @core_v0.16.1",
     ),
-    own("retro-add-retriever", "adds a retriever to the model", MODEL, _PROGRAM),
-    kind(
+    row("retro-add-retriever", "adds a retriever to the model", MODEL, _PROGRAM),
+    group_row(
         ("retro",),
         "shapes models with retrieval",
         NOTHING,
@@ -237,30 +237,30 @@ _GROUPS = (
         source="megatron/legacy/model/transformer.py:1161 @core_v0.12.1; megatron/training/training.py:781 "
         "@core_v0.12.1",
     ),
-    own(
+    row(
         "perform-rl-step",
         "trains by reinforcement learning",
         MODEL,
         "RL is Megatron-LM's own loop since 0.16",
     ),
-    kind(
+    group_row(
         ("rl",),
         "tunes reinforcement learning",
         MODEL,
         "RL is Megatron-LM's own loop since 0.16",
         read=passed("perform-rl-step"),
     ),
-    kind(
+    group_row(
         ("In-process restart", "ft_package"),
         "finds and repairs broken or slow processes",
         START,
         _NVIDIA,
         "fault_tolerance.max_restarts=3",
     ),
-    kind(("profiling",), "chooses what is logged", OUTPUT, _LOOP),
-    kind(("distributed",), "tunes how processes talk", SPEED, _DDP),
-    kind(("data and dataloader", "tokenizer"), "changes how data is read", TRAINING, _DATA),
-    kind(
+    group_row(("profiling",), "chooses what is logged", OUTPUT, _LOOP),
+    group_row(("distributed",), "tunes how processes talk", SPEED, _DDP),
+    group_row(("data and dataloader", "tokenizer"), "changes how data is read", TRAINING, _DATA),
+    group_row(
         (
             "learning rate",
             "learning rate and weight decay",
@@ -269,8 +269,8 @@ _GROUPS = (
         TRAINING,
         _LOOP,
     ),
-    kind(("training",), "tunes the training loop", TRAINING, _LOOP),
-    kind(
+    group_row(("training",), "tunes the training loop", TRAINING, _LOOP),
+    group_row(
         (
             "transformer configuration",
             "network size",
@@ -283,7 +283,7 @@ _GROUPS = (
     ),
 )
 
-OWN: tuple[NativeOnlyArg, ...] = (
+NATIVE_ONLY: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_BATCH,
     *_OPTIMIZER,
@@ -298,4 +298,4 @@ OWN: tuple[NativeOnlyArg, ...] = (
 
 def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
-    return OWN
+    return NATIVE_ONLY

@@ -3,74 +3,63 @@
 from collections.abc import Iterator
 
 from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, arguments, config
-from launcher.rules.registry import Rule, RuleContext, Violation, lift, lower, rule
-from launcher.rules.table import declare
+from launcher.rules.registry import RuleContext, Violation, lift, lower, rule
+from launcher.rules.table import declare, never
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
 
-def _has_shape(facts: RuleContext) -> bool:
+def _has_shape(context: RuleContext) -> bool:
     sizes = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings")
-    return all(facts.flag(name) for name in sizes) and _has_tokenizer(facts)
+    return all(context.flag(name) for name in sizes) and _has_tokenizer(context)
 
 
-def _has_tokenizer(facts: RuleContext) -> bool:
+def _has_tokenizer(context: RuleContext) -> bool:
     """Return whether a tokenizer defines the vocabulary size; Megatron-LM's own entry point has a default tokenizer."""
-    return bool(facts.flag("tokenizer-type")) or (facts.backend == BACKENDS[0] and facts.existing)
+    return bool(context.flag("tokenizer-type")) or (context.backend == BACKENDS[0] and context.existing)
 
 
-def _visited(facts: RuleContext) -> int:
-    return facts.number("moe-router-group-topk")
+def _visited(context: RuleContext) -> int:
+    return context.number("moe-router-group-topk")
 
 
 # Megatron-LM checks the arguments for every model: see MLM-EXPERT-BIAS.
-lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.existing)
+lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda context: context.existing)
 # A separate encoder uses additional devices: see MLM-ENCODER.
 for _id in ("PAR-WORLD", "PAR-EXPERT-WORLD"):
-    lift(_id, "megatron_lm", lambda facts: facts.number("encoder-pipeline-model-parallel-size") > 0)
+    lift(_id, "megatron_lm", lambda context: context.number("encoder-pipeline-model-parallel-size") > 0)
 for _backend in BACKENDS:
     # MLM-SET-SP says so of the argument.
-    lift("PAR-SP-TP", _backend, lambda facts: True)
+    lift("PAR-SP-TP", _backend, lambda context: True)
     # The two warm-up arguments are compared only if a training length is set (arguments.py:634).
-    lift("LR-WARMUP-TWICE", _backend, lambda facts: not facts.flag("train-iters") and not facts.flag("train-samples"))
+    lift(
+        "LR-WARMUP-TWICE",
+        _backend,
+        lambda context: not context.flag("train-iters") and not context.flag("train-samples"),
+    )
     lift("REQ-MODEL", _backend, _has_shape)
     # Groups without moe-router-group-topk are ignored; see MLM-GROUPS-UNUSED.
-    lift("MOE-GROUPS", _backend, lambda facts: facts.given("moe-router-num-groups") != bool(_visited(facts)))
-    lift("MOE-TOPK", _backend, lambda facts: facts.number("moe-router-topk") <= facts.number("num-experts"))
+    lift("MOE-GROUPS", _backend, lambda context: context.given("moe-router-num-groups") != bool(_visited(context)))
+    lift("MOE-TOPK", _backend, lambda context: context.number("moe-router-topk") <= context.number("num-experts"))
 
 
-declare(
-    (
-        Rule(
-            id="MLM-TOPK-DEFAULT",
-            when="num-experts>0 & !moe-router-topk?",
-            message="num_experts_per_tok not set → {moe-router-topk}",
-            doc="Without moe-router-topk, each token is routed to two experts.",
-            source="Megatron-LM arguments.py --moe-router-topk",
-            severity="change",
-            flags=("moe-router-topk",),
-            fields=("model.num_experts_per_tok",),
-        ),
-    ),
-    backends=BACKENDS,
-)
-
-
-@rule(
-    "MLM-GROUPS-UNUSED",
-    source=config(986, 1643),
-    reads="moe-router-num-groups moe-router-group-topk",
-    severity="warning",
-    backends=BACKENDS,
-    versions=SINCE_12,
-)
-def groups_are_visited(facts: RuleContext) -> Iterator[Violation]:
-    """Expert groups take effect only with moe-router-group-topk, the number of groups selected per token."""
-    if facts.given("moe-router-num-groups") and not _visited(facts):
-        yield Violation(
-            message="n_group without topk_group has no effect: tokens visit all groups",
-            fields=("model.n_group", "model.topk_group"),
-            flags=("moe-router-num-groups", "moe-router-group-topk"),
-        )
+# fmt: off
+declare((
+    never("MLM-TOPK-DEFAULT", "num-experts>0 & !moe-router-topk?",
+          "Without moe-router-topk, each token is routed to two experts.", "Megatron-LM arguments.py --moe-router-topk",
+          message="num_experts_per_tok not set → {moe-router-topk}", severity="change", flags=("moe-router-topk",),
+          fields=("model.num_experts_per_tok",)),
+    never("MLM-GROUPS-UNUSED", "moe-router-num-groups? & !moe-router-group-topk",
+          "Expert groups take effect only with moe-router-group-topk, the number of groups selected per token.",
+          config(986, 1643),
+          message="n_group without topk_group has no effect: tokens visit all groups", severity="warning",
+          fields=("model.n_group", "model.topk_group"), versions=SINCE_12),
+    never("MLM-GROUP-ONE", "num-experts & moe-router-num-groups=1 & moe-router-group-topk>1",
+          "A token is routed to at most as many expert groups as there are; with one group that is all experts.",
+          config(1001, 1658),
+          message="--moe-router-group-topk {moe-router-group-topk} is more than the one group",
+          flags=("moe-router-num-groups", "moe-router-group-topk"), versions=SINCE_12),
+), backends=BACKENDS)
+# fmt: on
 
 
 @rule(
@@ -82,9 +71,9 @@ def groups_are_visited(facts: RuleContext) -> Iterator[Violation]:
     backends=BACKENDS,
     versions=SINCE_12,
 )
-def groups_are_scored_alike(facts: RuleContext) -> Iterator[Violation]:
+def groups_are_scored_alike(context: RuleContext) -> Iterator[Violation]:
     """Megatron scores an expert group by its best topk / topk_group experts; DeepSeek-V2 uses the best one, V3 two."""
-    message = group_scores_differ(facts.job.model) if _visited(facts) else ""
+    message = group_scores_differ(context.job.model) if _visited(context) else ""
     if message:
         yield Violation(
             message=message,
@@ -93,27 +82,12 @@ def groups_are_scored_alike(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule(
-    "MLM-GROUP-ONE",
-    source=config(1001, 1658),
-    reads="moe-router-num-groups moe-router-group-topk num-experts",
-    backends=BACKENDS,
-    versions=SINCE_12,
-)
-def one_group_is_visited_once(facts: RuleContext) -> Iterator[Violation]:
-    """A token visits no more expert groups than there are; one group is all experts, and no field says it."""
-    groups, visited = facts.number("moe-router-num-groups"), _visited(facts)
-    if facts.flag("num-experts") and groups == 1 and visited > groups:
-        flags = ("moe-router-num-groups", "moe-router-group-topk")
-        yield Violation(message=f"--moe-router-group-topk {visited} is more than the one group", flags=flags)
-
-
 for _backend in BACKENDS:
     lower(
         "MLM-DETERMINISTIC-NCCL",
         _backend,
         "the shell that starts a script may set it",
-        when=lambda facts: facts.existing,
+        when=lambda context: context.existing,
     )
 
 
@@ -123,10 +97,10 @@ for _backend in BACKENDS:
     reads="deterministic-mode job.backend.env",
     backends=BACKENDS,
 )
-def reductions_are_fixed(facts: RuleContext) -> Iterator[Violation]:
+def reductions_are_fixed(context: RuleContext) -> Iterator[Violation]:
     """Deterministic training needs a fixed NCCL_ALGO in the environment."""
     known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
-    if facts.flag("deterministic-mode") and facts.job.backend.env.get("NCCL_ALGO") not in known:
+    if context.flag("deterministic-mode") and context.job.backend.env.get("NCCL_ALGO") not in known:
         yield Violation(
             message=f"--deterministic-mode needs NCCL_ALGO in the environment, one of {', '.join(known)}",
             fields=("kernels.deterministic", "backend.env.NCCL_ALGO"),

@@ -2,216 +2,76 @@
 
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, arguments, config, says
+from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, arguments, config
 from launcher.job import Value
 from launcher.rules.registry import RuleContext, Violation, rule
-from launcher.rules.table import declare
+from launcher.rules.table import declare, needs, never
 
 _TP, _PP, _CP = "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"
 _ENCODER_TP, _ENCODER_PP = "encoder-tensor-model-parallel-size", "encoder-pipeline-model-parallel-size"
 _SPLIT = "pipeline-model-parallel-split-rank"
 _CHUNKED = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 
-declare(
-    (
-        says(
-            "MLM-MTP-CP",
-            "mtp-num-layers>0 & context-parallel-size>1",
-            "",
-            "Multi-token prediction does not work under context parallelism.",
-            arguments(963),
-        ),
-        says(
-            "MLM-MOE-SPEC",
-            "num-experts>0 & spec",
-            "",
-            "An MoE model cannot have a layer specification of its own.",
-            arguments(840),
-        ),
-        says(
-            "MLM-CUSTOM-FSDP",
-            "use-custom-fsdp",
-            "use-distributed-optimizer",
-            "Megatron's own FSDP shards the distributed optimizer.",
-            arguments(555),
-        ),
-    ),
-    backends=PLAIN,
-    until=ONLY_12["megatron_lm"][1],
-)
-declare(
-    (
-        says(
-            "MLM-PARAM-GATHER-OPTIMIZER",
-            "overlap-param-gather",
-            "use-distributed-optimizer or use-megatron-fsdp",
-            "Only the distributed optimizer, or Megatron FSDP, gathers weights.",
-            arguments("", 598),
-        ),
-        says(
-            "MLM-LAYOUT-TWICE",
-            "pipeline-model-parallel-layout & num-layers-per-virtual-pipeline-stage",
-            "",
-            "The layout already says how many chunks there are.",
-            arguments("", 503),
-        ),
-        says(
-            "MLM-LAYOUT-TWICE-STAGES",
-            "pipeline-model-parallel-layout & num-virtual-stages-per-pipeline-rank",
-            "",
-            "The layout already says how many chunks there are.",
-            arguments("", 503),
-        ),
-        says(
-            "MLM-FP4-FP8",
-            "fp4-format & fp8-format",
-            "",
-            "Matrix products are in FP4 or in FP8.",
-            arguments("", 661),
-        ),
-        says(
-            "MLM-FP4-PARAM",
-            "fp4-param-gather",
-            "fp4-format",
-            "Weights in FP4 need products in FP4.",
-            arguments("", 665),
-        ),
-        says(
-            "MLM-MFSDP-FORMAT",
-            "use-megatron-fsdp",
-            "ckpt-format=fsdp_dtensor",
-            "Megatron FSDP saves in its own format only.",
-            arguments("", 690),
-        ),
-        says(
-            "MLM-FSDP-DTENSOR",
-            "ckpt-format=fsdp_dtensor",
-            "use-megatron-fsdp",
-            "The fsdp_dtensor format is Megatron FSDP's.",
-            arguments("", 1050),
-        ),
-        says(
-            "MLM-LOAD-MAIN-PARAMS",
-            "load-main-params-from-ckpt",
-            "no-load-optim",
-            "Main weights are taken from the checkpoint only where the optimizer is not.",
-            arguments("", 1136),
-        ),
-        says(
-            "MLM-DELAY-WGRAD-TE",
-            "delay-wgrad-compute",
-            "transformer-impl=transformer_engine",
-            "Only Transformer Engine's layers delay weight gradients.",
-            arguments("", 1210),
-        ),
-        says(
-            "MLM-FINE-OFFLOAD-TE",
-            "fine-grained-activation-offloading",
-            "transformer-impl=transformer_engine",
-            "Only Transformer Engine's layers offload single activations.",
-            arguments("", 1223),
-        ),
-        says(
-            "MLM-MLA-GQA",
-            "multi-latent-attention & group-query-attention",
-            "",
-            "Latent attention has no query groups.",
-            arguments("", 1266),
-        ),
-        says(
-            "MLM-MUON-GRAD",
-            "optimizer=muon|dist_muon & overlap-grad-reduce",
-            "",
-            "Muon does not overlap gradient reduction.",
-            arguments("", 1181),
-        ),
-        says(
-            "MLM-MUON-GATHER",
-            "optimizer=muon|dist_muon & overlap-param-gather",
-            "",
-            "Muon does not overlap the gathering of weights.",
-            arguments("", 1182),
-        ),
-        says(
-            "MLM-MUON-DISTRIBUTED",
-            "optimizer=muon|dist_muon & use-distributed-optimizer",
-            "",
-            "Muon does not work with the distributed optimizer.",
-            arguments("", 1184),
-        ),
-        says(
-            "MLM-MUON-FORMAT",
-            "optimizer=muon|dist_muon",
-            "ckpt-format=torch|torch_dist",
-            "Muon is saved in the formats torch and torch_dist.",
-            arguments("", 1187),
-        ),
-        says(
-            "MLM-CPU-OFFLOAD-FP8",
-            "optimizer-cpu-offload & fp8-param-gather",
-            "fp8-recipe=delayed",
-            "An optimizer on the host keeps FP8 weights under delayed scaling only.",
-            arguments("", 1195),
-        ),
-        says(
-            "MLM-HYBRID-CP-PP",
-            "hybrid-context-parallel & pipeline-model-parallel-size>1",
-            "",
-            "Context parallelism by sample length has no pipeline.",
-            arguments("", 919),
-        ),
-        says(
-            "MLM-HYBRID-CP-LOSS",
-            "hybrid-context-parallel",
-            "calculate-per-token-loss",
-            "Context parallelism by sample length needs the loss per token.",
-            arguments("", 923),
-        ),
-        says(
-            "MLM-SAVE-INTERVAL-POSITIVE",
-            "save & save-interval? & save-interval<1",
-            "",
-            "The interval of checkpoints is at least one iteration.",
-            arguments("", 839),
-        ),
-        says(
-            "MLM-MOE-LATENT-DENSE",
-            "moe-latent-size & !num-experts",
-            "",
-            "Latent projections belong to MoE layers.",
-            arguments("", 1271),
-        ),
-        says(
-            "MLM-PHASE-RAMPUP",
-            "phase-transition-iterations & rampup-batch-size",
-            "",
-            "Several phases exclude a growing batch.",
-            arguments("", 492),
-        ),
-    ),
-    backends=PLAIN,
-    since=ONLY_16[0],
-)
-declare(
-    (
-        says(
-            "MLM-SHARDING-DISTRIBUTED",
-            "data-parallel-sharding-strategy=optim_grads_params",
-            "use-distributed-optimizer",
-            "The strategy gathers weights behind computation, which only the distributed optimizer does.",
-            arguments("495, 503"),
-        ),
-        says(
-            "MLM-SHARDING-LEGACY",
-            "data-parallel-sharding-strategy=optim_grads_params & use-legacy-models",
-            "",
-            "The strategy gathers weights behind computation, which legacy models cannot.",
-            arguments("495, 507"),
-        ),
-    ),
-    backends=BACKENDS,
-    versions=ONLY_12,
-)
+# fmt: off
+declare((
+    never("MLM-MTP-CP", "mtp-num-layers>0 & context-parallel-size>1",
+          "Multi-token prediction does not work under context parallelism.", arguments(963)),
+    never("MLM-MOE-SPEC", "num-experts>0 & spec",
+          "An MoE model cannot use a custom layer specification.", arguments(840)),
+    needs("MLM-CUSTOM-FSDP", "use-custom-fsdp", "use-distributed-optimizer",
+          "Megatron's custom FSDP needs the distributed optimizer.", arguments(555)),
+), backends=PLAIN, until=ONLY_12["megatron_lm"][1])
+declare((
+    needs("MLM-PARAM-GATHER-OPTIMIZER", "overlap-param-gather", "use-distributed-optimizer or use-megatron-fsdp",
+          "Only the distributed optimizer, or Megatron FSDP, gathers weights.", arguments("", 598)),
+    never("MLM-LAYOUT-TWICE", "pipeline-model-parallel-layout & num-layers-per-virtual-pipeline-stage",
+          "The layout already gives the number of chunks.", arguments("", 503)),
+    never("MLM-LAYOUT-TWICE-STAGES", "pipeline-model-parallel-layout & num-virtual-stages-per-pipeline-rank",
+          "The layout already gives the number of chunks.", arguments("", 503)),
+    never("MLM-FP4-FP8", "fp4-format & fp8-format", "Matrix products are in FP4 or in FP8.", arguments("", 661)),
+    needs("MLM-FP4-PARAM", "fp4-param-gather", "fp4-format",
+          "Weights in FP4 need products in FP4.", arguments("", 665)),
+    needs("MLM-MFSDP-FORMAT", "use-megatron-fsdp", "ckpt-format=fsdp_dtensor",
+          "Megatron FSDP saves in the format fsdp_dtensor only.", arguments("", 690)),
+    needs("MLM-FSDP-DTENSOR", "ckpt-format=fsdp_dtensor", "use-megatron-fsdp",
+          "The fsdp_dtensor format is Megatron FSDP's.", arguments("", 1050)),
+    needs("MLM-LOAD-MAIN-PARAMS", "load-main-params-from-ckpt", "no-load-optim",
+          "Main weights are taken from the checkpoint only where the optimizer is not.", arguments("", 1136)),
+    needs("MLM-DELAY-WGRAD-TE", "delay-wgrad-compute", "transformer-impl=transformer_engine",
+          "Only Transformer Engine's layers delay weight gradients.", arguments("", 1210)),
+    needs("MLM-FINE-OFFLOAD-TE", "fine-grained-activation-offloading", "transformer-impl=transformer_engine",
+          "Only Transformer Engine's layers offload single activations.", arguments("", 1223)),
+    never("MLM-MLA-GQA", "multi-latent-attention & group-query-attention",
+          "Multi-latent attention has no query groups.", arguments("", 1266)),
+    never("MLM-MUON-GRAD", "optimizer=muon|dist_muon & overlap-grad-reduce",
+          "Muon does not overlap gradient reduction.", arguments("", 1181)),
+    never("MLM-MUON-GATHER", "optimizer=muon|dist_muon & overlap-param-gather",
+          "Muon does not overlap the gathering of weights.", arguments("", 1182)),
+    never("MLM-MUON-DISTRIBUTED", "optimizer=muon|dist_muon & use-distributed-optimizer",
+          "Muon does not work with the distributed optimizer.", arguments("", 1184)),
+    needs("MLM-MUON-FORMAT", "optimizer=muon|dist_muon", "ckpt-format=torch|torch_dist",
+          "Muon is saved in the formats torch and torch_dist.", arguments("", 1187)),
+    needs("MLM-CPU-OFFLOAD-FP8", "optimizer-cpu-offload & fp8-param-gather", "fp8-recipe=delayed",
+          "An optimizer on the host keeps FP8 weights under delayed scaling only.", arguments("", 1195)),
+    never("MLM-HYBRID-CP-PP", "hybrid-context-parallel & pipeline-model-parallel-size>1",
+          "Context parallelism by sample length does not support pipeline parallelism.", arguments("", 919)),
+    needs("MLM-HYBRID-CP-LOSS", "hybrid-context-parallel", "calculate-per-token-loss",
+          "Context parallelism by sample length needs the loss per token.", arguments("", 923)),
+    never("MLM-SAVE-INTERVAL-POSITIVE", "save & save-interval? & save-interval<1",
+          "The interval of checkpoints is at least one iteration.", arguments("", 839)),
+    never("MLM-MOE-LATENT-DENSE", "moe-latent-size & !num-experts",
+          "Latent projections need an MoE model.", arguments("", 1271)),
+    never("MLM-PHASE-RAMPUP", "phase-transition-iterations & rampup-batch-size",
+          "Several phases exclude a growing batch.", arguments("", 492)),
+), backends=PLAIN, since=ONLY_16[0])
+declare((
+    needs("MLM-SHARDING-DISTRIBUTED", "data-parallel-sharding-strategy=optim_grads_params", "use-distributed-optimizer",
+          "The strategy gathers weights behind computation, which only the distributed optimizer does.",
+          arguments("495, 503")),
+    never("MLM-SHARDING-LEGACY", "data-parallel-sharding-strategy=optim_grads_params & use-legacy-models",
+          "The strategy gathers weights behind computation, which legacy models cannot.", arguments("495, 507")),
+), backends=BACKENDS, versions=ONLY_12)
+# fmt: on
 
 
 @rule(
@@ -224,42 +84,42 @@ declare(
     backends=BACKENDS,
     versions=ONLY_12,
 )
-def encoder_has_room(facts: RuleContext) -> Iterator[Violation]:
+def encoder_has_room(context: RuleContext) -> Iterator[Violation]:
     """A separate encoder uses additional devices, at most as many per stage as the decoder."""
-    tp, encoder_tp, encoder_pp = facts.number(_TP, 1), facts.number(_ENCODER_TP), facts.number(_ENCODER_PP)
-    if encoder_tp > 0 and (facts.number("num-attention-heads") % encoder_tp or encoder_tp > tp):
+    tp, encoder_tp, encoder_pp = context.number(_TP, 1), context.number(_ENCODER_TP), context.number(_ENCODER_PP)
+    if encoder_tp > 0 and (context.number("num-attention-heads") % encoder_tp or encoder_tp > tp):
         message = f"--{_ENCODER_TP} {encoder_tp} must divide the heads and be at most tp {tp}"
         yield Violation(message=message, flags=(_ENCODER_TP, _TP))
     if encoder_pp > 0:
-        per_stage, cp, world = encoder_tp or tp, facts.number(_CP, 1), facts.job.cluster.world_size
-        total = per_stage * encoder_pp * cp + tp * facts.number(_PP, 1) * cp
+        per_stage, cp, world = encoder_tp or tp, context.number(_CP, 1), context.job.cluster.world_size
+        total = per_stage * encoder_pp * cp + tp * context.number(_PP, 1) * cp
         if world % total:
             message = f"world size {world} is not divisible by encoder and decoder together, {total} devices"
             yield Violation(message=message, flags=(_ENCODER_PP, _ENCODER_TP, _TP, _PP, _CP))
-    if facts.given(_SPLIT):
-        left = facts.number(_PP, 1) - facts.number(_SPLIT)
-        needed = 2 if any(facts.flag(flag) is not None for flag in _CHUNKED) else 1
+    if context.given(_SPLIT):
+        left = context.number(_PP, 1) - context.number(_SPLIT)
+        needed = 2 if any(context.flag(flag) is not None for flag in _CHUNKED) else 1
         if left < needed:
-            message = f"--{_SPLIT} {facts.flag(_SPLIT)} leaves {left} stages to the decoder, which needs {needed}"
+            message = f"--{_SPLIT} {context.flag(_SPLIT)} leaves {left} stages to the decoder, which needs {needed}"
             yield Violation(message=message, flags=(_SPLIT, _PP, *_CHUNKED))
 
 
-def _graphs(facts: RuleContext) -> tuple[str, set[str]]:
+def _graphs(context: RuleContext) -> tuple[str, set[str]]:
     """Return the CUDA graph implementation and the captured parts; no parts mean whole layers."""
-    implied = "local" if facts.flag("enable-cuda-graph") else "transformer_engine"
-    old = facts.flag("enable-cuda-graph") or facts.flag("external-cuda-graph")
-    return implied if old else str(facts.flag("cuda-graph-impl", "none")), set(_words("cuda-graph-scope", facts)) - {
-        "full"
-    }
+    implied = "local" if context.flag("enable-cuda-graph") else "transformer_engine"
+    old = context.flag("enable-cuda-graph") or context.flag("external-cuda-graph")
+    return implied if old else str(context.flag("cuda-graph-impl", "none")), set(
+        _words("cuda-graph-scope", context)
+    ) - {"full"}
 
 
-def _words(flag: str, facts: RuleContext) -> list[str]:
-    value: Value = facts.flag(flag) or ()
+def _words(flag: str, context: RuleContext) -> list[str]:
+    value: Value = context.flag(flag) or ()
     return [str(item) for item in (value if isinstance(value, (list, tuple)) else str(value).split(","))]
 
 
-def _all_experts(facts: RuleContext) -> bool:
-    frequency = str(facts.flag("moe-layer-freq", 1))
+def _all_experts(context: RuleContext) -> bool:
+    frequency = str(context.flag("moe-layer-freq", 1))
     return frequency == "1" or (frequency.startswith(("[", "(")) and "0" not in frequency)
 
 
@@ -271,13 +131,13 @@ def _all_experts(facts: RuleContext) -> bool:
     backends=PLAIN,
     since=ONLY_16[0],
 )
-def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
+def graphs_recompute_nothing_random(context: RuleContext) -> Iterator[Violation]:
     """Modules that use random numbers cannot be recomputed in a CUDA graph: the numbers would differ."""
-    impl, scope = _graphs(facts)
-    selective = facts.flag("recompute-activations") or facts.flag("recompute-granularity") == "selective"
+    impl, scope = _graphs(context)
+    selective = context.flag("recompute-activations") or context.flag("recompute-granularity") == "selective"
     if impl == "none" or not selective:
         return
-    modules = set(_words("recompute-modules", facts) or ["core_attn"])
+    modules = set(_words("recompute-modules", context) or ["core_attn"])
     whole = not scope or "full_iteration" in scope
     random = (
         ("attention-dropout", 0.1, {"core_attn"}, {"attn"}),
@@ -286,9 +146,9 @@ def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
         ("moe-input-jitter-eps", 0, {"moe"}, {"moe"}),
     )
     for flag, default, recomputed, captured in random:
-        if facts.flag(flag, default) and modules & recomputed and (whole or scope & captured):
+        if context.flag(flag, default) and modules & recomputed and (whole or scope & captured):
             yield Violation(
-                message=f"--{flag} {facts.flag(flag, default)} in {', '.join(recomputed)}, recomputed inside a "
+                message=f"--{flag} {context.flag(flag, default)} in {', '.join(recomputed)}, recomputed inside a "
                 f"CUDA graph ({impl}): set --{flag} 0, or do not recompute it",
                 flags=(flag, "recompute-modules", "recompute-granularity", "cuda-graph-impl", "enable-cuda-graph"),
             )
@@ -302,21 +162,21 @@ def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
     backends=PLAIN,
     since=ONLY_16[0],
 )
-def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
+def graphs_cover_parts_that_exist(context: RuleContext) -> Iterator[Violation]:
     """Parts captured by CUDA graphs must exist in the layer, be listed once, and have static sizes."""
-    impl, scope = _graphs(facts)
+    impl, scope = _graphs(context)
     if impl == "none" or not scope:
         return
     if impl == "local" and scope & {"moe_router", "moe_preprocess"}:
         scope |= {"moe_router", "moe_preprocess"}
-    experts = facts.number("num-experts")
-    padded = facts.flag("moe-expert-capacity-factor") and facts.flag("moe-pad-expert-input-to-capacity")
+    experts = context.number("num-experts")
+    padded = context.flag("moe-expert-capacity-factor") and context.flag("moe-pad-expert-input-to-capacity")
     faults = {
         "full_iteration is for the local implementation": impl != "local" and "full_iteration" in scope,
         "moe contains moe_router already": {"moe", "moe_router"} <= scope,
         "moe_preprocess goes with moe_router": "moe_preprocess" in scope and "moe_router" not in scope,
         "a dense model has no experts": experts <= 1 and bool(scope & {"moe", "moe_router"}),
-        "no layer has an mlp besides its experts": "mlp" in scope and experts > 1 and _all_experts(facts),
+        "no layer has an mlp besides its experts": "mlp" in scope and experts > 1 and _all_experts(context),
         "experts' inputs must be padded to a capacity": "moe" in scope and not padded,
     }
     for message, is_fault in faults.items():
@@ -333,15 +193,15 @@ def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
     backends=PLAIN,
     since=ONLY_16[0],
 )
-def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]:
+def graphs_hold_no_recomputed_experts(context: RuleContext) -> Iterator[Violation]:
     """Transformer Engine's CUDA graph of the router is part of the MoE module that would be recomputed."""
-    impl, scope = _graphs(facts)
-    selective = facts.flag("recompute-granularity") == "selective" or facts.flag("recompute-activations")
+    impl, scope = _graphs(context)
+    selective = context.flag("recompute-granularity") == "selective" or context.flag("recompute-activations")
     if (
         impl == "transformer_engine"
         and selective
         and "moe_router" in scope
-        and "moe" in _words("recompute-modules", facts)
+        and "moe" in _words("recompute-modules", context)
     ):
         yield Violation(
             message="--cuda-graph-scope moe_router with --recompute-modules moe: no graph in what is recomputed",
@@ -356,13 +216,13 @@ def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]
     backends=PLAIN,
     since=ONLY_16[0],
 )
-def linear_heads_divide(facts: RuleContext) -> Iterator[Violation]:
+def linear_heads_divide(context: RuleContext) -> Iterator[Violation]:
     """Value heads of linear attention are a multiple of its key heads, and both are multiples of tp."""
-    if facts.flag("experimental-attention-variant") != "gated_delta_net":
+    if context.flag("experimental-attention-variant") != "gated_delta_net":
         return
     names = ("linear-num-key-heads", "linear-num-value-heads")
-    keys, values = (facts.number(name) for name in names)
-    tp = max(1, facts.number(_TP, 1))
+    keys, values = (context.number(name) for name in names)
+    tp = max(1, context.number(_TP, 1))
     if keys and values % keys:
         yield Violation(message=f"--{names[1]} {values} is not a multiple of --{names[0]} {keys}", flags=names)
     for name, heads in zip(names, (keys, values), strict=True):

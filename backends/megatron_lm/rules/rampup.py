@@ -12,9 +12,9 @@ def _source(*lines: int) -> str:
     return f"Megatron-core 0.12.1 and 0.16.1 num_microbatches_calculator.py:{', '.join(map(str, lines))}"
 
 
-def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
+def _numbers(context: RuleContext) -> tuple[int, int, int] | None:
     """Return initial size, increment and samples; None without a ramp-up, or if it is not three numbers."""
-    given = facts.flag("rampup-batch-size")
+    given = context.flag("rampup-batch-size")
     words = given if isinstance(given, (list, tuple)) else str(given or "").strip("[] ").split()
     try:
         start, step, samples = (int(str(word).strip("[],")) for word in words)
@@ -30,13 +30,13 @@ def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
     backends=BACKENDS,
     versions=EVERY,
 )
-def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
+def ramp_is_three_numbers(context: RuleContext) -> Iterator[Violation]:
     """The ramp-up is three numbers: initial batch size, increment and number of sequences."""
-    if not facts.flag("rampup-batch-size"):
+    if not context.flag("rampup-batch-size"):
         return
-    numbers = _numbers(facts)
+    numbers = _numbers(context)
     if numbers is None or numbers[0] < 1 or numbers[1] < 1 or numbers[2] < 0:
-        said = facts.flag("rampup-batch-size")
+        said = context.flag("rampup-batch-size")
         yield Violation(
             message=f"rampup_batch_size {said} is not three numbers: first size, step, sequences",
             flags=("rampup-batch-size",),
@@ -51,9 +51,9 @@ def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
     backends=BACKENDS,
     versions=EVERY,
 )
-def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
+def ramp_reaches_the_batch(context: RuleContext) -> Iterator[Violation]:
     """The global batch size is the initial size plus one or more increments; zero increments divide by zero."""
-    numbers, batch = _numbers(facts), facts.number("global-batch-size")
+    numbers, batch = _numbers(context), context.number("global-batch-size")
     if numbers is None or not batch or numbers[1] < 1:
         return
     start, step, _ = numbers
@@ -72,11 +72,11 @@ def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
     backends=BACKENDS,
     versions=EVERY,
 )
-def ramp_fits_the_ranks(facts: RuleContext) -> Iterator[Violation]:
+def ramp_fits_the_ranks(context: RuleContext) -> Iterator[Violation]:
     """Every batch size of the ramp-up is a multiple of micro_batch_size × dp."""
-    numbers, dp = _numbers(facts), facts.job.parallel.dp
-    batch, at_once = facts.number("global-batch-size"), facts.number("micro-batch-size", 1) * (dp or 0)
-    if numbers is None or not at_once or facts.flag("decrease-batch-size-if-needed"):
+    numbers, dp = _numbers(context), context.job.parallel.dp
+    batch, at_once = context.number("global-batch-size"), context.number("micro-batch-size", 1) * (dp or 0)
+    if numbers is None or not at_once or context.flag("decrease-batch-size-if-needed"):
         return
     start, step, samples = numbers
     if step < 1 or batch <= start or (batch - start) % step:

@@ -1,33 +1,33 @@
 """Checks of Megatron-LM 0.16's reinforcement learning (`--perform-rl-step`): batches of one generation, memory."""
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, arguments, says
+from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, arguments
 from launcher.rules.registry import Rule, RuleContext
-from launcher.rules.table import declare
+from launcher.rules.table import declare, needs, never
 
 _RL = "perform-rl-step"
 _SIZES = ("grpo-prompts-per-step", "grpo-group-size", "grpo-iterations")
 
 
-def _generated(facts: RuleContext) -> int:
+def _generated(context: RuleContext) -> int:
     """Return the samples of one generation, each trained on in every iteration of GRPO."""
     count = 1
     for name in _SIZES:
-        count *= facts.number(name)
+        count *= context.number(name)
     return count
 
 
-def _whole(facts: RuleContext) -> str:
-    count, batch = _generated(facts), facts.number("global-batch-size")
+def _whole(context: RuleContext) -> str:
+    count, batch = _generated(context), context.number("global-batch-size")
     return f"{count} generated samples are not a multiple of global batch {batch}" if batch and count % batch else ""
 
 
 def _on_generation(name: str) -> Rule:
     """Return the rule that an interval ends where samples are generated: those in use cannot be stored."""
 
-    def check(facts: RuleContext) -> str:
-        count, batch = _generated(facts), facts.number("global-batch-size")
+    def check(context: RuleContext) -> str:
+        count, batch = _generated(context), context.number("global-batch-size")
         steps = count // batch if batch else 0
-        every = facts.number(name)
+        every = context.number(name)
         return (
             f"--{name} {every} is not a multiple of the {steps} steps of one generation"
             if steps and every % steps
@@ -44,47 +44,26 @@ def _on_generation(name: str) -> Rule:
     )
 
 
-declare(
-    (
-        Rule(
-            id="MLM-RL-BATCH",
-            doc="The samples of one generation (prompts × group × iterations) fill whole global batches.",
-            source=arguments("", 373),
-            flags=("global-batch-size", *_SIZES),
-            when=_RL,
-            check=_whole,
-        ),
-        _on_generation("exit-interval"),
-        _on_generation("save-interval"),
-        says(
-            "MLM-RL-PACKING",
-            f"{_RL} & rl-use-sequence-packing",
-            "micro-batch-size=1",
-            "A packed sequence is a micro batch.",
-            arguments("", 387),
-        ),
-        says(
-            "MLM-RL-CACHE",
-            f"{_RL} & rl-remove-kv-cache-during-training & rl-offload-kv-cache-during-training",
-            "",
-            "The cache is removed or moved to the CPU.",
-            arguments("", 340),
-        ),
-        says(
-            "MLM-RL-PARTIAL",
-            f"{_RL} & rl-partial-rollouts & rl-remove-kv-cache-during-training",
-            "",
-            "A partial rollout continues from its cache.",
-            arguments("", 343),
-        ),
-        says(
-            "MLM-RL-OFFLOAD",
-            f"{_RL} & rl-offload-inference-model-weights-when-idle",
-            "rl-inference-model-unified-memory-level=1",
-            "Idle weights are moved in unified memory.",
-            arguments("", 346),
-        ),
+# fmt: off
+declare((
+    Rule(
+        id="MLM-RL-BATCH",
+        doc="The samples of one generation (prompts × group × iterations) fill whole global batches.",
+        source=arguments("", 373),
+        flags=("global-batch-size", *_SIZES),
+        when=_RL,
+        check=_whole,
     ),
-    backends=PLAIN,
-    since=ONLY_16[0],
-)
+    _on_generation("exit-interval"),
+    _on_generation("save-interval"),
+    needs("MLM-RL-PACKING", f"{_RL} & rl-use-sequence-packing", "micro-batch-size=1",
+          "A packed sequence is a micro batch.", arguments("", 387)),
+    never("MLM-RL-CACHE", f"{_RL} & rl-remove-kv-cache-during-training & rl-offload-kv-cache-during-training",
+          "The cache is removed or moved to the CPU.", arguments("", 340)),
+    never("MLM-RL-PARTIAL", f"{_RL} & rl-partial-rollouts & rl-remove-kv-cache-during-training",
+          "A partial rollout continues from its cache.", arguments("", 343)),
+    needs("MLM-RL-OFFLOAD", f"{_RL} & rl-offload-inference-model-weights-when-idle",
+          "rl-inference-model-unified-memory-level=1",
+          "Idle weights are moved in unified memory.", arguments("", 346)),
+), backends=PLAIN, since=ONLY_16[0])
+# fmt: on

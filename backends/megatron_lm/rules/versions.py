@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from launcher.rules.registry import Range, Rule
+from launcher.rules.registry import Range
 
 BACKENDS = ("megatron_lm", "mindspeed")
 PLAIN = ("megatron_lm",)
@@ -13,11 +13,6 @@ SINCE_12: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": ("26.
 UNTIL_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": (None, None)}
 ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("26.1.0", None)}
 ONLY_16: Range = ("0.16", None)
-
-
-def says(id: str, when: str, then: str, doc: str, source: str, message: str = "", *about: str) -> Rule:
-    """Return a constraint between arguments whose violation is an error."""
-    return Rule(id=id, when=when, then=then, doc=doc, source=source, message=message, about=about)
 
 
 def arguments(line_12: int | str, line_16: int | str = "") -> str:

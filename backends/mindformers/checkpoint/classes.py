@@ -50,7 +50,7 @@ def network_of(logical: Logical, layout: Layout) -> Network:
     if network not in has[version]:
         raise ConvertError(_refused(kind, version, network if asked is not None else None, has))
     if network == "older":
-        _refuse_what_older_lacks(logical)
+        _refuse_unsupported_parameters(logical)
     return network
 
 
@@ -73,7 +73,7 @@ def _refused(kind: str, version: str, asked: Network | None, has: Mapping[str, M
     return f"MindFormers {version} cannot train {kind}: {why}; works: {' · '.join(works)}"
 
 
-def _refuse_what_older_lacks(logical: Logical) -> None:
+def _refuse_unsupported_parameters(logical: Logical) -> None:
     model, kind = logical.model, logical.model.model_type
     problems = []
     if model.is_mla:

@@ -36,7 +36,7 @@ _FILE: Final = 5 * 10**9
 # checkpoint/checkpoint.py, CommonInfo @1.8.0: the fields in every version with this file.
 _COMMON: Final = ("epoch_num", "step_num", "global_step", "loss_scale", "global_batch_size")
 # Iterations as saved by 1.7 and later, ranks and strategies as saved by 1.6, whole files for legacy classes.
-_HOLDS: Final = (
+_FILES: Final = (
     *("latest_checkpointed_iteration.txt", "param_name_map.json", "*.safetensors", "*.safetensors.index.json"),
     *below("iteration_*", ("*.safetensors", "metadata.json", "common.json")),
     *(f"{folder}rank_*/{name}" for folder in ("", f"{CHECKPOINT}/") for name in ("*.safetensors", "meta.json")),
@@ -175,5 +175,5 @@ FORMAT = Format(
     draft=_draft,
     config=_config,
     options=OPTIONS,
-    holds=_HOLDS,
+    holds=_FILES,
 )

@@ -26,7 +26,7 @@ _OURS: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class LocatedPart:
     """A part of a parameter and the location of its bytes."""
 
     part: Part
@@ -38,14 +38,14 @@ class Found:
     """Contents of a checkpoint folder.
 
     Attributes:
-        held: parts of parameters.
+        parts: parts of parameters.
         skipped: optimizer files, which are ignored.
         record: metadata in the files' headers.
         notes: choices made between several candidates.
         hint: another possible cause if the parts do not fit the model.
     """
 
-    held: tuple[Held, ...]
+    parts: tuple[LocatedPart, ...]
     skipped: tuple[str, ...] = ()
     record: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -102,14 +102,14 @@ def found_in(path: Path, layout: Layout) -> Found:
         f" works: its strategy folder beside them, or"
         f" --source backend=mindformers --source '+backend.args={{{ARGUMENT}:DIR}}'"
     )
-    held = tuple(Held(part=part, slot=slot) for part, slot in ranks.held)
-    return Found(held=held, notes=ranks.notes, hint=hint if ranks.whole else None)
+    parts = tuple(LocatedPart(part=part, slot=slot) for part, slot in ranks.parts)
+    return Found(parts=parts, notes=ranks.notes, hint=hint if ranks.whole else None)
 
 
 def _by_metadata(folder: Path) -> Found:
     contents: dict[str, safetensors.Contents] = {}
     slots: dict[str, dict[str, Slot]] = {}
-    held, skipped = [], set()
+    parts, skipped = [], set()
     for part in parts_of(folder / FILE):
         if _OPTIMIZER.fullmatch(part.file):
             skipped.add(part.file)
@@ -124,22 +124,22 @@ def _by_metadata(folder: Path) -> Found:
             raise Damaged(
                 folder / part.file, f"not as {FILE} says", tensor=part.name, expected=part.shape, found=slot.shape
             )
-        held.append(Held(part=part, slot=slot))
-    return Found(held=tuple(held), skipped=tuple(sorted(skipped)), record=_record(contents.values()))
+        parts.append(LocatedPart(part=part, slot=slot))
+    return Found(parts=tuple(parts), skipped=tuple(sorted(skipped)), record=_record(contents.values()))
 
 
 def _whole(folder: Path) -> Found:
     files = sorted(folder.glob("*.safetensors"))
     _check_map(folder, files)
     contents = [safetensors.read(file) for file in files if not _OPTIMIZER.fullmatch(file.name)]
-    held: list[Held] = []
+    parts: list[LocatedPart] = []
     # A tensor in two files is a duplicate (the toolkit writes the embedding with an MTP layer again): all are compared.
     for slot in (slot for found in contents for slot in found.slots):
         at = (0,) * len(slot.shape)
         part = Part(name=slot.name, whole=slot.shape, at=at, shape=slot.shape, file=slot.path.name)
-        held.append(Held(part=part, slot=slot))
+        parts.append(LocatedPart(part=part, slot=slot))
     skipped = tuple(file.name for file in files if _OPTIMIZER.fullmatch(file.name))
-    return Found(held=tuple(held), skipped=skipped, record=_record(contents))
+    return Found(parts=tuple(parts), skipped=skipped, record=_record(contents))
 
 
 def _check_map(folder: Path, files: list[Path]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from backends.mindformers.checkpoint.chunks import part as part_of
-from backends.mindformers.checkpoint.found import Found, Held
+from backends.mindformers.checkpoint.found import Found, LocatedPart
 from backends.mindformers.checkpoint.older import EMBEDDING, HEAD, older_found, older_parameters
 from backends.mindformers.checkpoint.rank_folders import seen
 from backends.mindformers.checkpoint.tensors import NEW, OLD, Arrangement, Parameter, arrangement_of, parameters
@@ -47,9 +47,9 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
         ConvertError: unknown or missing parameters, or different shapes.
     """
     notes = list(found.notes)
-    names = {held.part.name for held in found.held}
+    names = {parts.part.name for parts in found.parts}
     if logical.model.num_nextn_predict_layers and not any(name.startswith(_OF_MTP) for name in names):
-        notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
+        notes.append("config.json has MTP layers, the checkpoint has none: converted without")
         logical = without_mtp(logical)
     if EMBEDDING in names or any(_OLDER.match(name) for name in names):
         known = _known_older(logical, found)
@@ -58,17 +58,17 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
     contents: list[Content] = []
     problems: list[str] = []
     dropped = dict.fromkeys(found.skipped, "optimizer state, not weights")
-    for held in found.held:
-        parameter, reason = known.get(held.part.name), _state(held.part.name)
+    for parts in found.parts:
+        parameter, reason = known.get(parts.part.name), _state(parts.part.name)
         if parameter is None and reason is not None:
-            dropped[held.part.name] = reason
+            dropped[parts.part.name] = reason
         elif parameter is None:
             kind = logical.model.model_type
-            problems.append(f"{_shown(held)}: a {kind} model of this config.json has no such parameter")
-        elif held.part.whole not in (parameter.shape, parameter.declared):
-            problems.append(f"{_shown(held)}: config.json says {list(parameter.shape)}")
+            problems.append(f"{_shown(parts)}: a {kind} model of this config.json has no such parameter")
+        elif parts.part.whole not in (parameter.shape, parameter.declared):
+            problems.append(f"{_shown(parts)}: config.json says {list(parameter.shape)}")
         else:
-            contents.append(_content(held, parameter))
+            contents.append(_content(parts, parameter))
     problems += _missing(known, contents, names)
     if problems:
         raise ConvertError([*problems, found.hint] if found.hint else problems)
@@ -79,7 +79,7 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
 
 def _arrangement(logical: Logical, found: Found, layout: Layout, notes: list[str]) -> Arrangement:
     """Return the arrangement: mla_qkv_concat and version from names and shapes, row order from options or record."""
-    names = {held.part.name for held in found.held}
+    names = {parts.part.name for parts in found.parts}
     wide = logical.model.is_moe and _is_wide(logical, found)
     asked = arrangement_of(layout)
     if asked not in (NEW, OLD):
@@ -89,19 +89,19 @@ def _arrangement(logical: Logical, found: Found, layout: Layout, notes: list[str
     else:
         base = OLD if wide else asked
         rows = "gate and up rows alternate" if base.interleaved_mlp else "gate rows, then up rows"
-        notes.append(f"order of rows is not told by the files; taken: {rows} (--source for another)")
+        notes.append(f"the files do not define the order of rows; assumed: {rows} (--source for another)")
     return replace(base, wide_experts=wide, mla_concat=any(name.endswith(_CONCATENATED) for name in names))
 
 
 def _is_wide(logical: Logical, found: Found) -> bool:
     hidden = logical.model.hidden_size
-    experts = [held.part.whole for held in found.held if held.part.name.endswith(".experts.weight1")]
+    experts = [parts.part.whole for parts in found.parts if parts.part.name.endswith(".experts.weight1")]
     width = 2 * (logical.model.moe_intermediate_size or 0)
     return bool(experts) and all(shape[0] == hidden and shape[-1] != width for shape in experts)
 
 
 def _known(logical: Logical, found: Found, arrangement: Arrangement) -> dict[str, Parameter]:
-    rows = next((held.part.whole[0] for held in found.held if held.part.name == _EMBEDDING), None)
+    rows = next((parts.part.whole[0] for parts in found.parts if parts.part.name == _EMBEDDING), None)
     _check_rows(logical, _EMBEDDING, rows, found)
     known = {one.name: one for one in parameters(logical, arrangement, vocabulary=rows)}
     head = known.get("output_layer.weight")
@@ -109,9 +109,9 @@ def _known(logical: Logical, found: Found, arrangement: Arrangement) -> dict[str
 
 
 def _known_older(logical: Logical, found: Found) -> dict[str, Parameter]:
-    rows = next((held.part.whole[0] for held in found.held if held.part.name == EMBEDDING), None)
+    rows = next((parts.part.whole[0] for parts in found.parts if parts.part.name == EMBEDDING), None)
     _check_rows(logical, EMBEDDING, rows, found)
-    older = older_found(held.part.name for held in found.held)
+    older = older_found(parts.part.name for parts in found.parts)
     known = {one.name: one for one in older_parameters(logical, older, vocabulary=rows)}
     # Converters also write a tied head, a duplicate of the embedding.
     return known if HEAD in known else {**known, HEAD: known[EMBEDDING]}
@@ -119,12 +119,12 @@ def _known_older(logical: Logical, found: Found) -> dict[str, Parameter]:
 
 def _check_rows(logical: Logical, name: str, rows: int | None, found: Found) -> None:
     if rows is not None and rows < (logical.model.vocab_size or 0):
-        problem = f"{name} has {rows} rows, config.json says vocab_size {logical.model.vocab_size}"
+        problem = f"{name} has {rows} rows, config.json has vocab_size {logical.model.vocab_size}"
         raise ConvertError([problem, found.hint] if found.hint else problem)
 
 
-def _content(held: Held, parameter: Parameter) -> Content:
-    part, slot = held.part, held.slot
+def _content(parts: LocatedPart, parameter: Parameter) -> Content:
+    part, slot = parts.part, parts.slot
     if part.whole == part.shape:
         same = Slot(name=slot.name, shape=parameter.shape, dtype=slot.dtype, path=slot.path, offset=slot.offset)
         return Content(slot=same, boxes=parameter.boxes, fill=parameter.fill)
@@ -138,12 +138,12 @@ def _missing(known: Mapping[str, Parameter], contents: list[Content], names: set
     if not contents:
         return ["no parameter of this model is there"]
     lacking = [one for name, one in known.items() if name not in names and name == one.name]
-    return [f"{one.name} {list(one.declared)} is missing: config.json says that the model has it" for one in lacking]
+    return [f"{one.name} {list(one.declared)} is missing: by config.json the model has it" for one in lacking]
 
 
 def _state(name: str) -> str | None:
     return next((reason for pattern, reason in _STATE if pattern.fullmatch(name)), None)
 
 
-def _shown(held: Held) -> str:
-    return f"{held.slot.path.name}: {held.part.name} {list(held.part.whole)}"
+def _shown(parts: LocatedPart) -> str:
+    return f"{parts.slot.path.name}: {parts.part.name} {list(parts.part.whole)}"

@@ -127,9 +127,9 @@ def older_parameters(logical: Logical, older: Older, *, vocabulary: int | None =
     """Return every parameter of a model's network, in the model's order."""
     tensors = core_tensors(logical, naming="local", vocabulary=vocabulary)
     for _, layer in groupby(tensors, key=lambda tensor: (tensor.place, tensor.layer)):
-        held = list(layer)
-        experts = [tensor for tensor in held if tensor.expert is not None]
-        for tensor in held:
+        parts = list(layer)
+        experts = [tensor for tensor in parts if tensor.expert is not None]
+        for tensor in parts:
             if tensor.expert is None:
                 yield from _plain(logical, tensor, older)
             elif tensor is experts[0]:
@@ -201,23 +201,23 @@ def _experts(logical: Logical, experts: list[CoreTensor], older: Older) -> Itera
     down = [tensor for tensor in experts if tensor.name.endswith("linear_fc2.weight")]
     ffn, hidden = up[0].shape[0] // 2, up[0].shape[1]
     if older.grouped:
-        for name, held, shape in (("w1", up, (hidden, 2 * ffn)), ("w2", down, (ffn, hidden))):
+        for name, parts, shape in (("w1", up, (hidden, 2 * ffn)), ("w2", down, (ffn, hidden))):
             boxes = tuple(
                 stacked(moved(_turned(logical, box), 1, part * ffn), number)
-                for number, tensor in enumerate(held)
+                for number, tensor in enumerate(parts)
                 for part, box in enumerate(tensor.boxes)
             )
-            yield _made(logical, held[0], prefix + name, (len(held), *shape), boxes, of_experts=True)
+            yield _made(logical, parts[0], prefix + name, (len(parts), *shape), boxes, of_experts=True)
         return
-    for name, held, part, axis in (("w1", up, 0, 1), ("w3", up, 1, 1), ("w2", down, 0, 2)):
+    for name, parts, part, axis in (("w1", up, 0, 1), ("w3", up, 1, 1), ("w2", down, 0, 2)):
         shape = (ffn, hidden) if axis == 1 else (hidden, ffn)
-        sources = [tensor.boxes[part].logical for tensor in held]
+        sources = [tensor.boxes[part].logical for tensor in parts]
         boxes = tuple(stacked(whole(source, shape), number) for number, source in enumerate(sources))
         yield _made(
             logical,
-            held[0],
+            parts[0],
             f"{prefix}{name}.weight",
-            (len(held), *shape),
+            (len(parts), *shape),
             boxes,
             split=Split(axis=axis),
             of_experts=True,

@@ -39,12 +39,12 @@ class Ranks:
     """Contents of the folders of all ranks.
 
     Attributes:
-        held: parts and the location of their bytes.
+        parts: parts and the location of their bytes.
         notes: choices made between several candidates.
         whole: no strategy was found; every tensor was taken as whole.
     """
 
-    held: tuple[tuple[Part, Slot], ...]
+    parts: tuple[tuple[Part, Slot], ...]
     notes: tuple[str, ...] = ()
     whole: bool = False
 
@@ -68,14 +68,14 @@ def read_ranks(path: Path, folders: Mapping[int, Path], layout: Layout) -> Ranks
     """
     strategy = _strategy(path, layout)
     files, notes = _files(path, folders)
-    held: list[tuple[Part, Slot]] = []
+    parts: list[tuple[Part, Slot]] = []
     for rank, file in files.items():
         for slot in safetensors.read(file).slots:
             cut = None if strategy is None else strategy.of(rank, slot.name)
-            held.append((_part(rank, file, slot, cut, strategy), slot))
+            parts.append((_part(rank, file, slot, cut, strategy), slot))
     if strategy is not None:
         _complete(path, files, strategy)
-    return Ranks(held=tuple(held), notes=notes, whole=strategy is None)
+    return Ranks(parts=tuple(parts), notes=notes, whole=strategy is None)
 
 
 def _strategy(path: Path, layout: Layout) -> Strategy | None:
@@ -160,7 +160,7 @@ def _part(rank: int, file: Path, slot: Slot, cut: Cut | None, strategy: Strategy
     if cut is not None and strategy is not None:
         if len(cut.axes) != len(slot.shape):
             raise Damaged(
-                file, f"the strategy tells of {len(cut.axes)} dimensions", tensor=slot.name, found=str(list(slot.shape))
+                file, f"the strategy has {len(cut.axes)} dimensions", tensor=slot.name, found=str(list(slot.shape))
             )
         place = cut.place(rank % strategy.stage_ranks)
         at = tuple(number * size for number, size in zip(place, slot.shape, strict=True))
@@ -244,6 +244,6 @@ def write_strategies(
         of_rank.setdefault(chunk.rank or 0, []).append(chunk)
     width = len(of_rank) // layout.pp
     folder.mkdir()
-    for rank, held in of_rank.items():
-        cuts = {chunk.name: (cut_of(named[chunk.name], layout, width), chunk.declared) for chunk in held}
+    for rank, parts in of_rank.items():
+        cuts = {chunk.name: (cut_of(named[chunk.name], layout, width), chunk.declared) for chunk in parts}
         (folder / f"ckpt_strategy_rank_{rank}.ckpt").write_bytes(strategy_bytes(rank // width, cuts))

@@ -72,7 +72,7 @@ def micro_batches(job: Job) -> int | None:
     size = batch.global_batch_size
     if size is None:
         if pp > 1:
-            why = f"with {pp} pipeline stages MindFormers needs at least {pp} micro-batches: say how large the batch is"
+            why = f"with {pp} pipeline stages MindFormers needs at least {pp} micro-batches: set the batch size"
             raise Unsupported("batch.global_batch_size", why, (f"batch.global_batch_size={unit * pp}",))
         return 1
     if size % unit:

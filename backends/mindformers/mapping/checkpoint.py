@@ -32,7 +32,7 @@ def _load() -> Row:
         yield flags[1], checkpoint.load is not None and not checkpoint.finetune
         if checkpoint.load is None:
             return
-        why = "it resumes with the optimizer, or starts anew from the weights (checkpoint.finetune=true)"
+        why = "it resumes with the optimizer, or starts a new run from the weights (checkpoint.finetune=true)"
         require(not checkpoint.no_load_optim or bool(checkpoint.finetune), paths[2], why, "checkpoint.finetune=true")
         yield flags[0], checkpoint.load
 

@@ -34,7 +34,7 @@ _CLASSES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def unsaid(values: Mapping[str, Any]) -> dict[str, Any]:
+def omitted_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return MindFormers' defaults for settings that a complete file omits."""
     found: dict[str, Any] = {}
     for section, settings in _SECTIONS.items():
@@ -52,7 +52,7 @@ def section_default_row() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if is_file(view):
-            for name, value in {**unsaid(view.values), **_class_defaults(view)}.items():
+            for name, value in {**omitted_settings(view.values), **_class_defaults(view)}.items():
                 view.values.setdefault(name, value)
         return {}
 

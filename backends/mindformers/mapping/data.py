@@ -40,7 +40,7 @@ def _length() -> Row:
             if schedule.train_iters is not None and size is not None:
                 samples = schedule.train_iters * size
             if samples is None and (schedule.train_iters is None or size is not None):
-                why = "its GPTDataset is built for a number of samples: say how long to train"
+                why = "its GPTDataset is built for a number of samples: set the length of training"
                 raise Unsupported(paths[0], why, (f"{paths[0]}=1000",))
             yield EPOCHS, int(epochs or 1)
             if samples is not None:
@@ -50,7 +50,7 @@ def _length() -> Row:
         if steps is None and schedule.train_samples is not None and size:
             steps = schedule.train_samples // size
         if steps is None and epochs is None:
-            raise Unsupported(paths[0], "say how long to train", (f"{paths[2]}=1", f"{paths[0]}=1000"))
+            raise Unsupported(paths[0], "the length of training must be set", (f"{paths[2]}=1", f"{paths[0]}=1000"))
         # With as many epochs as steps the data always suffices; the callback ends training at the step.
         yield EPOCHS, int(epochs or 1) if steps is None else steps
         if steps is not None:
@@ -127,7 +127,7 @@ def _data_split() -> Row:
         emit=lambda job: ((flag, job.data.split or whole),),
         read=read,
         when=is_megatron,
-        note="all data train unless the job says otherwise, as in MindFormers' examples",
+        note="all data are used for training by default, as in MindFormers' examples",
     )
 
 
@@ -141,7 +141,7 @@ def _documents() -> Row:
         values = [bool(getattr(job.data, name)) for name in names]
         known = job.data.eod_token_id is not None or _EOD in job.backend.args
         for name, value, flag in zip(names, values, flags, strict=True):
-            why = "it finds ends of documents by their token: say which one"
+            why = "it finds the ends of documents by their token: set it"
             require(not value or known, f"data.{name}", why, "data.eod_token_id=TOKEN_ID")
             yield flag, value
         mask = mask_of(job)

@@ -85,7 +85,7 @@ def document_rows() -> tuple[Row, ...]:
 def worker_rows(version: str) -> tuple[Row, ...]:
     """Return the rows of workers and batches."""
     numa, prefetch = f"{_SECTION}numa_enable", f"{_SECTION}prefetch_size"
-    note = "1.6 hands what the file says to MindSpore, and null where it says nothing (dataset/base_dataset.py:52)"
+    note = "1.6 passes the file's value to MindSpore, and null where the file has none (dataset/base_dataset.py:52)"
     must = version == "1.6.0"
     return (
         mapped("data.num_workers", f"{_SECTION}num_parallel_workers", lambda count: max(count, 1), int),

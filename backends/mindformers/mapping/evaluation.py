@@ -42,7 +42,7 @@ def _no_evaluation() -> Row:
         view.take(_EVALUATES)
         return {path: 0}
 
-    note = "false: no evaluation, which is what a file means that does not say it (tools/register/template.py @2.1.0)"
+    note = "false: no evaluation, the default of a file without it (tools/register/template.py @2.1.0)"
     return Row(fields=(path,), flags=(_EVALUATES,), emit=emit, read=read, note=note)
 
 

@@ -7,7 +7,7 @@ from backends.mindformers.mapping.loader import is_megatron
 from backends.mindformers.mapping.support import (
     always_written,
     drop,
-    first_given,
+    first_written,
     is_legacy,
     legacy_file,
     renamed,
@@ -162,7 +162,7 @@ def _strategy_file() -> Row:
             yield _STRATEGY[0], job.graph.strategy_file
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, _STRATEGY)
+        given = first_written(view, _STRATEGY)
         return {path: view.take(given)} if given is not None else {}
 
     return Row(fields=(path,), flags=_STRATEGY, emit=emit, read=read, note="strategy_ckpt_save_file is its older name")

@@ -13,7 +13,7 @@ from backends.mindformers.mapping.loader import (
     mask_of_file,
     packs,
 )
-from backends.mindformers.mapping.support import drop, first_given, frozen, require
+from backends.mindformers.mapping.support import drop, first_written, frozen, require
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row
 
@@ -76,7 +76,7 @@ def _read_hub(view: NativeView) -> Mapping[str, Value]:
     drop(view, {f"{LOADER}load_func": "load_dataset", f"{LOADER}split": "train"})
     drop(view, {f"{LOADER}{FULL_MASK}": mask_of_file(view) == "full"})
     files, place = f"{LOADER}data_files", f"{LOADER}path"
-    given = first_given(view, (files,) if view.peek(place) == "json" else (place,))
+    given = first_written(view, (files,) if view.peek(place) == "json" else (place,))
     if given is not None and isinstance(view.peek(given), str):
         found["data.paths"] = (view.take(given),)
         drop(view, {place: "json"})
@@ -92,10 +92,10 @@ def _read_handlers(view: NativeView) -> Mapping[str, Value]:
     kinds = [each.get("type") for each in handlers]
     if kinds in (["AlpacaInstructDataHandler"], ["AlpacaInstructDataHandler", "PackingHandler"]):
         view.take(HANDLER)
-    return {**_facts(handlers), "batch.packing": packs(handlers) or None}
+    return {**_dataset_fields(handlers), "batch.packing": packs(handlers) or None}
 
 
-def _facts(handlers: tuple[Mapping[str, Value], ...]) -> dict[str, Value]:
+def _dataset_fields(handlers: tuple[Mapping[str, Value], ...]) -> dict[str, Value]:
     """Return the fields set by a list of handlers; a list with other handlers is itself passed through."""
     lengths = [each["seq_length"] for each in handlers if isinstance(each.get("seq_length"), int)]
     tokenizers = [each["tokenizer"] for each in handlers if isinstance(each.get("tokenizer"), Mapping)]
@@ -114,7 +114,7 @@ def _read_common(view: NativeView) -> Mapping[str, Value]:
         return {}
     if not all(isinstance(each, Mapping) for each in handlers):
         return {}
-    return {path: value for path, value in _facts(handlers).items() if path == "batch.seq_length"}
+    return {path: value for path, value in _dataset_fields(handlers).items() if path == "batch.seq_length"}
 
 
 def common_row() -> Row:

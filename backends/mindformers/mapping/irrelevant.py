@@ -63,7 +63,7 @@ IRRELEVANT: Mapping[str, str] = {
     "kernels.persist_layer_norm": "the graph compiler chooses kernels",
     "kernels.te_rng_tracker": "a matter of Transformer Engine",
     "kernels.empty_cache_level": "the graph has its memory planned",
-    "checkpoint.detect_format": "checkpoint.load_format says it",
+    "checkpoint.detect_format": "checkpoint.load_format sets it",
     "checkpoint.parallel_save": "every rank writes its own part",
     "checkpoint.parallel_load": "every rank reads its own part",
     "checkpoint.constant_structure": "every rank writes its own part",

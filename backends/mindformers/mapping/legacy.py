@@ -114,7 +114,7 @@ _TOKENS = _Codec(
     write=lambda job, value: value[0] if len(value) == 1 else value or None,
     read=lambda value: tuple(value) if isinstance(value, (tuple, list)) else (value,),
 )
-_NO_STRETCH = _Codec(write=lambda job, value: None, read=lambda value: {"None": None}[value])
+_NO_SCALING = _Codec(write=lambda job, value: None, read=lambda value: {"None": None}[value])
 _FACTOR = _Codec(write=lambda job, value: None, read=lambda value: {1.0: None}[value])
 _NUMBER = _Codec(write=lambda job, value: float(value), read=float)
 _CODECS: Mapping[str, _Codec] = {
@@ -124,7 +124,7 @@ _CODECS: Mapping[str, _Codec] = {
     "optimizer.main_params_dtype": _WEIGHTS,
     "kernels.attention_backend": _FLASH,
     "tokenizer.eos_token_id": _TOKENS,
-    "model.rope_scaling.type": _NO_STRETCH,
+    "model.rope_scaling.type": _NO_SCALING,
     "model.rope_scaling.factor": _FACTOR,
     "model.hidden_dropout": _NUMBER,
     "model.attention_dropout": _NUMBER,
@@ -219,8 +219,8 @@ def _experts() -> tuple[Row, ...]:
         def emit(job: Job) -> Iterable[tuple[str, Value]]:
             value = value_at(job, path)
             # Only DeepSeek's class reads all of them; Llama's has its own defaults for the others.
-            said = value != fields()[path].default or class_of(job) == "DeepseekV3Config"
-            if value is not None and said:
+            is_specified = value != fields()[path].default or class_of(job) == "DeepseekV3Config"
+            if value is not None and is_specified:
                 yield flag, value
 
         def read(view: NativeView) -> Mapping[str, Value]:
@@ -295,18 +295,18 @@ def older(row: Row) -> Row:
 
 
 def _only(row: Row, *, older: bool) -> Row:
-    own_when, own_read = row.when, row.read
+    row_when, row_read = row.when, row.read
 
     def when(job: Job) -> bool:
-        return is_legacy(job) is older and (own_when is None or own_when(job))
+        return is_legacy(job) is older and (row_when is None or row_when(job))
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return own_read(view) if own_read is not None and legacy_file(view) is older else {}
+        return row_read(view) if row_read is not None and legacy_file(view) is older else {}
 
-    return replace(row, when=when, read=None if own_read is None else read)
+    return replace(row, when=when, read=None if row_read is None else read)
 
 
-def _noted() -> Row:
+def _checkpoint_name_row() -> Row:
     """Return the row of a key without effect in legacy classes: an empty checkpoint name."""
     flag = key("checkpoint_name_or_path")
 
@@ -321,4 +321,6 @@ def _noted() -> Row:
 def legacy_rows() -> tuple[Row, ...]:
     """Return the rows of the sections model and moe_config of legacy models."""
     paths = dict.fromkeys(path for names in KEYS.values() for path in names)
-    return tuple(older(row) for row in (_class_row(), *(_row(path) for path in paths), _noted(), *_experts()))
+    return tuple(
+        older(row) for row in (_class_row(), *(_row(path) for path in paths), _checkpoint_name_row(), *_experts())
+    )

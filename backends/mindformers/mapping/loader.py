@@ -160,8 +160,8 @@ def mask_rows() -> tuple[Row, ...]:
         if view.has(_FLASH):
             found["kernels.attention_backend"] = "flash" if view.take(_FLASH) else "unfused"
         drop(view, {_DOCUMENTS: mask == "documents", _COMPRESSED: mask == "compressed"})
-        says = is_file(view) or any(name.startswith(MODEL) for name in view.values)
-        if says and mask != "documents" and mask != plain:
+        is_given = is_file(view) or any(name.startswith(MODEL) for name in view.values)
+        if is_given and mask != "documents" and mask != plain:
             found[path] = mask
         return found
 

@@ -116,10 +116,10 @@ def _full() -> Row:
         rows = written if isinstance(written, tuple) and written and isinstance(written[0], tuple) else (written,)
         figures = {n for row in rows if isinstance(row, tuple) for n in row}
         count = next(iter(figures), None)
-        sound = all(isinstance(row, tuple) and len(row) == pp for row in rows)
+        is_valid = all(isinstance(row, tuple) and len(row) == pp for row in rows)
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in figures)
         numbers = view.peek(key("cpu_offloading"))  # Layer numbers, not counts (S7).
-        if numbers or not sound or not whole or not any(figures) or len(rows) not in (1, vpp):
+        if numbers or not is_valid or not whole or not any(figures) or len(rows) not in (1, vpp):
             return {}
         if len(figures) > 1:
             if len(rows) != vpp:
@@ -262,8 +262,8 @@ def _read_in_part(view: NativeView, written: dict[str, Value]) -> dict[str, Valu
     """Return the fields of counts per chunk, if all cells have the same counts."""
     pp, vpp = view.peek(PP, 1), effective_vpp(view)
     values = [frozen(value) for value in written.values()]
-    counts, said = _matrix(values[0], pp, vpp) if values else None, frozen(view.peek(_FULL))
-    full = ((0,) * pp,) * vpp if said in (False, None) else _matrix(said, pp, vpp)
+    counts, given = _matrix(values[0], pp, vpp) if values else None, frozen(view.peek(_FULL))
+    full = ((0,) * pp,) * vpp if given in (False, None) else _matrix(given, pp, vpp)
     swapped = view.peek(key("cpu_offloading"))
     if counts is None or full is None or swapped or any(value != values[0] for value in values):
         return {}
@@ -281,7 +281,7 @@ def _read_in_part(view: NativeView, written: dict[str, Value]) -> dict[str, Valu
             modules.append(module)
     if modules:
         found["recompute.modules"] = tuple(modules)
-        if said in (False, None):
+        if given in (False, None):
             found["recompute.granularity"] = "selective"
     return {} if left else found
 
@@ -328,8 +328,8 @@ def _is_prefix(layers: Value) -> bool:
     if not isinstance(layers, tuple) or len(layers) != 1 or not isinstance(layers[0], Mapping):
         return False
     numbers = layers[0].get("layers")
-    sound = isinstance(numbers, tuple) and numbers == tuple(range(len(numbers)))
-    return sound and layers[0].get("backward_prefetch") == 1
+    is_valid = isinstance(numbers, tuple) and numbers == tuple(range(len(numbers)))
+    return is_valid and layers[0].get("backward_prefetch") == 1
 
 
 def _communication(version: str) -> Row:

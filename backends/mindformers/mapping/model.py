@@ -8,9 +8,8 @@ from backends.mindformers.mapping.support import (
     MODEL,
     WEIGHTS,
     aliased,
-    class_given,
     drop,
-    first_given,
+    first_written,
     follows,
     from_directory,
     is_file,
@@ -18,6 +17,7 @@ from backends.mindformers.mapping.support import (
     is_mla,
     key,
     require,
+    written_class,
 )
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, choice, computed, mapped, same
@@ -48,7 +48,7 @@ def _model_class(version: str) -> Row:
         names = view.peek(key("architectures"))
         if names is not None and classes[kind] in ([names] if isinstance(names, str) else names):
             view.take(key("architectures"))
-        defaults = FAMILIES[str(kind)].defaults[version] if class_given(view) else {}
+        defaults = FAMILIES[str(kind)].defaults[version] if written_class(view) else {}
         return {**defaults, "model.model_type": kind}
 
     return Row(
@@ -100,7 +100,7 @@ def _head_size() -> Row:
             yield flags[0], job.model.head_size
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         return {"model.head_dim": view.take(given)} if given else {}
 
     return Row(
@@ -120,7 +120,7 @@ def _activation() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         name, fused = job.model.hidden_act, job.kernels.bias_activation_fusion
         require(name in ("silu", "gelu"), "model.hidden_act", f"it knows silu (SwiGLU) and gelu, not {name}")
-        why = "its experts are SwiGLU whatever hidden_act says (training_graph/transformer/moe/ffn.py)"
+        why = "its experts are SwiGLU whatever hidden_act is (training_graph/transformer/moe/ffn.py)"
         require(name == "silu" or not job.model.is_moe, "model.hidden_act", why, "model.hidden_act=silu")
         yield act, "swiglu" if name == "silu" and fused else name
         yield gated, name == "silu"
@@ -161,7 +161,7 @@ def _biases() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         found: dict[str, Value] = {}
-        given = first_given(view, qkv)
+        given = first_written(view, qkv)
         if given is not None:
             found["model.attention_bias"] = view.take(given)
         if view.has(other):
@@ -184,7 +184,7 @@ def _query_key_norm(version: str) -> Row:
         yield flags[0], job.model.qk_layernorm
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         return {"model.qk_layernorm": view.take(given)} if given else {}
 
     return Row(fields=("model.qk_layernorm",), flags=flags, emit=emit, read=read)
@@ -208,7 +208,7 @@ def _tied_embeddings() -> Row:
 
 _ROPE = key("rope_scaling")
 _ROPE_FIELDS = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-_NO_STRETCH = key("rotary_scaling_factor")
+_NO_SCALING = key("rotary_scaling_factor")
 
 
 def _rope_scaling() -> Row:
@@ -218,7 +218,7 @@ def _rope_scaling() -> Row:
             if model.is_mla:
                 # MLA scales its softmax by yarn's temperature even without yarn, and the factor defaults to 40:
                 # scores 1.59 times too large (multi_latent_attention.py:137 @2.1.0, :133 @1.6.0).
-                yield _NO_STRETCH, 1.0
+                yield _NO_SCALING, 1.0
             return
         path = "model.rope_scaling.type"
         why = "its training graph stretches positions only for MLA, with yarn (gpt_model.py: YarnRotaryEmbedding)"
@@ -243,10 +243,10 @@ def _rope_scaling() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         written = view.peek(_ROPE)
         if not isinstance(written, Mapping):
-            latent = key("kv_lora_rank") in view.values or class_given(view) == "deepseek_v3"
+            latent = key("kv_lora_rank") in view.values or written_class(view) == "deepseek_v3"
             if latent and not view.peek(WEIGHTS):
-                view.values.setdefault(_NO_STRETCH, 40.0)  # The default if a file omits it: kept as a native argument.
-                drop(view, {_NO_STRETCH: 1.0})
+                view.values.setdefault(_NO_SCALING, 40.0)  # The default if a file omits it: kept as a native argument.
+                drop(view, {_NO_SCALING: 1.0})
             return {}
         kind = written.get("type", written.get("rope_type"))
         if kind != "yarn" or set(written) - {"type", "rope_type", *_ROPE_FIELDS}:
@@ -257,7 +257,7 @@ def _rope_scaling() -> Row:
 
     return Row(
         fields=("model.rope_scaling.type", *(f"model.rope_scaling.{name}" for name in _ROPE_FIELDS)),
-        flags=(_ROPE, _NO_STRETCH),
+        flags=(_ROPE, _NO_SCALING),
         emit=emit,
         read=read,
         note="without yarn MLA gets rotary_scaling_factor 1, or its softmax would be scaled by yarn's temperature",
@@ -339,7 +339,7 @@ def _key_value_heads() -> Row:
             yield flags[0], heads
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         return {"model.num_key_value_heads": view.take(given)} if given else {}
 
     note = "always written: the config classes default to the heads of their own model"
@@ -365,7 +365,7 @@ def _latent() -> Row:
 
 
 def _has_latent(view: NativeView) -> bool:
-    return key("kv_lora_rank") in view.values or class_given(view) == "deepseek_v3"
+    return key("kv_lora_rank") in view.values or written_class(view) == "deepseek_v3"
 
 
 def _latent_layout() -> Row:
@@ -392,7 +392,7 @@ def _query_rank() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.has(flag):
             return {"model.q_lora_rank": view.take(flag)}
-        return {"model.q_lora_rank": 1536} if class_given(view) == "deepseek_v3" else {}
+        return {"model.q_lora_rank": 1536} if written_class(view) == "deepseek_v3" else {}
 
     return Row(
         fields=("model.q_lora_rank",),
@@ -439,7 +439,7 @@ def prediction_rows(version: str) -> tuple[Row, ...]:
     def read(view: NativeView) -> Mapping[str, Value]:
         found: dict[str, Value] = {}
         for path, names in zip(paths, (flags, factors), strict=True):
-            given = first_given(view, names)
+            given = first_written(view, names)
             if given is not None:
                 found[path] = view.take(given)
         return found

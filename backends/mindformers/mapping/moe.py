@@ -6,14 +6,14 @@ from backends.mindformers.mapping.batch_arithmetic import micro_batches
 from backends.mindformers.mapping.support import (
     KIND,
     aliased,
-    class_given,
     drop,
-    first_given,
+    first_written,
     from_directory,
     is_like_deepseek,
     is_moe,
     key,
     require,
+    written_class,
 )
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, mapped, same
@@ -27,7 +27,7 @@ def _experts() -> Row:
         yield _EXPERTS[1 if is_like_deepseek(job) else 0], job.model.num_experts
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, _EXPERTS)
+        given = first_written(view, _EXPERTS)
         # Without a class the given name must be kept: config.json also has one of them.
         return {"model.num_experts": view.take(given)} if given and view.peek(KIND) is not None else {}
 
@@ -51,14 +51,14 @@ def _shared_experts() -> Row:
             yield width, total
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, count)
-        if given is None and class_given(view) == "deepseek_v3" and not view.has(width):
+        given = first_written(view, count)
+        if given is None and written_class(view) == "deepseek_v3" and not view.has(width):
             return {path: int(view.peek(key("moe_intermediate_size"), 2048))}
         if view.has(width):
             if given is not None:
                 view.take(given)
             return {path: view.take(width)}
-        each = first_given(view, (key("moe_intermediate_size"), key("moe_ffn_hidden_size"))) or ""
+        each = first_written(view, (key("moe_intermediate_size"), key("moe_ffn_hidden_size"))) or ""
         size = view.peek(each) or view.peek(key("moe_intermediate_size")) or view.peek(key("moe_ffn_hidden_size"))
         if given is None or (view.peek(given) and not isinstance(size, int)):
             return {}
@@ -107,7 +107,7 @@ def _score_function(version: str) -> Row:
     written = names[1] if version == "1.6.0" else names[0]
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, names)
+        given = first_written(view, names)
         if given is None:
             return {}
         value = view.take(given)
@@ -119,7 +119,7 @@ def _score_function(version: str) -> Row:
         emit=lambda job: ((written, job.model.scoring_func),),
         read=read,
         when=is_moe,
-        note="scores of all experts first, then the choice: norm_topk_prob says whether the chosen ones add up to one",
+        note="scores of all experts first, then the choice: norm_topk_prob sets whether the chosen ones add up to one",
     )
 
 
@@ -135,7 +135,7 @@ def _pre_softmax() -> Row:
             drop(view, {flag: True})
         return {}
 
-    note = "the router scores before it chooses whatever this says (router.py: routing); needed only to pass a check"
+    note = "the router scores before it chooses whatever this is (router.py: routing); needed only to pass a check"
     return Row(fields=(), flags=(flag,), emit=emit, read=read, when=is_moe, derived=True, note=note)
 
 
@@ -159,7 +159,7 @@ def _groups(version: str) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         found: dict[str, Value] = {}
         for path, names in zip(paths, zip(flags, aliases, strict=True), strict=True):
-            given = first_given(view, names)
+            given = first_written(view, names)
             if given is not None:
                 found[path] = view.take(given)
         return {path: count for path, count in found.items() if count}
@@ -187,13 +187,13 @@ def _expert_bias(version: str) -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         found: dict[str, Value] = {}
-        given = first_given(view, bias)
+        given = first_written(view, bias)
         if given is not None:
             found[paths[0]] = view.take(given)
-        given = first_given(view, rate)
+        given = first_written(view, rate)
         if given is not None:
             found[paths[1]] = view.take(given)
-        if class_given(view) == "deepseek_v3" or found.get(paths[0]):
+        if written_class(view) == "deepseek_v3" or found.get(paths[0]):
             drop(view, {kind: "TopkBiasBalanceCallback"})
         return found
 
@@ -283,7 +283,7 @@ def _router_dtype() -> Row:
         yield flags[0], "float32" if wanted == "fp32" else compute[job.precision.dtype]
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         if given is None:
             return {}
         return {"moe.router_dtype": "fp32" if view.take(given) in ("float32", "fp32") else "model"}
@@ -318,7 +318,7 @@ def _router_fusion() -> Row:
             yield flags[0], job.moe.router_fusion
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         return {path: view.take(given)} if given is not None else {}
 
     return Row(fields=(path,), flags=flags, emit=emit, read=read, when=is_moe)

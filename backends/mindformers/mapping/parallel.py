@@ -7,7 +7,7 @@ from backends.mindformers.mapping.graph import parallel_mode_rows
 from backends.mindformers.mapping.stages import canonical_split, extra_layers, layers_per_chunk, matrix_of, offset_of
 from backends.mindformers.mapping.support import (
     drop,
-    first_given,
+    first_written,
     is_file,
     is_legacy,
     key,
@@ -112,7 +112,7 @@ def _vocabulary() -> Row:
         whole = view.take(flag, True)
         return {path: not whole} if legacy_file(view) else {}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="a file that does not say it keeps it whole")
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="a file without it does not split it")
 
 
 def _split(version: str) -> Row:
@@ -126,13 +126,13 @@ def _split(version: str) -> Row:
             return
         chunks = [count for row in matrix for count in row]
         why = f"{chunks} layers: only the first and the last chunk may be empty (LayerSetting, utils.py:603 @2.1.0)"
-        sound = all(count >= 0 for count in chunks) and all(count >= 1 for count in chunks[1:-1])
-        require(sound, paths[0], why)
+        is_valid = all(count >= 0 for count in chunks) and all(count >= 1 for count in chunks[1:-1])
+        require(is_valid, paths[0], why)
         yield OFFSET, offset_of(matrix, extra_layers(job, version))
 
     def read(view: NativeView) -> Mapping[str, Value]:
         offset = view.peek(OFFSET)
-        given = first_given(view, LAYERS) or next((flag for flag in LAYERS if flag in view.values), None)
+        given = first_written(view, LAYERS) or next((flag for flag in LAYERS if flag in view.values), None)
         if offset == 0 or offset is None:
             drop(view, {OFFSET: 0})
             return {}
@@ -179,7 +179,7 @@ def _virtual_pipeline() -> Row:
                 yield SCHEDULER, schedule or "1f1b"
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, VPP)
+        given = first_written(view, VPP)
         found: dict[str, Value] = {}
         vpp = view.take(given) if given is not None else 1
         on = bool(view.peek(INTERLEAVED))
@@ -273,7 +273,7 @@ def _optimizer_sharding() -> Row:
         why = "MindFormers shards optimizer states (1) and accumulated gradients (2)"
         require(stage is None or stage <= 2, paths[1], why, f"{paths[1]}=2")
         contradiction = sharded is False and bool(stage)
-        require(not contradiction, paths[1], "parallel.distributed_optimizer=false says the opposite")
+        require(not contradiction, paths[1], "parallel.distributed_optimizer=false is the opposite")
         if sharded is None and stage is None:
             return
         on = bool(sharded) or bool(stage)

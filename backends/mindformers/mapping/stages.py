@@ -47,7 +47,7 @@ def _even(layers: int, chunks: int, embedding: bool, loss: bool) -> list[int]:
     total = layers + embedding + loss
     if total % chunks:
         near = [f"model.num_hidden_layers={total // chunks * chunks - embedding - loss}"] if total >= chunks else []
-        why = f"{layers} layers do not divide over {chunks} chunks (pp x vpp): say how with first_stage_layers, "
+        why = f"{layers} layers do not divide over {chunks} chunks (pp x vpp): set the split with first_stage_layers, "
         raise Unsupported("parallel.pp", why + "last_stage_layers or layout", tuple(near))
     counts = [total // chunks] * chunks
     counts[0] -= embedding

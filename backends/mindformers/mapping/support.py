@@ -18,7 +18,7 @@ def key(name: str) -> str:
     return MODEL + name
 
 
-def first_given(view: NativeView, flags: Iterable[str]) -> str | None:
+def first_written(view: NativeView, flags: Iterable[str]) -> str | None:
     """Return the first of several key names that is set, or None."""
     return next((flag for flag in flags if view.has(flag)), None)
 
@@ -54,7 +54,7 @@ def aliased(path: str, name: str, *aliases: str, default: Value = None, **row: A
             yield flags[0], value
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         return {path: view.take(given)} if given is not None else {}
 
     return Row(fields=(path,), flags=flags, emit=emit, read=read, **row)
@@ -133,7 +133,7 @@ def from_directory(job: Job) -> bool:
     return job.model.path is not None and job.model.hidden_size is None
 
 
-def class_given(view: NativeView) -> str | None:
+def written_class(view: NativeView) -> str | None:
     """Return the model class whose defaults apply to an imported file; None if config.json applies."""
     return None if view.peek(WEIGHTS) else view.peek(KIND)
 

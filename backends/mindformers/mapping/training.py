@@ -8,7 +8,7 @@ from backends.mindformers.mapping.support import (
     KIND,
     always_written,
     drop,
-    first_given,
+    first_written,
     follows,
     is_file,
     is_legacy,
@@ -58,7 +58,7 @@ def _legacy() -> Row:
             return {}
         return {path: True if view.take(flag, True) else None}
 
-    note = "false is the mcore static graph; true builds the older models, and so does a file that does not say it"
+    note = "false is the mcore static graph; true builds the older models, and so does a file without it"
     return Row(fields=(path,), flags=(flag,), emit=lambda job: ((flag, is_legacy(job)),), read=read, note=note)
 
 
@@ -205,7 +205,7 @@ def schedule_rows() -> tuple[Row, ...]:
 
 def optimizer_rows(version: str) -> tuple[Row, ...]:
     """Return the rows of the sections optimizer and runner_wrapper."""
-    why = "its SGD and Muon need settings that the job does not carry"
+    why = "its SGD and Muon need settings that the job does not have"
     rows = (
         choice("optimizer.type", "optimizer.type", {"adam": "AdamW"}, why=why),
         _betas(),
@@ -360,7 +360,7 @@ def _weight_dtype() -> Row:
     flags, path = (key("params_dtype"), key("param_init_type")), "optimizer.main_params_dtype"
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         names = {"float32": "fp32", "fp32": "fp32", "float16": "fp16", "fp16": "fp16"}
         if given is None or view.peek(given) not in names:
             return {}
@@ -383,7 +383,7 @@ def _computation_dtype(path: str, *names: str) -> Row:
         yield flags[0], _DTYPES[job.precision.dtype] if value_at(job, path) is False else "float32"
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_given(view, flags)
+        given = first_written(view, flags)
         if given is None or view.peek(given) not in (*_DTYPES.values(), *_DTYPES):
             return {}
         return {path: view.take(given) in ("float32", "fp32")}

@@ -167,7 +167,7 @@ _PARALLEL = {
     "overlap.average_in_collective": warning(_NO_SWITCH, False),
     "overlap.embedding_wgrad": warning(_NO_SWITCH, False),
     "overlap.p2p_warmup_flush": warning(_NO_SWITCH, False),
-    "parallel.optimizer_instances": warning("say it with parallel.optimizer_shard_size", 1),
+    "parallel.optimizer_instances": warning("use parallel.optimizer_shard_size", 1),
     "parallel.dp_outermost": warning(
         "its ranks are numbered data, pipeline, tensor parallel as MindSpore has it", False
     ),
@@ -231,7 +231,7 @@ _DATA = {
 
 _GENERATION = {
     path: Gap(
-        why="its mcore files of training say nothing of generated text",
+        why="its mcore training files have no setting for generated text",
         severity="warning",
         neutral=(False,),
         matters=_is_modern,
@@ -251,7 +251,7 @@ _OUTPUTS = {
     "logging.wandb_name": warning("it logs to files and TensorBoard"),
     **{f"logging.{name}": warning("its monitors log other figures", False) for name in _FIGURES},
     "logging.timer_level": warning("its monitors log other figures", 0),
-    "checkpoint.strictness": warning("it loads what it can and tells the rest"),
+    "checkpoint.strictness": warning("it loads what it can and reports the rest"),
     "logging.throughput": warning("MFLossMonitor always logs samples per second", True),
     "profiler.path": warning("profiles go below output_dir"),
     "checkpoint.save_retain_interval": warning(

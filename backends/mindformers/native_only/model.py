@@ -1,6 +1,6 @@
 """MindFormers' keys below model.model_config without a canonical field: shapes, kernels and bookkeeping."""
 
-from launcher.mapping.native_only import MODEL, NOTHING, OUTPUT, SPEED, TRAINING, NativeOnlyArg, own
+from launcher.mapping.native_only import MODEL, NOTHING, OUTPUT, SPEED, TRAINING, NativeOnlyArg, row
 
 _CONFIG = "it is a switch of MindFormers' model classes"
 _BOOKS = "it is bookkeeping of configurations"
@@ -17,7 +17,7 @@ def below_model(names: str) -> str:
 
 
 MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
-    own(
+    row(
         below_model(
             "_* commit_message dataset_config force_download is_encoder_decoder "
             "is_sample_acceleration local_files_only mindformers_version monitor_config name_or_path "
@@ -30,8 +30,8 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _BOOKS,
         "model.path=DIR",
     ),
-    own(below_model("type"), "names the class of the configuration", MODEL, "it is a class of MindFormers", _FILES),
-    own(
+    row(below_model("type"), "names the class of the configuration", MODEL, "it is a class of MindFormers", _FILES),
+    row(
         below_model(
             "block_size num_blocks is_dynamic mask_generate gmask_token_id use_cache "
             "return_hidden_states chunk_prefill use_past_shard parallel_decoding_params llm_backend "
@@ -43,7 +43,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         NOTHING,
         _PREDICT,
     ),
-    own(
+    row(
         below_model(
             "context_parallel_algo context_parallel_size data_parallel_size expert_model_parallel_size "
             "expert_tensor_parallel_size pipeline_model_parallel_size tensor_model_parallel_size sequence_parallel "
@@ -52,11 +52,11 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
             "parallel_optimizer npu_nums_per_device recompute select_* op_swap default_prefetch mp_comm_recompute "
             "parallel_optimizer_comm_recompute recompute_slice_activation moe_config ep_size offset layers_group"
         ),
-        "says the split inside the model",
+        "sets the split inside the model",
         NOTHING,
         _PARALLEL,
     ),
-    own(
+    row(
         below_model(
             "finalize_model_grads_func grad_scale_func grad_sync_func param_sync_func "
             "num_microbatches_with_partial_activation_checkpoints pre_process post_process num_encoder_layers "
@@ -66,7 +66,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         NOTHING,
         _PARALLEL,
     ),
-    own(
+    row(
         below_model(
             "input_layout input_sliced_sig compute_in_2d rmsnorm_compute_2d fused_rms_norm use_fused_mla "
             "use_fused_ops_permute moe_router_fusion bias_activation_fusion masked_softmax_fusion "
@@ -81,7 +81,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         SPEED,
         _ASCEND,
     ),
-    own(
+    row(
         below_model("softmax_compute_type"),
         "computes attention's softmax in a narrow type",
         TRAINING,
@@ -92,7 +92,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         nearly="elsewhere it is computed in precision.dtype then",
         source="mindformers/models/llama/llama_config.py:226 @1.6.0",
     ),
-    own(
+    row(
         below_model(
             "disable_bf16_reduced_precision_matmul softmax_compute_type residual_dtype fp16_lm_cross_entropy "
             "expert_dtype"
@@ -102,7 +102,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _CONFIG,
         neutral=("float32", "fp32"),
     ),
-    own(
+    row(
         below_model(
             "callback_moe_droprate print_expert_load monitor_* track_max_attention_logit moe_per_layer_logging"
         ),
@@ -110,14 +110,14 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         OUTPUT,
         _CONFIG,
     ),
-    own(
+    row(
         below_model("use_force_expert_balance"),
         "deals tokens evenly, for measurements",
         MODEL,
         "it is a measurement, not a training",
         "moe.force_load_balancing={value}",
     ),
-    own(
+    row(
         below_model("coeff router_aux_loss_coef moe_expert_capacity_factor output_router_logits"),
         "tunes the balancing loss",
         MODEL,
@@ -125,7 +125,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "moe.aux_loss_coeff={value}",
         neutral=(0.001, 0.1),
     ),
-    own(
+    row(
         below_model("moe_z_loss_coeff"),
         "weighs the router's z-loss",
         MODEL,
@@ -133,7 +133,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "moe.z_loss_coeff={value}",
         neutral=(0.0,),
     ),
-    own(
+    row(
         below_model(
             "moe_token_drop_policy moe_input_jitter_eps moe_pad_expert_input_to_capacity moe_apply_probs_on_input "
             "moe_init_method_std moe_router_load_balancing_type moe_router_pre_softmax topk_method "
@@ -145,7 +145,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _FILES,
         neutral=("probs", False, "greedy", 1),
     ),
-    own(
+    row(
         below_model("activation_func gated_linear_unit"),
         "chooses the activation",
         MODEL,
@@ -153,29 +153,29 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.hidden_act=silu",
         _FILES,
     ),
-    own(
+    row(
         below_model("beta_fast"),
         "bounds fast rotations of YaRN",
         MODEL,
         _CONFIG,
         "model.rope_scaling.beta_fast={value}",
     ),
-    own(
+    row(
         below_model("beta_slow"),
         "bounds slow rotations of YaRN",
         MODEL,
         _CONFIG,
         "model.rope_scaling.beta_slow={value}",
     ),
-    own(below_model("mscale"), "scales YaRN's attention", MODEL, _CONFIG, "model.rope_scaling.mscale={value}"),
-    own(
+    row(below_model("mscale"), "scales YaRN's attention", MODEL, _CONFIG, "model.rope_scaling.mscale={value}"),
+    row(
         below_model("mscale_all_dim"),
         "scales YaRN's attention",
         MODEL,
         _CONFIG,
         "model.rope_scaling.mscale_all_dim={value}",
     ),
-    own(
+    row(
         below_model(
             "scaling_factor.* rope_ratio rotary_pct rotary_percent rotary_emb_base "
             "rotary_seq_len_interpolation_factor partial_rotary_factor use_rope_scaling nope_layer_interval"
@@ -187,7 +187,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _FILES,
         neutral=(None, 1, 1.0),
     ),
-    own(
+    row(
         below_model("emb_dropout_prob"),
         "drops parts of embeddings",
         MODEL,
@@ -195,28 +195,28 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.hidden_dropout={value}",
         neutral=(0, 0.0),
     ),
-    own(
+    row(
         below_model("pretrain_seqlen training_seqlen"),
-        "says the longest sequence",
+        "sets the longest sequence",
         MODEL,
         _CONFIG,
         "model.max_position_embeddings={value}",
     ),
-    own(
+    row(
         below_model("eos_token_id bos_token_id pad_token_id use_pad_tokens"),
         "names special tokens",
         TRAINING,
         _CONFIG,
         "tokenizer.path=DIR",
     ),
-    own(
+    row(
         below_model("eod_reset use_eod_reset"),
-        "keeps packed documents apart",
+        "separates packed documents",
         MODEL,
         _CONFIG,
         "data.reset_attention_mask=true",
     ),
-    own(
+    row(
         below_model(
             "sliding_window window_size window_attn_skip_freq use_sliding_window max_window_layers layer_types"
         ),
@@ -226,7 +226,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.sliding_window=4096",
         _FILES,
     ),
-    own(
+    row(
         below_model("param_init_std_rules"),
         "chooses the initial weights",
         TRAINING,
@@ -234,20 +234,20 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.initializer_range=0.02",
         read=lambda job: job.model.pretrained is not True,
     ),
-    own(
+    row(
         below_model("calculate_per_token_loss"),
         "divides the loss by the tokens of all devices",
         TRAINING,
         _CONFIG,
         "precision.calculate_per_token_loss={value}",
     ),
-    own(
+    row(
         below_model("untie_embeddings_and_output_weights"),
-        "keeps embedding and output layer apart",
+        "unties embedding and output layer",
         MODEL,
         _CONFIG,
         "model.tie_word_embeddings=false",
     ),
-    own(below_model("multi_latent_attention"), "switches MLA on", MODEL, _CONFIG, "model.kv_lora_rank=512"),
-    own(below_model("*"), "shapes the model", MODEL, _CONFIG, _FILES),
+    row(below_model("multi_latent_attention"), "switches MLA on", MODEL, _CONFIG, "model.kv_lora_rank=512"),
+    row(below_model("*"), "shapes the model", MODEL, _CONFIG, _FILES),
 )

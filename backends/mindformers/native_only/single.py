@@ -6,11 +6,11 @@ From mindformers/core/{optim,lr,callback}, dataset/ and parallel_core/transforme
 from collections.abc import Mapping
 
 from backends.mindformers.native_only.model import below_model
-from launcher.mapping.native_only import NativeOnlyArg, each, own
+from launcher.mapping.native_only import NativeOnlyArg, row, single_rows
 
 
-def _of(section: str, said: Mapping[str, str]) -> dict[str, str]:
-    return {f"{section}.{name}": phrase for name, phrase in said.items()}
+def _of(section: str, given: Mapping[str, str]) -> dict[str, str]:
+    return {f"{section}.{name}": phrase for name, phrase in given.items()}
 
 
 _OPTIMIZER = {
@@ -116,13 +116,13 @@ _DATASET = {
 _BIAS = {
     "balance_via_topk_bias": "moves the experts' bias after every step",
     "topk_bias_update_rate": "sets the step of the experts' bias",
-    "expert_num": "says the number of experts whose bias is moved",
-    "micro_batch_num": "says the micro-batches over which the experts' load is summed",
+    "expert_num": "sets the number of experts whose bias is moved",
+    "micro_batch_num": "sets the micro-batches over which the experts' load is summed",
 }
 _SCALE = {
     "loss_scale_value": "sets the first loss scale",
     "scale_factor": "sets the factor of the loss scale's changes",
-    "scale_window": "sets after how many sound steps the loss scale grows",
+    "scale_window": "sets after how many steps without overflow the loss scale grows",
 }
 PHRASES: Mapping[str, str] = {
     **_of("optimizer", _OPTIMIZER),
@@ -134,14 +134,14 @@ PHRASES: Mapping[str, str] = {
     **_of("runner_wrapper", _SCALE),
 }
 SINGLE: tuple[NativeOnlyArg, ...] = (
-    *each(PHRASES),
-    own(
+    *single_rows(PHRASES),
+    row(
         "hub_token",
         no_field="It is a secret: a job only refers to the variable that holds it "
         "(backend.args.hub_token=${HUB_TOKEN}).",
         source="mindformers/trainer/training_args.py:1181 @1.6.0",
     ),
-    own(
+    row(
         below_model(
             "context_parallel_algo context_parallel_size expert_model_parallel_size expert_tensor_parallel_size "
             "pipeline_model_parallel_size sequence_parallel tensor_model_parallel_size ulysses_degree_in_cp"
@@ -149,7 +149,7 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         no_field="The trainer fills it in from parallel_config and moe_config, whose keys have the fields.",
         source="mindformers/parallel_core/transformer_config_utils.py:209 @2.1.0",
     ),
-    own(
+    row(
         "callbacks.MFLossMonitor.calculate_per_token_loss callbacks.MFLossMonitor.global_batch_size "
         "callbacks.CheckpointMonitor.global_batch_size callbacks.TrainingStateMonitor.global_batch_size "
         "callbacks.TrainingStateMonitor.tensor_model_parallel_size callbacks.ColdHotExpertMonitor.ffn_hidden_size "
@@ -158,14 +158,14 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         source="mindformers/core/callback/callback.py:383 @2.1.0; mindformers/core/callback/callback.py:2621 @2.1.0; "
         "mindformers/core/callback/callback.py:3030 @2.1.0",
     ),
-    own(
+    row(
         "model.model_config.calculate_per_token_loss runner_wrapper.calculate_per_token_loss "
         "train_dataset.batch_size train_dataset.profile",
         no_field="The trainer writes the value of another key over it (calculate_per_token_loss, "
         "runner_config.batch_size, profile).",
         source="mindformers/trainer/base_trainer.py:356 @2.1.0; mindformers/dataset/utils.py:28 @2.1.0",
     ),
-    own(
+    row(
         below_model(
             "bias_activation_fusion embed_layernorm fp16_lm_cross_entropy layer_types masked_softmax_fusion "
             "moe_enable_deepep moe_expert_capacity_factor moe_input_jitter_eps moe_pad_expert_input_to_capacity "
@@ -176,37 +176,37 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         source="mindformers/parallel_core/transformer_config_utils.py:324 @1.6.0; "
         "mindformers/parallel_core/transformer_config_utils.py:366 @2.1.0",
     ),
-    own(
+    row(
         below_model("moe_router_load_balancing_type"),
         no_field="In 1.6.0 no module that trains reads it (aux_loss_types does its work); in 2.1.0 it has the field "
         "(moe.load_balancing_type).",
         source="mindformers/parallel_core/transformer_config_utils.py:366 @1.6.0; "
         "mindformers/parallel_core/training_graph/transformer/moe/router.py:197 @2.1.0",
     ),
-    own(
+    row(
         "profile_level",
         no_field="Only the measurement of generated text reads it; what a profile of training collects, profiler_level "
-        "says (profiler.level).",
+        "sets (profiler.level).",
         source="mindformers/tools/debug_info.py:40 @2.1.0; mindformers/trainer/trainer.py:1156 @2.1.0",
     ),
-    own(
+    row(
         below_model("beta_fast beta_slow mscale mscale_all_dim rotary_seq_len_interpolation_factor use_rope_scaling"),
-        no_field="A file may say it beside model.model_config.rope_scaling, which has the fields "
+        no_field="A file may set it beside model.model_config.rope_scaling, which has the fields "
         "(model.rope_scaling.*); it keeps it.",
         source="mindformers/parallel_core/training_graph/base_models/common/embeddings/rope_utils.py:34-57 @2.1.0",
     ),
-    own(
+    row(
         below_model("rotary_percent"),
-        no_field="It shrinks the rotary part of latent attention only, whose size model.qk_rope_head_dim says.",
+        no_field="It shrinks the rotary part of latent attention only, whose size model.qk_rope_head_dim sets.",
         source="mindformers/parallel_core/training_graph/base_models/gpt/gpt_model.py:303 @2.1.0",
     ),
-    own(
+    row(
         "trust_remote_code",
         no_field="It belongs to finding and reading files of a model, not to the model.",
         source="mindformers/parallel_core/transformer_config_utils.py:187 @2.1.0; "
         "mindformers/trainer/base_trainer.py:1813 @2.1.0",
     ),
-    own(
+    row(
         "train_dataset.data_loader.max_length train_dataset.data_loader.packing train_dataset.dataset "
         "runner_config.num_classes top_k optimizer.loss_scale",
         no_field="It belongs to one of MindFormers' own data sets or classifiers, with another meaning than the "
@@ -215,14 +215,14 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         "@2.1.0; mindformers/dataset/utils.py:35 @2.1.0; mindformers/trainer/base_trainer.py:1864 @2.1.0; "
         "mindformers/core/optim/came.py:287 @2.1.0; mindformers/dataset/handler/base_handler.py:55 @1.6.0",
     ),
-    own(
+    row(
         "train_dataset.data_loader.config.train_data_path train_dataset.data_loader.config.valid_data_path "
         "train_dataset.data_loader.config.test_data_path",
         no_field="A file may name the data of each split in place of config.data_path, which has the field "
         "(data.paths); it keeps them.",
         source="mindformers/dataset/dataloader/blended_megatron_dataloader.py:199 @2.1.0",
     ),
-    own(
+    row(
         below_model("moe_apply_probs_on_input disable_bf16_reduced_precision_matmul"),
         no_field="MindFormers declares it, and no line of its static graph reads it.",
         source="mindformers/parallel_core/transformer_config.py:369 @1.6.0; "

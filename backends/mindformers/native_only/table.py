@@ -16,8 +16,8 @@ from launcher.mapping.native_only import (
     START,
     TRAINING,
     NativeOnlyArg,
-    kind,
-    own,
+    group_row,
+    row,
 )
 
 _TRAINER = "it is a part of MindFormers' own trainer"
@@ -34,118 +34,118 @@ def _has_experts(job: Job) -> bool:
 
 
 _TRAINING_ROWS = (
-    own(
+    row(
         "data_skip_steps ignore_data_skip",
         "chooses where data goes on after a restart",
         TRAINING,
         _TRAINER,
-        without="data goes on where the checkpoint says",
+        without="data continue where the checkpoint ended",
         neutral=(0,),
     ),
-    own(
+    row(
         "print_separate_loss callbacks.MFLossMonitor.print_separate_loss runner_wrapper.print_separate_loss "
         "model.model_config.print_separate_loss",
         "logs the balancing loss by itself",
         OUTPUT,
         _TRAINER,
     ),
-    own(
+    row(
         "profile_* profiler_* mstx data_simplification with_stack",
         "tunes the profiler",
         OUTPUT,
         _TRAINER,
         "profiler.enabled=true",
     ),
-    own(
+    row(
         "load_ckpt_async transform_process_num transform_by_rank reshard_worker_num npu_num_per_node "
         "mindio_pool_capacity",
         "changes how checkpoints are read",
         START,
         _TRAINER,
     ),
-    own(
+    row(
         "use_legacy_format remove_redundancy resume_by_last_timestamp_ckpt use_checkpoint_health_monitor checkpoint",
         "chooses how checkpoints are kept",
         OUTPUT,
         _TRAINER,
         "checkpoint.save_interval=500",
     ),
-    own(
+    row(
         "use_graceful_exit",
         "ends the run after a checkpoint when it is asked to",
         OUTPUT,
         _TRAINER,
         "fault_tolerance.exit_on_signal=true",
     ),
-    own(
+    row(
         "adapter_id infer_precision_sync input_data predict_batch_size postprocess_use_numpy save_file top_k "
         "generation_config",
         "is for prediction",
         NOTHING,
         _PREDICT,
-        alone=True,
+        unrelated=True,
     ),
-    own("push_to_hub hub_* trust_remote_code", "opens a hub", OUTPUT, "other stacks write local files", alone=True),
-    own("exclude_cann_cpu context.affinity_cpu_list", "binds processes to cores", SPEED, _MINDSPORE),
-    own("balanced_load", "deals samples of long sequences evenly", TRAINING, _TRAINER),
-    own(
+    row("push_to_hub hub_* trust_remote_code", "opens a hub", OUTPUT, "other stacks write local files", unrelated=True),
+    row("exclude_cann_cpu context.affinity_cpu_list", "binds processes to cores", SPEED, _MINDSPORE),
+    row("balanced_load", "deals samples of long sequences evenly", TRAINING, _TRAINER),
+    row(
         "grouped_lr_schedule grouped_lr_schedule.*",
         "gives groups of weights learning rates of their own",
         TRAINING,
         _TRAINER,
         without="all weights share one learning rate",
     ),
-    own("tensorboard*", "writes figures for TensorBoard", OUTPUT, _TRAINER, "logging.tensorboard_dir=DIR"),
-    own(
+    row("tensorboard*", "writes figures for TensorBoard", OUTPUT, _TRAINER, "logging.tensorboard_dir=DIR"),
+    row(
         "processor* eval_dataset* metric* eval_callbacks*",
         "is for prediction and evaluation",
         NOTHING,
         _PREDICT,
     ),
-    own("model.arch model.model_config", "is a section without keys", NOTHING, _INNER, alone=True),
-    own("model.arch.*", "names the class of the model", MODEL, "it is a class of MindFormers", "model.path=DIR"),
+    row("model.arch model.model_config", "is a section without keys", NOTHING, _INNER, unrelated=True),
+    row("model.arch.*", "names the class of the model", MODEL, "it is a class of MindFormers", "model.path=DIR"),
 )
 
 _SCHEDULE = (
-    own(
+    row(
         "optimizer.learning_rate",
-        "says the learning rate where no schedule does",
+        "sets the learning rate where no schedule does",
         TRAINING,
         _TRAINER,
         "optimizer.lr={value}",
-        without="the schedule's learning rate stands",
+        without="the schedule's learning rate applies",
         read=lambda job: job.optimizer.lr is None,
     ),
-    own(
+    row(
         "lr_schedule.type",
         "chooses a schedule of the learning rate",
         TRAINING,
         _TRAINER,
         "schedule.lr_decay_style=cosine",
     ),
-    own(
+    row(
         "lr_schedule.max_lr lr_schedule.base_lr",
-        "says the highest learning rate",
+        "sets the highest learning rate",
         TRAINING,
         _TRAINER,
         "optimizer.lr={value}",
     ),
-    own(
+    row(
         "lr_schedule.min_lr lr_schedule.lr_end lr_schedule.eta_min",
-        "says the last learning rate",
+        "sets the last learning rate",
         TRAINING,
         _TRAINER,
         "optimizer.min_lr={value}",
     ),
-    own(
+    row(
         "lr_schedule.warmup_steps lr_schedule.total_steps",
-        "says the length of warm-up and decay",
+        "sets the length of warm-up and decay",
         TRAINING,
         _TRAINER,
         "schedule.lr_warmup_iters={value}",
         neutral=(-1, 0),
     ),
-    own(
+    row(
         "lr_schedule.*",
         "tunes a schedule that only MindFormers has",
         TRAINING,
@@ -153,22 +153,22 @@ _SCHEDULE = (
         "schedule.lr_decay_style=cosine",
         without="the learning rate follows another curve",
     ),
-    own("optimizer.type", "chooses an optimizer", TRAINING, "it is an optimizer of MindFormers", "optimizer.type=adam"),
-    own(
+    row("optimizer.type", "chooses an optimizer", TRAINING, "it is an optimizer of MindFormers", "optimizer.type=adam"),
+    row(
         "optimizer.beta1",
-        "says AdamW's first decay",
+        "sets AdamW's first decay",
         TRAINING,
         "the optimizer named beside it is MindFormers' own",
         "optimizer.adam_beta1={value}",
     ),
-    own(
+    row(
         "optimizer.beta2",
-        "says AdamW's second decay",
+        "sets AdamW's second decay",
         TRAINING,
         "the optimizer named beside it is MindFormers' own",
         "optimizer.adam_beta2={value}",
     ),
-    own(
+    row(
         "optimizer.adamw_* optimizer.matched_adamw_rms optimizer.momentum optimizer.nesterov optimizer.ns_steps "
         "optimizer.qk_clip_threshold",
         "tunes the optimizer Muon",
@@ -179,22 +179,22 @@ _SCHEDULE = (
         source="mindformers/core/optim/muon.py:274 @2.1.0",
         read=lambda job: "muon" in str(job.optimizer.type or "").lower(),
     ),
-    own("optimizer.use_fused", "computes AdamW in one kernel", SPEED, _MINDSPORE),
-    own(
+    row("optimizer.use_fused", "computes AdamW in one kernel", SPEED, _MINDSPORE),
+    row(
         "optimizer.*",
         "tunes an optimizer that only MindFormers has",
         TRAINING,
         "it is an optimizer of MindFormers",
         "optimizer.type=adam",
     ),
-    own(
+    row(
         "runner_wrapper.type",
         "names the training step's class",
         TRAINING,
         "it is a class of MindFormers",
         neutral=("MFTrainOneStepCell", "MFPipelineWithLossScaleCell"),
     ),
-    own(
+    row(
         "runner_wrapper.scale_* runner_wrapper.loss_scale_* runner_wrapper.max_scale_window "
         "runner_wrapper.min_scale_window",
         "tunes the loss scale",
@@ -203,7 +203,7 @@ _SCHEDULE = (
         "precision.loss_scale={value}",
         read=lambda job: job.precision.dtype == "fp16",
     ),
-    own(
+    row(
         "runner_wrapper.use_skip_data_by_global_norm runner_wrapper.global_norm_spike_threshold",
         "skips steps whose gradients are large",
         TRAINING,
@@ -212,42 +212,42 @@ _SCHEDULE = (
         without="such steps are trained with clipped gradients",
         read=lambda job: bool(job.backend.args.get("runner_wrapper.use_skip_data_by_global_norm")),
     ),
-    own(
+    row(
         "runner_wrapper.calculate_per_token_loss",
         "divides the loss by the tokens of all devices",
         TRAINING,
         _TRAINER,
         "precision.calculate_per_token_loss={value}",
     ),
-    own("runner_wrapper.*", "tunes what the training step logs", OUTPUT, _TRAINER),
-    own(
+    row("runner_wrapper.*", "tunes what the training step logs", OUTPUT, _TRAINER),
+    row(
         "runner_config.stop_step",
         "ends the run before its last step",
         OUTPUT,
         _TRAINER,
         "schedule.exit_interval={value}",
     ),
-    own("runner_config.num_classes", "is for classifiers", NOTHING, _PREDICT),
+    row("runner_config.num_classes", "is for classifiers", NOTHING, _PREDICT),
 )
 
 _PARALLEL = (
-    own(
+    row(
         "parallel_config.optimizer_shard",
         "shards the optimizer (older name)",
         MEMORY,
         "it is a deprecated name",
         "parallel.distributed_optimizer={value}",
     ),
-    own("parallel_config.mem_coeff", "steers a search for a layout", NOTHING, _MINDSPORE),
-    own("parallel_config.*", "tunes the split", SPEED, _TRAINER),
-    own(
+    row("parallel_config.mem_coeff", "steers a search for a layout", NOTHING, _MINDSPORE),
+    row("parallel_config.*", "tunes the split", SPEED, _TRAINER),
+    row(
         "parallel.gradient_fp32_sync parallel.force_fp32_communication",
         "adds gradients up in fp32",
         TRAINING,
         _MINDSPORE,
         "precision.grad_reduce_in_fp32={value}",
     ),
-    own(
+    row(
         "parallel.loss_repeated_mean",
         "divides gradients by repeated losses",
         TRAINING,
@@ -255,49 +255,49 @@ _PARALLEL = (
         without="other stacks compute each loss once",
         neutral=(True,),
     ),
-    own("parallel.dataset_strategy", "deals samples to devices", START, _MINDSPORE),
-    own(
+    row("parallel.dataset_strategy", "deals samples to devices", START, _MINDSPORE),
+    row(
         "parallel.parallel_optimizer_config",
         "tunes the sharded optimizer",
         MEMORY,
         _MINDSPORE,
         "parallel.distributed_optimizer=true",
     ),
-    own("parallel.*", "tunes MindSpore's automatic parallelism", SPEED, _MINDSPORE),
-    own(
+    row("parallel.*", "tunes MindSpore's automatic parallelism", SPEED, _MINDSPORE),
+    row(
         "recompute_config.recompute",
         "chooses which layers are computed again",
         MEMORY,
         _MINDSPORE,
         "recompute.granularity=full",
     ),
-    own(
+    row(
         "recompute_config.*",
         "chooses which operators are computed again",
         MEMORY,
         "it names operators of MindFormers' graph",
         "recompute.granularity=selective",
     ),
-    own("swap_config.*", "moves activations to host memory", MEMORY, _MINDSPORE, "offload.attention=true"),
-    own(
+    row("swap_config.*", "moves activations to host memory", MEMORY, _MINDSPORE, "offload.attention=true"),
+    row(
         "context.deterministic",
         "asks for the same numbers in every run",
         TRAINING,
         _MINDSPORE,
         "kernels.deterministic=true",
     ),
-    own(
+    row(
         "context.enable_reduce_precision context.enable_auto_mixed_precision context.ascend_config",
         "lets operators compute in less precision",
         TRAINING,
         _MINDSPORE,
         "precision.dtype=bf16",
     ),
-    own("context.*", "tunes MindSpore's compiler and runtime", SPEED, _MINDSPORE),
+    row("context.*", "tunes MindSpore's compiler and runtime", SPEED, _MINDSPORE),
 )
 
 _CALLBACKS = (
-    own(
+    row(
         "callbacks.TopkBiasBalanceCallback.*",
         "balances experts by a bias",
         MODEL,
@@ -305,14 +305,14 @@ _CALLBACKS = (
         "model.router_expert_bias=true",
         read=_has_experts,
     ),
-    own(
+    row(
         "callbacks.ExpertMigrateCallback.* callbacks.ColdHotExpertMonitor.*",
         "moves busy experts to other devices",
         SPEED,
         _CALLBACK,
         read=_has_experts,
     ),
-    own(
+    row(
         "callbacks.TrainingStateMonitor.use_skip_data_by_global_norm",
         "skips steps whose gradients are large",
         TRAINING,
@@ -320,15 +320,15 @@ _CALLBACKS = (
         "optimizer.clip_grad=1.0",
         without="such steps are trained with clipped gradients",
     ),
-    own(
+    row(
         "callbacks.CheckpointMonitor.*",
         "chooses how checkpoints are written",
         OUTPUT,
         _CALLBACK,
         "checkpoint.save_interval=500",
     ),
-    own("callbacks.*", "logs, or watches the run", OUTPUT, _CALLBACK, "logging.interval=1"),
-    own(
+    row("callbacks.*", "logs, or watches the run", OUTPUT, _CALLBACK, "logging.interval=1"),
+    row(
         "monitor_config.*",
         "logs norms and losses of parts of the model",
         OUTPUT,
@@ -338,17 +338,17 @@ _CALLBACKS = (
 )
 
 _DATASET = (
-    own(
+    row(
         "train_dataset.data_loader.config.random_seed", "seeds the order of data", TRAINING, _DATA, "data.seed={value}"
     ),
-    own("train_dataset.data_loader.config.shuffle", "shuffles the data", TRAINING, _DATA, "data.shuffle={value}"),
-    own(
+    row("train_dataset.data_loader.config.shuffle", "shuffles the data", TRAINING, _DATA, "data.shuffle={value}"),
+    row(
         "train_dataset.batch_size",
-        "says the batch where the runner does not",
+        "sets the batch where the runner does not",
         NOTHING,
         "runner_config.batch_size replaces it",
     ),
-    own(
+    row(
         "train_dataset.auto_tune train_dataset.autotune_per_step train_dataset.filepath_prefix "
         "train_dataset.profile train_dataset.data_loader.num_parallel_workers "
         "train_dataset.data_loader.python_multiprocessing train_dataset.data_loader.process_num "
@@ -359,24 +359,24 @@ _DATASET = (
         _DATA,
         "data.num_workers=4",
     ),
-    own(
+    row(
         "train_dataset.output_columns train_dataset.construct_args_key train_dataset.column_order "
         "train_dataset.data_loader.column_names",
         "names what the model is fed with",
         NOTHING,
         "other stacks name it by themselves",
     ),
-    own(
+    row(
         "train_dataset.data_loader.create_compressed_eod_mask train_dataset.data_loader.compressed_eod_mask_length "
         "train_dataset.data_loader.create_attention_mask train_dataset.eod_reset train_dataset.eod_token_id",
-        "keeps packed documents apart",
+        "separates packed documents",
         MODEL,
         _DATA,
         "data.reset_attention_mask=true",
         neutral=(False, 128),
     ),
-    own("train_dataset.token_monitor train_dataset.token_monitor_config", "counts tokens", OUTPUT, _DATA),
-    own(
+    row("train_dataset.token_monitor train_dataset.token_monitor_config", "counts tokens", OUTPUT, _DATA),
+    row(
         "train_dataset.data_loader.handler",
         "prepares raw samples",
         MODEL,
@@ -384,9 +384,9 @@ _DATASET = (
         "data.format=messages",
         without="prepare the data before",
     ),
-    own("train_dataset.data_loader.config.type", "names the class of the data set", NOTHING, _INNER),
-    own("train_dataset.data_loader", "is a section without keys", NOTHING, _INNER),
-    own(
+    row("train_dataset.data_loader.config.type", "names the class of the data set", NOTHING, _INNER),
+    row("train_dataset.data_loader", "is a section without keys", NOTHING, _INNER),
+    row(
         "train_dataset.* train_dataset_task.*",
         "chooses how samples are read",
         TRAINING,
@@ -397,7 +397,7 @@ _DATASET = (
 )
 
 _MOE = (
-    own(
+    row(
         "moe_config.aux_loss_factor moe_config.aux_loss_factors moe_config.aux_loss_types",
         "weighs the balancing loss",
         MODEL,
@@ -406,7 +406,7 @@ _MOE = (
         "moe.aux_loss_coeff=0.001",
         read=_has_experts,
     ),
-    own(
+    row(
         "moe_config.z_loss_factor",
         "weighs the router's z-loss",
         MODEL,
@@ -414,7 +414,7 @@ _MOE = (
         "moe.z_loss_coeff={value}",
         read=_has_experts,
     ),
-    own(
+    row(
         "moe_config.capacity_factor moe_config.enable_sdrop",
         "drops tokens above an expert's capacity",
         MODEL,
@@ -422,7 +422,7 @@ _MOE = (
         "moe.capacity_factor=1.1",
         read=_has_experts,
     ),
-    own(
+    row(
         "moe_config.router_dense_type",
         "chooses the router's precision",
         TRAINING,
@@ -430,7 +430,7 @@ _MOE = (
         "moe.router_dtype=fp32",
         read=_has_experts,
     ),
-    own(
+    row(
         "moe_config.routing_policy moe_config.topk_method moe_config.use_shared_expert_gating",
         "chooses experts",
         MODEL,
@@ -438,7 +438,7 @@ _MOE = (
         "model.num_experts_per_tok=8",
         read=_has_experts,
     ),
-    own(
+    row(
         "moe_config.*",
         "tunes how experts are placed and run",
         SPEED,
@@ -448,9 +448,9 @@ _MOE = (
     ),
 )
 
-_GROUPS = (kind(("GeneralConfig",), "tunes the run", TRAINING, _TRAINER),)
+_GROUPS = (group_row(("GeneralConfig",), "tunes the run", TRAINING, _TRAINER),)
 
-OWN: tuple[NativeOnlyArg, ...] = (
+NATIVE_ONLY: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_TRAINING_ROWS,
     *_SCHEDULE,
@@ -465,4 +465,4 @@ OWN: tuple[NativeOnlyArg, ...] = (
 
 def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
-    return OWN
+    return NATIVE_ONLY

@@ -128,7 +128,7 @@ class FlashAttentionScore(_Composed):
         x = ops.transpose(x, (0, 2, 1, 3) if self.layout == "BSH" else (2, 0, 1, 3))
         return ops.reshape(x, (x.shape[0], x.shape[1], -1))
 
-    def _left_out(self, queries: Any, keys: Any, attn_mask: Any) -> Any:
+    def _hidden(self, queries: Any, keys: Any, attn_mask: Any) -> Any:
         """Return bool [..., queries, keys], True where a pair does not attend."""
         if self.sparse_mode == 2:
             return ops.triu(ops.ones((queries, keys), mstype.int32), 1) > 0
@@ -159,7 +159,7 @@ class FlashAttentionScore(_Composed):
             values = ops.repeat_interleave(values, self.head_num // groups, 1)
         wide = ops.cast(queries, mstype.float32)
         scores = ops.matmul(wide, ops.transpose(ops.cast(keys, mstype.float32), (0, 1, 3, 2))) * self.scale_value
-        scores = ops.masked_fill(scores, self._left_out(scores.shape[2], scores.shape[3], attn_mask), -1e30)
+        scores = ops.masked_fill(scores, self._hidden(scores.shape[2], scores.shape[3], attn_mask), -1e30)
         output = ops.matmul(ops.softmax(scores, -1), ops.cast(values, mstype.float32))
         largest = ops.amax(scores, -1, True)
         return largest, largest, largest, self._join(ops.cast(output, query.dtype))

@@ -12,7 +12,7 @@ from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.rehearse.refusal import RehearsalRefused
 
-OWN_ENTRY = Path(__file__).parent / "entry" / "run_mindformer.py"
+ENTRY_SCRIPT = Path(__file__).parent / "entry" / "run_mindformer.py"
 """Replacement of run_mindformer.py for the PyPI wheel, which does not contain it."""
 _MEETING, _MEETING_SECONDS = "--cluster_time_out", "300"
 
@@ -31,7 +31,7 @@ def adapt_plan(plan: LaunchPlan, job: Job) -> LaunchPlan:
         files.append(file)
     nodes = tuple(_meeting_soon(node) for node in plan.nodes)
     if not os.environ.get("MINDFORMERS_PATH"):
-        nodes = tuple(_with_own_entry(node) for node in nodes)
+        nodes = tuple(_with_entry_script(node) for node in nodes)
         notes.append(
             "MINDFORMERS_PATH is not set: MindFormers from PyPI is started by a script of ours with the same calls"
         )
@@ -61,5 +61,5 @@ def _meeting_soon(node: NodePlan) -> NodePlan:
     return dataclasses.replace(node, argv=tuple(words))
 
 
-def _with_own_entry(node: NodePlan) -> NodePlan:
-    return dataclasses.replace(node, argv=tuple(str(OWN_ENTRY) if word == ENTRY else word for word in node.argv))
+def _with_entry_script(node: NodePlan) -> NodePlan:
+    return dataclasses.replace(node, argv=tuple(str(ENTRY_SCRIPT) if word == ENTRY else word for word in node.argv))

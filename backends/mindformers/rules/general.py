@@ -33,21 +33,33 @@ from backends.mindformers.rules.terms import (
     size_of,
     whole,
 )
-from launcher.rules.diagnostics import tell
-from launcher.rules.registry import Rule, RuleContext, lift
+from launcher.rules.diagnostics import declare_diagnostic
+from launcher.rules.registry import Rule, RuleContext, lift, lower
 from launcher.rules.table import declare
 
 # MindSpore's interleaved schedule accepts any number of micro-batches of at least pp (InterleavedScheduler, offset_).
-lift("BATCH-VPP", NAME, lambda facts: True)
+lift("BATCH-VPP", NAME, lambda context: True)
 # An offset given by the user sets the layers of each chunk; MF-OFFSET-SUM checks it.
-lift("PAR-PP-LAYERS", NAME, lambda facts: f"{MODEL}offset" in facts.job.backend.args)
+lift("PAR-PP-LAYERS", NAME, lambda context: f"{MODEL}offset" in context.job.backend.args)
 # Its step scales the loss with every dtype (wrapper/wrapper.py:186 @2.1.0); a ported job sets no scale with bf16.
-lift("SENSE-LOSS-SCALE", NAME, lambda facts: facts.flag("runner_wrapper.scale_sense") != 1.0)
+lift("SENSE-LOSS-SCALE", NAME, lambda context: context.flag("runner_wrapper.scale_sense") != 1.0)
 # Legacy routers add the bias to any scores; only TransformerConfig rejects it (transformer_config.py:2475).
-lift("MOE-BIAS-SIGMOID", NAME, lambda facts: facts.version is not None and dialect_of(facts) == "legacy")
+lift("MOE-BIAS-SIGMOID", NAME, lambda context: context.version is not None and dialect_of(context) == "legacy")
 
+# The older networks without experts read no expert_parallel (modules/transformer/moe.py:249-259 @1.6.0).
+lower("MOE-EP-DENSE", NAME, "a model without experts ignores it", when=lambda context: dialect_of(context) == "legacy")
+# Their moe_config has defaults of its own, and MF-MOE-VALUES its limits (core/parallel_config.py @1.6.0).
+lift("MOE-TOPK", NAME, lambda context: context.existing and dialect_of(context) == "legacy")
+lift(
+    "PAR-EXPERT-WORLD",
+    NAME,
+    lambda context: context.version is not None and dialect_of(context) == "legacy" and not context.job.model.is_moe,
+)
+# Its schedules take any end (core/lr/lr_schedule.py @1.6.0).
+lower("LR-WARMUP-LENGTH", NAME, "the learning rate then only rises", when=lambda context: context.existing)
+lower("LR-ORDER", NAME, "the learning rate then grows to its end")
 # Unsupported data formats have no columns to split; the mapping reports them.
-lift("MF-STRATEGY", NAME, lambda facts: data_format(facts.job) in ("text", "messages", "mock"))
+lift("MF-STRATEGY", NAME, lambda context: data_format(context.job) in ("text", "messages", "mock"))
 
 _VALIDATORS = "mindformers 1.6.0 core/context/validators.py:36-59"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"
@@ -56,83 +68,117 @@ _PARALLEL = "mindformers 1.6.0 modules/transformer/op_parallel_config.py"
 _STAGES = "mindformers 2.1.0 parallel_core/training_graph/transformer/utils.py"
 _DEPTH = 10
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
-_MODES = (0, 1, 2, 3, "DATA_PARALLEL", "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL", "HYBRID_PARALLEL", "STAND_ALONE")
-_SIZES = (
-    *(DP, TP, CP, EP, PP, MICRO, "parallel_config.seq_split_num"),
+_ALONE = ("STAND_ALONE", "MANUAL_PARALLEL")
+_MODES = (0, 1, 2, 3, "DATA_PARALLEL", "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL", "HYBRID_PARALLEL", *_ALONE)
+_SPLITS = "parallel_config.seq_split_num"
+SIZES = (
+    *(DP, TP, CP, EP, PP, MICRO, _SPLITS),
     "parallel_config.gradient_aggregation_group",
 )
 _BUILT = ("trainer.type", "optimizer.type", "lr_schedule.type")
 _TASK = "train_dataset_task.type"
-_SWITCHES = (SP, "parallel_config.vocab_emb_dp", SWAP, "recompute_config.mp_comm_recompute")
+_VOCABULARY = "parallel_config.vocab_emb_dp"
+_MEM_COEFF = "parallel_config.mem_coeff"
+_SWITCHES = (SP, _VOCABULARY, SWAP, "recompute_config.mp_comm_recompute")
 _SIZE_FIELDS = ("parallel.tp", "parallel.pp", "parallel.cp", "cluster.nodes", "cluster.devices_per_node")
 
 
 def _one_of(key: str, known: tuple[Any, ...]) -> Any:
-    def when(facts: RuleContext) -> Any:
-        value = facts[key]
-        names = [str(item).upper() for item in known]
-        return value is not None and str(value).upper() not in names and f"{key} {value}: known are {names}"
+    def when(context: RuleContext) -> Any:
+        value = context[key]
+        names = ", ".join(map(str, known))
+        return value is not None and value not in known and f"{key} {value}: known are {names}"
 
     return when
 
 
-def _types(facts: RuleContext) -> Any:
-    keys = [*_BUILT, *(() if resets_wrapper(facts) else ("runner_wrapper.type",))]
-    if facts.version == OLD:  # later, data sets of Hugging Face have no task
+def _types(context: RuleContext) -> Any:
+    keys = [*_BUILT, *(() if resets_wrapper(context) else ("runner_wrapper.type",))]
+    if context.version == OLD:  # later, data sets of Hugging Face have no task
         keys.append(_TASK)
-    passed = facts.job.backend.args  # null in there takes the key out of the file
-    missing = [key for key in keys if (key in facts.written and not facts[key]) or (key in passed and not passed[key])]
+    passed = context.job.backend.args
+    # null in there takes the key out of the file, which the template refuses, reset or not
+    removed = (key for key in ("runner_wrapper.type", *keys) if key in passed and key not in context.written)
+    missing = [key for key in keys if key in context.written and not context[key]]
+    missing = list(dict.fromkeys([*missing, *removed]))
+    if context.as_written:  # the template wants the key of every section that is there (template.py:107-110)
+        sections = {key.partition(".")[0] for key in context.written if "." in key}  # null: as if it was not there
+        required = ("runner_wrapper.type", *_BUILT)
+        missing += [
+            key for key in required if key.partition(".")[0] in sections and key not in (*context.written, *missing)
+        ]
+        if context.version == OLD:  # of these it has no default
+            missing += [key for key in ("trainer.type", _TASK) if key not in context.written and key not in missing]
     return missing and f"{', '.join(missing)} must name a class"
 
 
-def _depth(facts: RuleContext) -> Any:
+def _depth(context: RuleContext) -> Any:
     def levels(value: Any) -> int:
         return 1 + max(map(levels, value.values()), default=0) if isinstance(value, dict) else 0
 
-    depths = ((len(key.split(".")) + levels(arg.value), key) for key, arg in facts.written.items())
+    depths = (
+        (key.count(".") + 1 + (levels(arg.value) if isinstance(arg.value, dict) else 0), key)
+        for key, arg in context.written.items()
+    )
     depth, key = max(depths, default=(0, ""))
     return depth > _DEPTH and f"{key}: {depth} levels of sections, {_DEPTH} are read"
 
 
-def _sizes(facts: RuleContext) -> Any:
-    wrong = [f"{key}={facts[key]}" for key in _SIZES if facts.given(key) and (not whole(facts[key]) or facts[key] < 1)]
+def _sizes(context: RuleContext) -> Any:
+    given = [
+        key for key in SIZES if context.given(key) or (key in context.written and key != _SPLITS)
+    ]  # null is no size
+    wrong = [f"{key}={context[key]}" for key in given if not whole(context[key]) or context[key] < 1]
     return wrong and f"{', '.join(wrong)}: sizes are whole numbers above 0"
 
 
-def _switches(facts: RuleContext) -> Any:
-    wrong = [f"{key}={facts[key]}" for key in _SWITCHES if facts.given(key) and not isinstance(facts[key], bool)]
+def _switches(context: RuleContext) -> Any:
+    staged = size_of(context, PP) > 1  # then vocab_emb_dp is set to false before it is looked at
+    read = [key for key in _SWITCHES if not (staged and key == _VOCABULARY)]
+    wrong = [f"{key}={context[key]}" for key in read if key in context.written and not isinstance(context[key], bool)]
     return wrong and f"{', '.join(wrong)}: true or false"
 
 
-def _world(facts: RuleContext) -> Any:
+def _world(context: RuleContext) -> Any:
     made, world = (
-        size_of(facts, DP) * size_of(facts, TP) * size_of(facts, CP) * size_of(facts, PP),
-        facts.job.cluster.world_size,
+        size_of(context, DP) * size_of(context, TP) * size_of(context, CP) * size_of(context, PP),
+        context.job.cluster.world_size,
     )
-    return is_counted(facts) and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
+    return is_counted(context) and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
 
 
-def _servers(facts: RuleContext) -> Any:
-    nodes, pp = facts.job.cluster.nodes, size_of(facts, PP)
+def _servers(context: RuleContext) -> Any:
+    nodes, pp = context.job.cluster.nodes, size_of(context, PP)
     return nodes > 1 and nodes % pp and f"{nodes} nodes are not a multiple of pp {pp}: a stage spans nodes"
 
 
-def _shards(facts: RuleContext) -> Any:
-    model, world = facts.job.model, facts.job.cluster.world_size
+def _alone(context: RuleContext) -> Any:
+    mode, world = context[MODE], context.job.cluster.world_size
+    parts = size_of(context, DP) * size_of(context, TP) * size_of(context, CP) * size_of(context, PP)
+    why = "use_parallel is false" if not context["use_parallel"] else f"{MODE} is {mode}" if mode in _ALONE else ""
+    return (
+        min(parts, world) > 1
+        and why
+        and f"{why}: {world} processes train {world} models: write use_parallel: True, parallel_mode: 1"
+    )
+
+
+def _shards(context: RuleContext) -> Any:
+    model, world = context.job.model, context.job.cluster.world_size
     sizes = {"vocab_size": model.vocab_size, "hidden_size": model.hidden_size}
     odd = [f"{name} {size}" for name, size in sizes.items() if size and size % world]
-    sharded = facts["parallel.enable_parallel_optimizer"]
+    sharded = context["parallel.enable_parallel_optimizer"]
     return sharded and odd and f"{', '.join(odd)}: not a multiple of {world} devices, some states stay whole"
 
 
-def _strategy(facts: RuleContext) -> Any:
-    whole_batch = facts[FULL_BATCH] or FULL_BATCH not in facts.written  # null switches it off
-    if not is_counted(facts) or whole_batch:
+def _strategy(context: RuleContext) -> Any:
+    whole_batch = context[FULL_BATCH] or FULL_BATCH not in context.written  # null switches it off
+    if not is_counted(context) or whole_batch:
         return None
-    strategy = facts[STRATEGY]
+    strategy = context[STRATEGY]
     if not isinstance(strategy, (list, tuple)) or not strategy or not isinstance(strategy[0], (list, tuple)):
         return "full_batch false needs a dataset_strategy such as [[dp, 1], …]"
-    dp = size_of(facts, DP)
+    dp = size_of(context, DP)
     return strategy[0][0] != dp and f"dataset_strategy splits {strategy[0][0]} ways, data_parallel is {dp}"
 
 
@@ -172,7 +218,7 @@ GENERAL = (
         source="mindformers 1.6.0 tools/register/template.py:109",
         flags=(*_BUILT, _TASK, "runner_wrapper.type"),
         check=_types,
-        reads="@resets_wrapper",
+        reads="*",
     ),
     Rule(
         id="MF-DEPTH",
@@ -187,8 +233,20 @@ GENERAL = (
         id="MF-SIZES",
         doc="Parallel sizes and micro-batches are whole numbers above 0.",
         source=f"{_PARALLEL}:62-68,163-165,265-267",
-        flags=_SIZES,
+        flags=SIZES,
         check=_sizes,
+    ),
+    Rule(
+        id="MF-MEM-COEFF",
+        doc="The weight of memory in the cost of a matrix product is above 0.",
+        source="mindformers 1.6.0 core/parallel_config.py:67; mindspore 2.7.0 frontend/parallel/costmodel_context.cc",
+        flags=(_MEM_COEFF,),
+        fields=("backend.args",),
+        check=lambda context: (
+            _MEM_COEFF in context.written
+            and (not isinstance(context[_MEM_COEFF], (int, float)) or context[_MEM_COEFF] <= 0)
+        ),
+        message="parallel_config.mem_coeff must be a number above 0",
     ),
     Rule(
         id="MF-SWITCHES",
@@ -196,6 +254,7 @@ GENERAL = (
         source="mindformers 1.6.0 modules/transformer/transformer.py:118,211,419",
         flags=_SWITCHES,
         check=_switches,
+        reads=PP,
     ),
     Rule(
         id="MF-WORLD",
@@ -205,6 +264,15 @@ GENERAL = (
         fields=_SIZE_FIELDS,
         check=_world,
         reads="job.cluster.world_size @counted",
+    ),
+    Rule(
+        id="MF-ALONE",
+        doc="Processes that train one model together need use_parallel and a parallel mode.",
+        source=f"mindformers 1.6.0 core/context/build_context.py:68; dataset/base_dataset.py:66; {_TRAINER}:263-280",
+        flags=("use_parallel", MODE, DP, TP, CP, PP),
+        fields=("graph.distributed", "graph.parallel_mode", "cluster.nodes", "cluster.devices_per_node"),
+        check=_alone,
+        reads="job.cluster.world_size",
     ),
     Rule(
         id="MF-SERVERS",
@@ -250,42 +318,54 @@ GENERAL = (
         source=f"{_TRAINER}:287-293",
         flags=(ACCUMULATION,),
         when=f"{ACCUMULATION}?",
-        check=lambda facts: not whole(facts[ACCUMULATION]) or facts[ACCUMULATION] < 1,
+        check=lambda context: not whole(context[ACCUMULATION]) or context[ACCUMULATION] < 1,
         message="gradient_accumulation_steps must be a whole number above 0",
     ),
 )
 
 
-def _micro(facts: RuleContext) -> Any:
-    pp, count = size_of(facts, PP), size_of(facts, MICRO)
-    if facts[SCHEDULER] == "zero_bubble_v":
+def _micro(context: RuleContext) -> Any:
+    pp, count = size_of(context, PP), size_of(context, MICRO)
+    if context[SCHEDULER] == "zero_bubble_v":
         return count < 2 * pp and f"zero_bubble_v: {count} micro-batches are fewer than 2 × pp {pp}"
-    return is_counted(facts) and pp > 1 and count < pp and f"{count} micro-batches are fewer than pp {pp}"
+    return is_counted(context) and pp > 1 and count < pp and f"{count} micro-batches are fewer than pp {pp}"
 
 
-def _scheduler(facts: RuleContext) -> Any:
-    name = facts[SCHEDULER]
+def _scheduler(context: RuleContext) -> Any:
+    name = context[SCHEDULER]
     if name is not None and name not in _SCHEDULERS:
         return f"pipeline_scheduler {name}: known are {', '.join(_SCHEDULERS)}"
-    return facts[INTERLEAVE] is False and name not in (None, "1f1b") and f"pipeline_scheduler {name} needs chunks (vpp)"
+    return (
+        context[INTERLEAVE] is False and name not in (None, "1f1b") and f"pipeline_scheduler {name} needs chunks (vpp)"
+    )
 
 
-def _zero_bubble(facts: RuleContext) -> Any:
-    if facts[SCHEDULER] != "zero_bubble_v":
+def _zero_bubble(context: RuleContext) -> Any:
+    if context[SCHEDULER] != "zero_bubble_v":
         return None
-    recompute = facts["recompute_config.recompute"]
+    recompute = context["recompute_config.recompute"]
     flat = isinstance(recompute, (list, tuple)) and (
         len(recompute) < 2 or all(isinstance(item, (int, bool)) for item in recompute)
     )
-    chunks, stages = declared_chunks(facts), size_of(facts, PP)
+    chunks, stages = declared_chunks(context), size_of(context, PP)
     if chunks != 2 or stages < 2:
         return f"zero_bubble_v needs vpp 2 and pp of at least 2, not vpp {chunks} and pp {stages}"
-    if model_key(facts, "experimental_attention_variant") == "dsa":
+    if model_key(context, "experimental_attention_variant") == "dsa":
         return "zero_bubble_v does not run sparse attention (dsa)"
     return flat and "zero_bubble_v needs recompute counts for each stage of both chunks: [[…], […]]"
 
 
 PIPELINE = (
+    Rule(
+        id="MF-FINE-GRAIN",
+        doc="Fine-grained interleaving overlaps the communication of split sequences.",
+        source=f"{_CHECKS} (_check_config_campacity)",
+        when=f"{MODEL}fine_grain_interleave>1 & !{SP}",
+        check=lambda context: size_of(context, CP) == 1,
+        flags=(MODEL + "fine_grain_interleave", SP, CP),
+        fields=("parallel.sequence_parallel",),
+        message="fine_grain_interleave needs sequence or context parallelism",
+    ),
     Rule(
         id="MF-MICRO-BATCHES",
         doc="Every stage needs a micro-batch; the graph compiler refuses fewer, after everything was read.",
@@ -302,7 +382,7 @@ PIPELINE = (
         source="mindformers 1.6.0 models/modeling_utils.py:330",
         flags=(PP,),
         when="@layers!=None",
-        check=lambda facts: (layers_of(facts) or 0) < size_of(facts, PP),
+        check=lambda context: (layers_of(context) or 0) < size_of(context, PP),
         message=f"{{@layers}} layers are fewer than pp {{{PP}}}",
     ),
     Rule(
@@ -311,7 +391,7 @@ PIPELINE = (
         source="mindformers 1.6.0 models/modeling_utils.py:337",
         flags=(PP, MODEL + "pp_interleave_num"),
         when="@layers!=None & @chunks>1",
-        check=lambda facts: (layers_of(facts) or 0) < size_of(facts, PP) * chunks_of(facts),
+        check=lambda context: (layers_of(context) or 0) < size_of(context, PP) * chunks_of(context),
         message=f"{{@layers}} layers are fewer than pp {{{PP}}} × vpp {{@chunks}}",
     ),
     Rule(
@@ -319,7 +399,7 @@ PIPELINE = (
         doc="MindSpore wants both keys of pipeline_config, or none.",
         source="mindspore 2.7.0 parallel/_auto_parallel_context.py:985",
         flags=(INTERLEAVE, SCHEDULER),
-        check=lambda facts: facts.given(INTERLEAVE) != facts.given(SCHEDULER),
+        check=lambda context: context.given(INTERLEAVE) != context.given(SCHEDULER),
         message="pipeline_config needs pipeline_interleave and pipeline_scheduler together",
     ),
     Rule(
@@ -367,7 +447,7 @@ PIPELINE = (
 
 declare((*GENERAL, *PIPELINE), backends=BACKENDS, when=STATIC)
 
-tell(
+declare_diagnostic(
     "REHEARSE-MINDFORMERS-CPU",
     "error",
     "Part of the job needs operators that MindSpore has on Ascend only: its own entry point cannot train it on CPU.",

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 from backends.mindformers.mapping.loader import MEGATRON
 from backends.mindformers.mapping.support import MODEL
@@ -15,6 +17,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Files whose keys are remembered: the variants of a job differ in few of them.
+_FILES = 256
 _COPY = re.compile(r"#\d+")
 # Taken out before a constructor sees them: register.py:371, transformer_config_utils.py:482-493 @1.6.0.
 _TAKEN = frozenset({"type", "auto_register", "monitor_config", "parallel_config"})
@@ -71,42 +75,76 @@ KEYWORDS: Mapping[str, frozenset[str]] = {
     ),
 }
 
-Why = Callable[[RuleContext, Catalogue, str], str]
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What decides on the keys of a file. Its values seldom change from one variant of a job to the next.
+
+    Attributes:
+        types: the class of each section that is constructed.
+        is_parallel: MindSpore's parallel context is set.
+        is_megatron: the data are read by Megatron's loader.
+    """
+
+    version: str | None
+    catalogue: Catalogue
+    keys: tuple[str, ...]
+    dialect: str
+    types: tuple[str, ...]
+    model_type: str
+    is_parallel: bool
+    is_megatron: bool
 
 
-def _keys(facts: RuleContext) -> Iterator[tuple[str, str]]:
+def _file(context: RuleContext, catalogue: Catalogue) -> _File:
+    return _File(
+        version=context.version,
+        catalogue=catalogue,
+        keys=tuple(context.written),
+        dialect=dialect_of(context),
+        types=tuple(str(context[f"{section}.type"]) for section in _CONSTRUCTED),
+        model_type=str(context[f"{MODEL}model_type"]),
+        is_parallel=bool(context["use_parallel"]),
+        is_megatron=context[f"{_LOADER}.type"] == MEGATRON,
+    )
+
+
+Why = Callable[[_File, str], str]
+
+
+def _keys(file: _File) -> Iterator[tuple[str, str]]:
     """Yield each written key, as typed and as the catalogue names it."""
-    for key in facts.written:
+    for key in file.keys:
         name = _COPY.sub("", key)
         if name.rpartition(".")[2] not in _TAKEN:
             yield key, name
 
 
-def _class_of(facts: RuleContext, catalogue: Catalogue, name: str) -> str:
+def _class_of(file: _File, name: str) -> str:
     """Return the class of a key that goes to a constructor without other keys; empty if none does."""
     section, _, leaf = name.partition(".")
     if section == "callbacks":
         kind, _, leaf = leaf.partition(".")
     elif section in _CONSTRUCTED:
-        kind = str(facts[f"{section}.type"])
+        kind = file.types[_CONSTRUCTED.index(section)]
     else:
         return ""
-    return kind if kind in catalogue.strict_types.get(section, ()) and leaf and "." not in leaf else ""
+    return kind if kind in file.catalogue.strict_types.get(section, ()) and leaf and "." not in leaf else ""
 
 
-def _constructor(facts: RuleContext, catalogue: Catalogue, name: str) -> str:
-    kind = _class_of(facts, catalogue, name)
-    argument = catalogue.get(name)
+def _constructor(file: _File, name: str) -> str:
+    kind = _class_of(file, name)
+    argument = file.catalogue.get(name)
     # A key of the template is declared by every class of the section.
     takes = argument is not None and (argument.owner.endswith("Config") or kind in argument.owner.split(", "))
     return f"{kind} does not take it" if kind and not takes else ""
 
 
-def _mindspore(facts: RuleContext, catalogue: Catalogue, name: str) -> str:
+def _mindspore(file: _File, name: str) -> str:
     section, _, leaf = name.partition(".")
     # 2.1 hands on only what it knows of `context` (core/context/build_context.py:141).
-    is_set = bool(facts["use_parallel"]) if section == "parallel" else section == "context" and facts.version == OLD
-    if not is_set or _is_keyword(catalogue, section, leaf):
+    is_set = file.is_parallel if section == "parallel" else section == "context" and file.version == OLD
+    if not is_set or not leaf or _is_keyword(file.catalogue, section, leaf):  # without a leaf: a section of null
         return ""
     return f"MindSpore's set_{'auto_parallel_' * (section == 'parallel')}context does not take it"
 
@@ -116,17 +154,17 @@ def _is_keyword(catalogue: Catalogue, section: str, leaf: str) -> bool:
     return first in KEYWORDS[section] or catalogue.get(f"{section}.{first}") is not None
 
 
-def _experts(facts: RuleContext, catalogue: Catalogue, name: str) -> str:
-    is_unknown = name.startswith("moe_config.") and dialect_of(facts) == "legacy" and catalogue.get(name) is None
+def _experts(file: _File, name: str) -> str:
+    is_unknown = name.startswith("moe_config.") and file.dialect == "legacy" and file.catalogue.get(name) is None
     return "moe_config does not take it" if is_unknown else ""
 
 
-def _model(facts: RuleContext, catalogue: Catalogue, name: str) -> str:
+def _model(file: _File, name: str) -> str:
     leaf = name.removeprefix(MODEL).partition(".")[0]
-    if not name.startswith(MODEL) or leaf in _PASSED_OVER or facts.version != OLD or dialect_of(facts) != "mcore":
+    if not name.startswith(MODEL) or leaf in _PASSED_OVER or file.version != OLD or file.dialect != "mcore":
         return ""
-    argument = catalogue.get(f"{MODEL}{leaf}")
-    kind = str(facts[f"{MODEL}model_type"])
+    argument = file.catalogue.get(f"{MODEL}{leaf}")
+    kind = file.model_type
     is_of_another = kind in _KINDS and kind not in _ONLY.get(leaf, _KINDS)
     if argument is None or argument.group == "legacy" or is_of_another:
         return f"the converter of {kind if is_of_another else 'mcore models'} does not take it"
@@ -136,44 +174,49 @@ def _model(facts: RuleContext, catalogue: Catalogue, name: str) -> str:
 _REFUSING: tuple[Why, ...] = (_constructor, _mindspore, _experts, _model)
 
 
-def _refused(facts: RuleContext) -> str:
-    catalogue = facts.catalogue
-    if catalogue is None:
-        return ""
-    found = {key: why for key, name in _keys(facts) for each in _REFUSING if (why := each(facts, catalogue, name))}
-    return "; ".join(f"{key}: {why}{_near(catalogue, key)}" for key, why in found.items())
+def _refused(context: RuleContext) -> str:
+    return "" if context.catalogue is None else _refused_keys(_file(context, context.catalogue))
 
 
-def _ignored(facts: RuleContext) -> str:
-    catalogue = facts.catalogue
-    if catalogue is None:
-        return ""
-    found = [key for key, name in _keys(facts) if _is_ignored(facts, catalogue, name)]
-    return ", ".join(f"{key}{_near(catalogue, key)}" for key in found) + ": read by nothing" * bool(found)
+@lru_cache(maxsize=_FILES)
+def _refused_keys(file: _File) -> str:
+    found = {key: why for key, name in _keys(file) for each in _REFUSING if (why := each(file, name))}
+    return "; ".join(f"{key}: {why}{_near(file.catalogue, key)}" for key, why in found.items())
 
 
-def _is_ignored(facts: RuleContext, catalogue: Catalogue, name: str) -> bool:
+def _ignored(context: RuleContext) -> str:
+    return "" if context.catalogue is None else _ignored_keys(_file(context, context.catalogue))
+
+
+@lru_cache(maxsize=_FILES)
+def _ignored_keys(file: _File) -> str:
+    found = [key for key, name in _keys(file) if _is_ignored(file, name)]
+    return ", ".join(f"{key}{_near(file.catalogue, key)}" for key in found) + ": read by nothing" * bool(found)
+
+
+def _is_ignored(file: _File, name: str) -> bool:
+    catalogue = file.catalogue
     top = ".".join(name.split(".")[:3]) if name.startswith(MODEL) else name
     if catalogue.get(top) is not None or name in _COMMON:
         return False
     section, _, leaf = top.partition(".")
     if name.startswith(MODEL):
-        is_read = facts.version == OLD or dialect_of(facts) != "mcore" or top.removeprefix(MODEL) in _PASSED_OVER
+        is_read = file.version == OLD or file.dialect != "mcore" or top.removeprefix(MODEL) in _PASSED_OVER
     elif section == "context":
-        is_read = facts.version == OLD or _is_keyword(catalogue, section, leaf)
+        is_read = file.version == OLD or _is_keyword(catalogue, section, leaf)
     else:
         # A class with keywords beyond its own, or a section of which only some keys are read.
-        is_read = not name.startswith(_IGNORED) or _is_handed_on(facts, catalogue, name)
+        is_read = not name.startswith(_IGNORED) or _is_handed_on(file, name)
     return not is_read
 
 
-def _is_handed_on(facts: RuleContext, catalogue: Catalogue, name: str) -> bool:
+def _is_handed_on(file: _File, name: str) -> bool:
     """Return whether a key without a row goes to code that may know it."""
     parent = name.rpartition(".")[0]
     if parent.startswith(_LOADER):
-        return parent != _LOADER or facts[f"{_LOADER}.type"] != MEGATRON
-    is_section = any(each.startswith(f"{parent}.") for each in catalogue.names())
-    return not is_section or bool(_class_of(facts, catalogue, name))
+        return parent != _LOADER or not file.is_megatron
+    is_section = any(each.startswith(f"{parent}.") for each in file.catalogue.names())
+    return not is_section or bool(_class_of(file, name))
 
 
 def _near(catalogue: Catalogue, key: str) -> str:

@@ -30,7 +30,7 @@ from backends.mindformers.rules.terms import (
     whole,
 )
 from launcher.rules.registry import Rule, RuleContext
-from launcher.rules.table import declare
+from launcher.rules.table import checked, declare, never
 
 _UTILS = "mindformers 2.1.0 parallel_core/training_graph/transformer/utils.py"
 _OLD_UTILS = "mindformers 1.6.0 models/utils.py"
@@ -42,46 +42,46 @@ _ALONE = {DP: 1, TP: 1, CP: 1, EP: 1, PP: 1, MICRO: 1, SP: False}
 _SPLIT = ("parallel.layout", "parallel.first_stage_layers", "parallel.last_stage_layers", "parallel.pp", "parallel.vpp")
 
 
-def _stages(facts: RuleContext) -> int:
-    return size_of(facts, PP) * chunks_of(facts)
+def _stages(context: RuleContext) -> int:
+    return size_of(context, PP) * chunks_of(context)
 
 
-def _is_ignored(facts: RuleContext) -> bool:
+def _is_ignored(context: RuleContext) -> bool:
     """Return whether offset is ignored: with one stage and one chunk, without a check since 2.0."""
-    return _stages(facts) <= 1 and facts.version != OLD
+    return _stages(context) <= 1 and context.version != OLD
 
 
-def _shape(facts: RuleContext) -> Any:
-    pp, rows, chunks = size_of(facts, PP), offset_of(facts), chunks_of(facts)
-    if rows is None or _is_ignored(facts):
+def _shape(context: RuleContext) -> Any:
+    pp, rows, chunks = size_of(context, PP), offset_of(context), chunks_of(context)
+    if rows is None or _is_ignored(context):
         return None
     wrong = next((len(row) for row in rows if len(row) != pp), None)
     if wrong is not None:
         return f"offset has {wrong} figures in a row, pp is {pp}"
-    nested = isinstance(model_key(facts, "offset")[0], (list, tuple))
+    nested = isinstance(model_key(context, "offset")[0], (list, tuple))
     return nested and len(rows) != chunks and f"offset has {len(rows)} rows, there are {chunks} chunks"
 
 
-def _sum(facts: RuleContext) -> Any:
-    layers, stages, rows, value = layers_of(facts), _stages(facts), offset_of(facts), model_key(facts, "offset")
-    if layers is None or _is_ignored(facts) or _shape(facts):
+def _sum(context: RuleContext) -> Any:
+    layers, stages, rows, value = layers_of(context), _stages(context), offset_of(context), model_key(context, "offset")
+    if layers is None or _is_ignored(context) or _shape(context):
         return None
     total = sum(map(sum, rows)) if rows is not None else value if whole(value) else 0
     rest = layers % stages
     return total != rest and f"{layers} layers leave {rest} beyond {stages} equal chunks, offset adds {total}"
 
 
-def _built(facts: RuleContext) -> list[int] | None:
+def _built(context: RuleContext) -> list[int] | None:
     """Return the number of layers built per chunk; a single row of an offset is repeated for all chunks."""
-    layers, stages, offset = layers_of(facts), _stages(facts), offset_of(facts)
-    if layers is None or offset is None or stages <= 1 or _shape(facts) or _sum(facts):
+    layers, stages, offset = layers_of(context), _stages(context), offset_of(context)
+    if layers is None or offset is None or stages <= 1 or _shape(context) or _sum(context):
         return None
-    rows = offset * chunks_of(facts) if len(offset) == 1 else offset
+    rows = offset * chunks_of(context) if len(offset) == 1 else offset
     return [layers // stages + extra for row in rows for extra in row]
 
 
-def _repeated(facts: RuleContext) -> Any:
-    built, layers, chunks = _built(facts), layers_of(facts), chunks_of(facts)
+def _repeated(context: RuleContext) -> Any:
+    built, layers, chunks = _built(context), layers_of(context), chunks_of(context)
     return (
         built is not None
         and sum(built) != layers
@@ -89,16 +89,16 @@ def _repeated(facts: RuleContext) -> Any:
     )
 
 
-def _empty(facts: RuleContext) -> Any:
-    built = _built(facts)
+def _empty(context: RuleContext) -> Any:
+    built = _built(context)
     if built is None:
         return None
     bad = built[0] < 0 or built[-1] < 0 or any(count < 1 for count in built[1:-1])
     return bad and f"{built} layers: the first and last chunk may be empty, the others hold at least one"
 
 
-def _endless_layers(facts: RuleContext) -> Any:
-    built = _built(facts)
+def _endless_layers(context: RuleContext) -> Any:
+    built = _built(context)
     return built is not None and min(built) < 0 and f"{built} layers: a negative number starts an endless loop"
 
 
@@ -108,8 +108,8 @@ def _numbers(value: Any) -> list[Any]:
     return [item for each in value for item in (each if isinstance(each, (list, tuple)) else (each,))]
 
 
-def _recompute_kind(facts: RuleContext) -> Any:
-    value = facts[RECOMPUTE]
+def _recompute_kind(context: RuleContext) -> Any:
+    value = context[RECOMPUTE]
     if value is None or isinstance(value, bool):
         return None
     items = _numbers(value)
@@ -117,11 +117,11 @@ def _recompute_kind(facts: RuleContext) -> Any:
     return not good and f"recompute {value}: true, false, or counts of layers by stage (and chunk)"
 
 
-def _clamped(facts: RuleContext) -> Any:
-    value, pp = facts[RECOMPUTE], size_of(facts, PP)
-    if facts[SWAP] or not isinstance(value, (list, tuple)) or (layers := layers_of(facts)) is None:
+def _clamped(context: RuleContext) -> Any:
+    value, pp = context[RECOMPUTE], size_of(context, PP)
+    if context[SWAP] or not isinstance(value, (list, tuple)) or (layers := layers_of(context)) is None:
         return None
-    most = max(_built(facts) or [-(-layers // _stages(facts))])
+    most = max(_built(context) or [-(-layers // _stages(context))])
     counts = [item for item in _numbers(value) if whole(item)]
     big = [count for count in counts if count > most]
     if big:
@@ -132,94 +132,56 @@ def _clamped(facts: RuleContext) -> Any:
 
 
 def _longer(key: str) -> Any:
-    def when(facts: RuleContext) -> Any:
-        value, pp, chunks = facts[key], size_of(facts, PP), chunks_of(facts)
+    def when(context: RuleContext) -> Any:
+        value, pp, chunks = context[key], size_of(context, PP), chunks_of(context)
         rows = [row for row in value if isinstance(row, (list, tuple))] if isinstance(value, (list, tuple)) else []
-        if rows and not facts[SWAP] and (len(rows) > chunks or any(len(row) > pp for row in rows)):
+        if rows and not context[SWAP] and (len(rows) > chunks or any(len(row) > pp for row in rows)):
             return f"{key} has counts for {len(rows)} chunks of {len(rows[0])} stages: there are {chunks} of {pp}"
         flat = isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value)
-        stages = pp if is_automatic(facts) else 1  # other modes reset the layout: trainer/base_trainer.py:278-283
-        return not facts[SWAP] and flat and len(value) > stages and f"{key} has {len(value)} counts, pp is {stages}"
+        stages = pp if is_automatic(context) else 1  # other modes reset the layout: trainer/base_trainer.py:278-283
+        return not context[SWAP] and flat and len(value) > stages and f"{key} has {len(value)} counts, pp is {stages}"
 
     return when
 
 
-def _select_kind(facts: RuleContext) -> Any:
-    value = facts[SELECT]
+def _select_kind(context: RuleContext) -> Any:
+    value = context[SELECT]
     if value is None or isinstance(value, (bool, dict, list, tuple)):
         return None
     return f"select_recompute {value}: true, a list of cell names, or names with layers"
 
 
+# fmt: off
 LAYERS = (
-    Rule(
-        id="MF-OFFSET-SHAPE",
-        doc="offset has one figure for each stage, in one row or in a row for each chunk.",
-        source=f"{_UTILS}:579-582; {_OLD_UTILS}:593-596",
-        flags=(OFFSET, PP, CHUNKS),
-        fields=_SPLIT,
-        check=_shape,
-        reads="@chunks",
-    ),
-    Rule(
-        id="MF-OFFSET-SUM",
-        doc="offset says where the layers go that an even split leaves over: its sum is that rest.",
-        source=f"{_UTILS}:585; {_OLD_UTILS}:600",
-        flags=(OFFSET, PP, CHUNKS),
-        fields=_SPLIT,
-        check=_sum,
-        reads="@layers @chunks",
-    ),
-    Rule(
-        id="MF-OFFSET-REPEATED",
-        doc="One row of offset is checked once and used for every chunk: a wrong number of layers is trained.",
-        source=f"{_UTILS}:585-592; seen: 29 layers become [[8,7],[8,7]] = 30, DeepSeek's 61 become 74",
-        flags=(OFFSET, CHUNKS),
-        fields=_SPLIT,
-        check=_repeated,
-        reads="@layers parallel_config.pipeline_stage @chunks",
-    ),
-    Rule(
-        id="MF-OFFSET-EMPTY",
-        doc="Only the first and the last chunk may be empty.",
-        source=f"{_UTILS}:595-603",
-        flags=(OFFSET, PP, CHUNKS),
-        fields=_SPLIT,
-        check=_empty,
-        reads="@layers @chunks",
-        since="2.0",
-    ),
-    Rule(
-        id="MF-OFFSET-ENDLESS",
-        doc="A chunk with a negative number of layers sends version 1.6 into an endless loop.",
-        source=f"{_OLD_UTILS}:480",
-        flags=(OFFSET, PP, CHUNKS),
-        fields=_SPLIT,
-        check=_endless_layers,
-        reads="@layers @chunks",
-        until="1.8.99",
-    ),
-    Rule(
-        id="MF-OFFSET-IGNORED",
-        doc="Without several stages or chunks offset means nothing.",
-        source=f"{_UTILS}:572",
-        flags=(OFFSET, PP),
-        fields=("parallel.pp",),
-        check=lambda facts: offset_of(facts) is not None and _is_ignored(facts) and any(_numbers(offset_of(facts))),
-        reads="@chunks",
-        message="offset is ignored: there is one stage and one chunk",
-        severity="warning",
-    ),
-    Rule(
-        id="MF-CHUNKS-OFF",
-        doc="Chunks exist only with pipeline_interleave; without it they are silently one.",
-        source=f"{_OLD_UTILS}: pp_interleave_num is read with pipeline_interleave; seen: [[14,14]]",
-        flags=(CHUNKS, INTERLEAVE),
-        when=f"@declared_chunks>1 & !{INTERLEAVE}",
-        message="vpp {@declared_chunks} → 1: parallel.pipeline_config.pipeline_interleave is not on",
-        severity="warning",
-    ),
+    checked("MF-OFFSET-SHAPE", _shape,
+            "offset has one figure for each stage, in one row or in a row for each chunk.",
+            f"{_UTILS}:579-582; {_OLD_UTILS}:593-596", flags=(OFFSET, PP, CHUNKS), fields=_SPLIT, reads="@chunks"),
+    checked("MF-OFFSET-SUM", _sum,
+            "offset distributes the layers that an even split leaves: its sum is the remainder.",
+            f"{_UTILS}:585; {_OLD_UTILS}:600", flags=(OFFSET, PP, CHUNKS), fields=_SPLIT, reads="@layers @chunks"),
+    checked("MF-OFFSET-REPEATED", _repeated,
+            "One row of offset is checked once and used for every chunk: a wrong number of layers is trained.",
+            f"{_UTILS}:585-592; seen: 29 layers become [[8,7],[8,7]] = 30, DeepSeek's 61 become 74",
+            flags=(OFFSET, CHUNKS), fields=_SPLIT, reads="@layers parallel_config.pipeline_stage @chunks"),
+    checked("MF-OFFSET-EMPTY", _empty,
+            "Only the first and the last chunk may be empty.", f"{_UTILS}:595-603", since="2.0",
+            flags=(OFFSET, PP, CHUNKS), fields=_SPLIT, reads="@layers @chunks"),
+    checked("MF-OFFSET-ENDLESS", _endless_layers,
+            "A chunk with a negative number of layers sends version 1.6 into an endless loop.", f"{_OLD_UTILS}:480",
+            until="1.8.99", flags=(OFFSET, PP, CHUNKS), fields=_SPLIT, reads="@layers @chunks"),
+    checked("MF-OFFSET-IGNORED",
+            lambda context: (offset_of(context) is not None and _is_ignored(context)
+                             and any(_numbers(offset_of(context)))),
+            "offset has no effect without several stages or chunks.", f"{_UTILS}:572", severity="warning",
+            flags=(OFFSET, PP), fields=("parallel.pp",), reads="@chunks",
+            message="offset is ignored: there is one stage and one chunk"),
+    never("MF-CHUNKS-OFF", f"@declared_chunks>1 & !{INTERLEAVE}",
+          "Chunks need pipeline_interleave; without it, MindFormers uses one chunk without a message.",
+          f"{_OLD_UTILS}: pp_interleave_num is read with pipeline_interleave; seen: [[14,14]]", severity="warning",
+          flags=(CHUNKS, INTERLEAVE),
+          message="vpp {@declared_chunks} → 1: parallel.pipeline_config.pipeline_interleave is not on"),
 )
+# fmt: on
 
 RESETS = (
     Rule(
@@ -229,21 +191,20 @@ RESETS = (
         flags=(MODE, "use_parallel", DP, TP, PP),
         fields=("parallel.tp", "parallel.pp", "parallel.cp"),
         when="!@automatic",
-        check=lambda facts: max(size_of(facts, key) for key in (TP, PP, CP)) > 1,
+        check=lambda context: max(size_of(context, key) for key in (TP, PP, CP)) > 1,
         reads=CP,
         sets=_ALONE,
-        message="tp, pp, cp → 1: parallel_mode is not automatic (1) or use_parallel is false, and every device trains "
-        "alone with its data",
+        message="tp, pp, cp → 1: parallel_mode is not automatic (1), or use_parallel is false",
         severity="warning",
     ),
     Rule(
         id="MF-SET-ALONE",
-        doc="Outside the automatic parallel modes every device trains alone, whatever else the sizes say.",
+        doc="Outside the automatic parallel modes each device trains a separate model; parallel sizes have no effect.",
         source=f"{_TRAINER}:273-280",
         flags=(MODE, DP),
         when="!@automatic",
         sets=_ALONE,
-        tells_written=False,
+        reports_written=False,
         severity="change",
     ),
     Rule(
@@ -253,10 +214,10 @@ RESETS = (
         flags=(MICRO, PP),
         fields=("batch.global_batch_size", "parallel.pp"),
         when="@automatic",
-        check=lambda facts: (
-            size_of(facts, PP) == 1
-            and size_of(facts, MICRO) > 1
-            and f"micro_batch_num {size_of(facts, MICRO)} → 1 with pp 1: the global batch shrinks with it"
+        check=lambda context: (
+            size_of(context, PP) == 1
+            and size_of(context, MICRO) > 1
+            and f"micro_batch_num {size_of(context, MICRO)} → 1 with pp 1: the global batch shrinks with it"
         ),
         sets={MICRO: 1},
         severity="warning",
@@ -285,7 +246,7 @@ RESETS = (
     ),
     Rule(
         id="MF-SET-ONE-STEP",
-        doc="Gradients of one step are accumulated where nothing else is said.",
+        doc="The default of gradient accumulation is one step.",
         source=f"{_TRAINER}:286",
         when=f"{ACCUMULATION}=None",
         sets={ACCUMULATION: 1},
@@ -293,7 +254,7 @@ RESETS = (
     ),
     Rule(
         id="MF-SET-VOCABULARY",
-        doc="With stages the vocabulary is split over tensor-parallel ranks, whatever vocab_emb_dp says.",
+        doc="With several stages the vocabulary is split over tensor-parallel ranks; vocab_emb_dp has no effect.",
         source="mindformers 1.6.0 core/parallel_config.py:66",
         fields=("parallel.pp",),
         when=f"parallel_config.vocab_emb_dp & {PP}>1",
@@ -303,81 +264,39 @@ RESETS = (
     ),
 )
 
+# fmt: off
 MEMORY = (
-    Rule(
-        id="MF-RECOMPUTE-KIND",
-        doc="recompute is a switch, or counts of layers by stage.",
-        source=f"{_OLD_UTILS}:512-516",
-        flags=(RECOMPUTE,),
-        check=_recompute_kind,
-    ),
-    Rule(
-        id="MF-RECOMPUTE-LONG",
-        doc="There is at most one count for each stage.",
-        source=f"{_CHECKS}:285-289",
-        flags=(RECOMPUTE, PP),
-        check=_longer(RECOMPUTE),
-        reads="@chunks @automatic swap_config.swap",
-    ),
-    Rule(
-        id="MF-SELECT-LONG",
-        doc="There is at most one count for each stage.",
-        source=f"{_CHECKS}:285-289",
-        flags=(SELECT, PP),
-        check=_longer(SELECT),
-        reads="@chunks @automatic swap_config.swap",
-    ),
-    Rule(
-        id="MF-SELECT-COMM-LONG",
-        doc="There is at most one count for each stage.",
-        source=f"{_CHECKS}:285-289",
-        flags=(_SELECT_COMM, PP),
-        check=_longer(_SELECT_COMM),
-        reads="@chunks @automatic swap_config.swap",
-    ),
-    Rule(
-        id="MF-RECOMPUTE-ENDLESS",
-        doc="A negative count sends MindFormers into an endless loop.",
-        source=f"{_OLD_UTILS}:480 (_alloc_recompute_layer)",
-        flags=(RECOMPUTE,),
-        check=lambda facts: any(whole(item) and item < 0 for item in _numbers(facts[RECOMPUTE])),
-        message="a negative recompute count starts an endless loop",
-    ),
-    Rule(
-        id="MF-RECOMPUTE-CLAMPED",
-        doc="Counts above the layers of a chunk are cut, and stages without a count recompute nothing.",
-        source=f"{_OLD_UTILS}:495-530",
-        flags=(RECOMPUTE, PP),
-        check=_clamped,
-        reads="swap_config.swap @layers @chunks @offset model.model_config.offset",
-        severity="warning",
-    ),
-    Rule(
-        id="MF-RECOMPUTE-IDS",
-        doc="With swapping, numbers in recompute lists are layers, not counts of layers.",
-        source="mindformers 1.6.0 models/utils.py; tools/check_rules.py:292-300",
-        flags=(RECOMPUTE, SELECT, SWAP),
-        when=SWAP,
-        check=lambda facts: any(whole(item) for key in (RECOMPUTE, SELECT) for item in _numbers(facts[key])),
-        message="with swap_config.swap the numbers of recompute lists are layer ids, no longer counts by stage",
-        severity="warning",
-    ),
-    Rule(
-        id="MF-SELECT-KIND",
-        doc="select_recompute names cells.",
-        source=f"{_OLD_UTILS}:540",
-        flags=(SELECT,),
-        check=_select_kind,
-    ),
-    Rule(
-        id="MF-RECOMPUTE-SLICE",
-        doc="The mcore graph does not slice recomputed activations.",
-        source="mindformers 2.1.0 parallel_core/transformer_config.py:2709",
-        fields=("backend.args",),
-        when=f"{MCORE} & recompute_config.recompute_slice_activation=True",
-        message="recompute_slice_activation is not supported by the mcore graph",
-        since="2.0",
-    ),
+    checked("MF-RECOMPUTE-KIND", _recompute_kind,
+            "recompute is a switch, or counts of layers by stage.", f"{_OLD_UTILS}:512-516", flags=(RECOMPUTE,)),
+    checked("MF-RECOMPUTE-LONG", _longer(RECOMPUTE),
+            "There is at most one count for each stage.", f"{_CHECKS}:285-289", flags=(RECOMPUTE, PP),
+            reads="@chunks @automatic swap_config.swap"),
+    checked("MF-SELECT-LONG", _longer(SELECT),
+            "There is at most one count for each stage.", f"{_CHECKS}:285-289", flags=(SELECT, PP),
+            reads="@chunks @automatic swap_config.swap"),
+    checked("MF-SELECT-COMM-LONG", _longer(_SELECT_COMM),
+            "There is at most one count for each stage.", f"{_CHECKS}:285-289", flags=(_SELECT_COMM, PP),
+            reads="@chunks @automatic swap_config.swap"),
+    checked("MF-RECOMPUTE-ENDLESS",
+            lambda context: any(whole(item) and item < 0 for item in _numbers(context[RECOMPUTE])),
+            "A negative count sends MindFormers into an endless loop.", f"{_OLD_UTILS}:480 (_alloc_recompute_layer)",
+            flags=(RECOMPUTE,),
+            message="a negative recompute count starts an endless loop"),
+    checked("MF-RECOMPUTE-CLAMPED", _clamped,
+            "Counts above the layers of a chunk are cut, and stages without a count recompute nothing.",
+            f"{_OLD_UTILS}:495-530", severity="warning", flags=(RECOMPUTE, PP),
+            reads="swap_config.swap @layers @chunks @offset model.model_config.offset"),
+    checked("MF-RECOMPUTE-IDS",
+            lambda context: any(whole(item) for key in (RECOMPUTE, SELECT) for item in _numbers(context[key])),
+            "With swapping, numbers in recompute lists are layers, not counts of layers.",
+            "mindformers 1.6.0 models/utils.py; tools/check_rules.py:292-300", when=SWAP, severity="warning",
+            flags=(RECOMPUTE, SELECT, SWAP),
+            message="with swap_config.swap the numbers of recompute lists are layer ids, no longer counts by stage"),
+    checked("MF-SELECT-KIND", _select_kind, "select_recompute names cells.", f"{_OLD_UTILS}:540", flags=(SELECT,)),
+    never("MF-RECOMPUTE-SLICE", f"{MCORE} & recompute_config.recompute_slice_activation=True",
+          "The mcore graph does not slice recomputed activations.",
+          "mindformers 2.1.0 parallel_core/transformer_config.py:2709", since="2.0", fields=("backend.args",),
+          message="recompute_slice_activation is not supported by the mcore graph"),
     Rule(
         id="MF-PREFETCH",
         doc="Swapped activations come back at least one layer ahead.",
@@ -385,32 +304,21 @@ MEMORY = (
         flags=("swap_config.default_prefetch", SWAP),
         fields=("backend.args",),
         when=SWAP,
-        check=lambda facts: (
-            not whole(facts["swap_config.default_prefetch"]) or facts["swap_config.default_prefetch"] < 1
+        check=lambda context: (
+            not whole(context["swap_config.default_prefetch"]) or context["swap_config.default_prefetch"] < 1
         ),
         message="swap_config.default_prefetch must be a whole number above 0",
     ),
-    Rule(
-        id="MF-LAYER-SWAP",
-        doc="Swapped layers are a list of entries with layers and a prefetch of at least 1.",
-        source=f"{_CHECKS}:329-345",
-        flags=("swap_config.layer_swap", SWAP),
-        fields=("offload.activation_layers",),
-        when=SWAP,
-        check=lambda facts: _bad_swap(facts["swap_config.layer_swap"]),
-        message="swap_config.layer_swap must be a list of {{layers, backward_prefetch ≥ 1}}",
-    ),
-    Rule(
-        id="MF-OP-SWAP",
-        doc="Swapped operators are named, each with entries of layers.",
-        source=f"{_CHECKS}:352-360",
-        flags=("swap_config.op_swap", SWAP),
-        fields=("backend.args",),
-        when=f"{SWAP} & swap_config.op_swap",
-        check=lambda facts: not isinstance(facts["swap_config.op_swap"], dict),
-        message="swap_config.op_swap must be a mapping of operator names to entries",
-    ),
+    checked("MF-LAYER-SWAP", lambda context: _bad_swap(context["swap_config.layer_swap"]),
+            "Swapped layers are a list of entries with layers and a prefetch of at least 1.", f"{_CHECKS}:329-345",
+            when=SWAP, flags=("swap_config.layer_swap", SWAP), fields=("offload.activation_layers",),
+            message="swap_config.layer_swap must be a list of {{layers, backward_prefetch ≥ 1}}"),
+    checked("MF-OP-SWAP", lambda context: not isinstance(context["swap_config.op_swap"], dict),
+            "Swapped operators are named, each with entries of layers.", f"{_CHECKS}:352-360",
+            when=f"{SWAP} & swap_config.op_swap", flags=("swap_config.op_swap", SWAP), fields=("backend.args",),
+            message="swap_config.op_swap must be a mapping of operator names to entries"),
 )
+# fmt: on
 
 
 def _bad_swap(value: Any) -> bool:
@@ -423,24 +331,20 @@ def _bad_swap(value: Any) -> bool:
     return len(good) != len(value)
 
 
+# fmt: off
 OLDER = (
-    Rule(
-        id="MF-HEADS-LEGACY",
-        doc="The older Llama has no head size of its own: its width is a whole number of heads.",
-        source="mindformers 1.6.0 models/llama/llama_transformer.py:175",
-        fields=("model.hidden_size", "model.num_attention_heads"),
-        when=f"@dialect=legacy & {MODEL}type=LlamaConfig & job.model.hidden_size? & job.model.num_attention_heads>0",
-        check=lambda facts: (facts.job.model.hidden_size or 0) % (facts.job.model.num_attention_heads or 1),
-        message="hidden_size {job.model.hidden_size} is not a multiple of {job.model.num_attention_heads} heads",
-    ),
-    Rule(
-        id="MF-MASK-LENGTH",
-        doc="A compressed mask of the older models is for sequences of at least 2048 tokens.",
-        source="mindformers 1.6.0 modules/transformer/transformer.py:1262",
-        fields=("batch.seq_length",),
-        when=f"@dialect=legacy & @flash & {MODEL}use_attn_mask_compression & {MODEL}seq_length<2048",
-        message="use_attn_mask_compression needs sequences of at least 2048 tokens",
-    ),
+    checked("MF-HEADS-LEGACY",
+            lambda context: (context.job.model.hidden_size or 0) % (context.job.model.num_attention_heads or 1),
+            "The older Llama does not take head_dim: hidden_size is divisible by the number of heads.",
+            "mindformers 1.6.0 models/llama/llama_transformer.py:175", when="@dialect=legacy & "
+            f"{MODEL}type=LlamaConfig & job.model.hidden_size? & job.model.num_attention_heads>0",
+            fields=("model.hidden_size", "model.num_attention_heads"),
+            message="hidden_size {job.model.hidden_size} is not a multiple of {job.model.num_attention_heads} heads"),
+    never("MF-MASK-LENGTH", f"@dialect=legacy & @flash & {MODEL}use_attn_mask_compression & {MODEL}seq_length<2048",
+          "A compressed mask of the older models is for sequences of at least 2048 tokens.",
+          "mindformers 1.6.0 modules/transformer/transformer.py:1262", fields=("batch.seq_length",),
+          message="use_attn_mask_compression needs sequences of at least 2048 tokens"),
 )
+# fmt: on
 declare((*LAYERS, *RESETS, *MEMORY), backends=BACKENDS, when=STATIC)
 declare(OLDER, backends=BACKENDS)

@@ -4,7 +4,7 @@ from typing import Any
 
 from backends.mindformers.rules.terms import BACKENDS, PYNATIVE, layers_of, whole
 from launcher.rules.registry import Rule, RuleContext
-from launcher.rules.table import declare
+from launcher.rules.table import checked, declare
 
 _P = "parallelism."
 _DIMS = "mindformers 2.1.0 pynative/distributed/parallel_dims.py"
@@ -14,45 +14,48 @@ _CONTEXT = "mindformers 2.1.0 pynative/distributed/context_parallel.py"
 _RECOMPUTE = "mindformers 2.1.0 pynative/distributed/activation_checkpoint.py"
 
 
-def _size(facts: RuleContext, name: str) -> int:
-    value = facts[_P + name]
+def _size(context: RuleContext, name: str) -> int:
+    value = context[_P + name]
     return value if whole(value) and value > 0 else 1
 
 
-def _ranks(facts: RuleContext) -> int:
-    return _size(facts, "tensor_parallel") * _size(facts, "pipeline_parallel") * _size(facts, "context_parallel")
+def _ranks(context: RuleContext) -> int:
+    return _size(context, "tensor_parallel") * _size(context, "pipeline_parallel") * _size(context, "context_parallel")
 
 
-def _shards(facts: RuleContext) -> int:
+def _shards(context: RuleContext) -> int:
     """Return the data-parallel shard size; -1 in the file derives it from the world size."""
-    value = facts[_P + "data_parallel_shard"]
+    value = context[_P + "data_parallel_shard"]
     if whole(value) and value > 0:
         return int(value)
-    return max(1, facts.job.cluster.world_size // (_ranks(facts) * _size(facts, "data_parallel_replicate")))
+    return max(1, context.job.cluster.world_size // (_ranks(context) * _size(context, "data_parallel_replicate")))
 
 
-def _world(facts: RuleContext) -> Any:
-    made, world = _shards(facts) * _size(facts, "data_parallel_replicate") * _ranks(facts), facts.job.cluster.world_size
+def _world(context: RuleContext) -> Any:
+    made, world = (
+        _shards(context) * _size(context, "data_parallel_replicate") * _ranks(context),
+        context.job.cluster.world_size,
+    )
     return made != world and f"dp_replicate·dp_shard·cp·tp·pp = {made}, but there are {world} devices"
 
 
-def _batch(facts: RuleContext) -> Any:
-    size, local = facts["training.global_batch_size"] or 1, facts["training.local_batch_size"] or 1
-    dp = _shards(facts) * _size(facts, "data_parallel_replicate")
+def _batch(context: RuleContext) -> Any:
+    size, local = context["training.global_batch_size"] or 1, context["training.local_batch_size"] or 1
+    dp = _shards(context) * _size(context, "data_parallel_replicate")
     return size % (dp * local) and f"global_batch_size {size} is not a multiple of dp {dp} × local_batch_size {local}"
 
 
-def _experts(facts: RuleContext) -> Any:
+def _experts(context: RuleContext) -> Any:
     ep, ranks = (
-        _size(facts, "expert_parallel"),
-        _shards(facts) * _size(facts, "context_parallel") * _size(facts, "tensor_parallel"),
+        _size(context, "expert_parallel"),
+        _shards(context) * _size(context, "context_parallel") * _size(context, "tensor_parallel"),
     )
     return ranks % ep and f"ep {ep} does not divide dp_shard·cp·tp = {ranks}"
 
 
-def _split(facts: RuleContext) -> Any:
-    pp, split = _size(facts, "pipeline_parallel"), facts[_P + "pipeline_parallel_layers_per_stage"]
-    chunks, layers = _size(facts, "pipeline_parallel_interleave_num"), layers_of(facts)
+def _split(context: RuleContext) -> Any:
+    pp, split = _size(context, "pipeline_parallel"), context[_P + "pipeline_parallel_layers_per_stage"]
+    chunks, layers = _size(context, "pipeline_parallel_interleave_num"), layers_of(context)
     if pp == 1:
         return None
     if split is None:
@@ -64,9 +67,9 @@ def _split(facts: RuleContext) -> Any:
     return isinstance(split, (list, tuple)) and len(split) != pp and f"layers of {len(split)} stages, pp is {pp}"
 
 
-def _gaps(facts: RuleContext) -> Any:
+def _gaps(context: RuleContext) -> Any:
     """Check for layers that are listed twice or missing, which the trainer accepts."""
-    split, layers = facts[_P + "pipeline_parallel_layers_per_stage"], layers_of(facts)
+    split, layers = context[_P + "pipeline_parallel_layers_per_stage"], layers_of(context)
     if not isinstance(split, (list, tuple)) or layers is None:
         return None
     named = [layer for part in split for layer in _layers_of(part)]
@@ -84,18 +87,18 @@ def _layers_of(part: Any) -> list[int]:
     return found
 
 
-def _schedule(facts: RuleContext) -> Any:
-    name, chunks = facts[_P + "pipeline_parallel_schedule"], _size(facts, "pipeline_parallel_interleave_num")
+def _schedule(context: RuleContext) -> Any:
+    name, chunks = context[_P + "pipeline_parallel_schedule"], _size(context, "pipeline_parallel_interleave_num")
     wanted = "interleaved_1f1b" if chunks > 1 else "1f1b"
-    known = name in (None, "1f1b", "interleaved_1f1b") and _size(facts, "pipeline_parallel") > 1
+    known = name in (None, "1f1b", "interleaved_1f1b") and _size(context, "pipeline_parallel") > 1
     return known and (name or "1f1b") != wanted and f"schedule {name or '1f1b'} with {chunks} chunks: use {wanted}"
 
 
-def _context(facts: RuleContext) -> Any:
+def _context(context: RuleContext) -> Any:
     cp, method, degree = (
-        _size(facts, "context_parallel"),
-        facts[_P + "context_parallel_method"],
-        facts[_P + "ulysses_degree_in_cp"],
+        _size(context, "context_parallel"),
+        context[_P + "context_parallel_method"],
+        context[_P + "ulysses_degree_in_cp"],
     )
     if cp == 1:
         return None
@@ -105,12 +108,12 @@ def _context(facts: RuleContext) -> Any:
         return f"ulysses degree {degree} must be cp {cp}"
     if method == "hybrid" and not (whole(degree) and 1 < degree < cp and cp % degree == 0):
         return f"hybrid: ulysses degree {degree} must lie between 1 and cp {cp} and divide it"
-    length = facts.job.batch.seq_length
+    length = context.job.batch.seq_length
     return length is not None and length % cp and f"seq_length {length} is not a multiple of cp {cp}"
 
 
-def _recompute(facts: RuleContext) -> Any:
-    mode, layers = facts["recompute.mode"], facts["recompute.full_recompute_layer"]
+def _recompute(context: RuleContext) -> Any:
+    mode, layers = context["recompute.mode"], context["recompute.full_recompute_layer"]
     if mode not in (None, "None", "full", "select"):
         return f"recompute.mode {mode}: None, full or select"
     if mode == "full" and not layers:
@@ -119,133 +122,82 @@ def _recompute(facts: RuleContext) -> Any:
     return numbers != sorted(set(numbers)) and "full_recompute_layer must ascend"
 
 
+# fmt: off
 _TABLE = (
-    Rule(
-        id="MF-PY-WORLD",
-        doc="Replicas, shards and the other sizes use every device.",
-        source=f"{_DIMS}:128; trainer/trainer.py:575",
-        flags=(_P + "data_parallel_shard", _P + "tensor_parallel", _P + "pipeline_parallel"),
-        fields=("backend.args",),
-        check=_world,
-        reads="job.cluster.world_size parallelism.context_parallel parallelism.data_parallel_replicate",
-    ),
-    Rule(
-        id="MF-PY-BATCH",
-        doc="The global batch is whole local batches on every data-parallel rank.",
-        source="mindformers 2.1.0 pynative/trainer/trainer.py:598",
-        flags=("training.global_batch_size", "training.local_batch_size"),
-        fields=("backend.args",),
-        check=_batch,
-        reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
-        "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate",
-    ),
-    Rule(
-        id="MF-PY-SP",
-        doc="Tensor parallelism needs sequence parallelism.",
-        source=f"{_CONFIG}:559",
-        flags=(_P + "sequence_parallel", _P + "tensor_parallel"),
-        fields=("backend.args",),
-        check=lambda facts: _size(facts, "tensor_parallel") > 1 and facts[_P + "sequence_parallel"] is not True,
-        message="parallelism.tensor_parallel above 1 needs sequence_parallel true",
-    ),
-    Rule(
-        id="MF-PY-EXPERTS",
-        doc="Experts are spread over shards, context- and tensor-parallel ranks.",
-        source=f"{_DIMS}:142",
-        flags=(_P + "expert_parallel",),
-        fields=("backend.args",),
-        check=_experts,
-        reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
-        "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate",
-    ),
-    Rule(
-        id="MF-PY-DENSE-SHARD",
-        doc="Dense weights are sharded over a part of the shards.",
-        source=f"{_CONFIG}:465",
-        flags=(_P + "dense_fsdp_shard_size",),
-        fields=("backend.args",),
-        check=lambda facts: _shards(facts) * _size(facts, "context_parallel") % _size(facts, "dense_fsdp_shard_size"),
-        reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
-        "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate",
-        message="dense_fsdp_shard_size does not divide dp_shard·cp",
-    ),
-    Rule(
-        id="MF-PY-STAGES",
-        doc="Layers divide over stages, or are named for each of them.",
-        source=f"{_PIPELINE}:158-198",
-        flags=(_P + "pipeline_parallel_layers_per_stage", _P + "pipeline_parallel"),
-        fields=("backend.args",),
-        check=_split,
-        reads="parallelism.pipeline_parallel_interleave_num @layers",
-    ),
-    Rule(
-        id="MF-PY-STAGES-COVER",
-        doc="Named layers must be all layers once; upstream accepts others and trains another model.",
-        source=f"{_PIPELINE}:178-188; seen: ['0-9','7-15'] is accepted",
-        flags=(_P + "pipeline_parallel_layers_per_stage",),
-        fields=("backend.args",),
-        check=_gaps,
-        reads="@layers",
-    ),
-    Rule(
-        id="MF-PY-SCHEDULE",
-        doc="Chunks and their schedule go together.",
-        source=f"{_PIPELINE}:392-399",
-        flags=(_P + "pipeline_parallel_schedule", _P + "pipeline_parallel_interleave_num"),
-        fields=("backend.args",),
-        check=_schedule,
-        reads="parallelism.pipeline_parallel",
-    ),
-    Rule(
-        id="MF-PY-CONTEXT",
-        doc="Context parallelism: the method, its degree and the sequence fit the size.",
-        source=f"{_CONTEXT}:322-371",
-        flags=(_P + "context_parallel", _P + "context_parallel_method", _P + "ulysses_degree_in_cp"),
-        fields=("backend.args",),
-        check=_context,
-        reads="job.batch.seq_length",
-    ),
+    checked("MF-PY-WORLD", _world,
+            "Replicas, shards and the other sizes use every device.", f"{_DIMS}:128; trainer/trainer.py:575",
+            flags=(_P + "data_parallel_shard", _P + "tensor_parallel", _P + "pipeline_parallel"),
+            fields=("backend.args",),
+            reads="job.cluster.world_size parallelism.context_parallel parallelism.data_parallel_replicate"),
+    checked("MF-PY-BATCH", _batch,
+            "The global batch is whole local batches on every data-parallel rank.",
+            "mindformers 2.1.0 pynative/trainer/trainer.py:598",
+            flags=("training.global_batch_size", "training.local_batch_size"), fields=("backend.args",),
+            reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
+            "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate"),
+    checked("MF-PY-SP",
+            lambda context: _size(context, "tensor_parallel") > 1 and context[_P + "sequence_parallel"] is not True,
+            "Tensor parallelism needs sequence parallelism.", f"{_CONFIG}:559",
+            flags=(_P + "sequence_parallel", _P + "tensor_parallel"), fields=("backend.args",),
+            message="parallelism.tensor_parallel above 1 needs sequence_parallel true"),
+    checked("MF-PY-EXPERTS", _experts,
+            "Experts are spread over shards, context- and tensor-parallel ranks.", f"{_DIMS}:142",
+            flags=(_P + "expert_parallel",), fields=("backend.args",), reads="parallelism.data_parallel_shard "
+            "job.cluster.world_size parallelism.tensor_parallel parallelism.pipeline_parallel "
+            "parallelism.context_parallel parallelism.data_parallel_replicate"),
+    checked("MF-PY-DENSE-SHARD",
+            lambda context: (_shards(context) * _size(context, "context_parallel")
+                             % _size(context, "dense_fsdp_shard_size")),
+            "Dense weights are sharded over a part of the shards.", f"{_CONFIG}:465",
+            flags=(_P + "dense_fsdp_shard_size",), fields=("backend.args",), reads="parallelism.data_parallel_shard "
+            "job.cluster.world_size parallelism.tensor_parallel parallelism.pipeline_parallel "
+            "parallelism.context_parallel parallelism.data_parallel_replicate",
+            message="dense_fsdp_shard_size does not divide dp_shard·cp"),
+    checked("MF-PY-STAGES", _split,
+            "Layers divide over stages, or are named for each of them.", f"{_PIPELINE}:158-198",
+            flags=(_P + "pipeline_parallel_layers_per_stage", _P + "pipeline_parallel"), fields=("backend.args",),
+            reads="parallelism.pipeline_parallel_interleave_num @layers"),
+    checked("MF-PY-STAGES-COVER", _gaps,
+            "Named layers must be all layers once; upstream accepts others and trains another model.",
+            f"{_PIPELINE}:178-188; seen: ['0-9','7-15'] is accepted",
+            flags=(_P + "pipeline_parallel_layers_per_stage",), fields=("backend.args",), reads="@layers"),
+    checked("MF-PY-SCHEDULE", _schedule,
+            "Several chunks and the interleaved schedule require each other.", f"{_PIPELINE}:392-399",
+            flags=(_P + "pipeline_parallel_schedule", _P + "pipeline_parallel_interleave_num"),
+            fields=("backend.args",), reads="parallelism.pipeline_parallel"),
+    checked("MF-PY-CONTEXT", _context,
+            "Context parallelism: the method, its degree and the sequence fit the size.", f"{_CONTEXT}:322-371",
+            flags=(_P + "context_parallel", _P + "context_parallel_method", _P + "ulysses_degree_in_cp"),
+            fields=("backend.args",), reads="job.batch.seq_length"),
     Rule(
         id="MF-PY-CONTEXT-CAUSAL",
         doc="Context parallelism masks causally.",
         source=f"{_CONTEXT}:345",
         flags=(_P + "context_parallel_mask_type",),
         fields=("backend.args",),
-        check=lambda facts: (
-            _size(facts, "context_parallel") > 1 and facts[_P + "context_parallel_mask_type"] not in (None, "causal")
+        check=lambda context: (
+            _size(context, "context_parallel") > 1
+            and context[_P + "context_parallel_mask_type"] not in (None, "causal")
         ),
         reads="parallelism.context_parallel",
         message="context_parallel_mask_type must be causal with cp above 1",
     ),
-    Rule(
-        id="MF-PY-RECOMPUTE",
-        doc="Recompute is None (as text), full with layers, or select.",
-        source=f"{_RECOMPUTE}:239-355; pynative/config/config.py:889",
-        flags=("recompute.mode", "recompute.full_recompute_layer"),
-        fields=("backend.args",),
-        check=_recompute,
-    ),
-    Rule(
-        id="MF-PY-SWAP-PP",
-        doc="Swapping does not work with pipeline stages.",
-        source=f"{_RECOMPUTE}:1222",
-        flags=("swap.enable", _P + "pipeline_parallel"),
-        fields=("backend.args",),
-        when="swap.enable=True",
-        check=lambda facts: _size(facts, "pipeline_parallel") > 1,
-        message="swap.enable true needs pipeline_parallel 1",
-    ),
-    Rule(
-        id="MF-PY-DEREDUNDANCY",
-        doc="The dispatcher without repeated sending spreads experts over whole nodes.",
-        source=f"{_CONFIG}:565",
-        flags=(_P + "moe_token_dispatcher_type", _P + "expert_parallel"),
-        fields=("backend.args",),
-        when=f"{_P}moe_token_dispatcher_type=alltoall_deredundency",
-        check=lambda facts: _size(facts, "expert_parallel") < (facts[_P + "npu_nums_per_device"] or 8),
-        reads="parallelism.npu_nums_per_device",
-        message="alltoall_deredundency needs expert_parallel of at least the devices of a node",
-    ),
+    checked("MF-PY-RECOMPUTE", _recompute,
+            "Recompute is None (as text), full with layers, or select.",
+            f"{_RECOMPUTE}:239-355; pynative/config/config.py:889",
+            flags=("recompute.mode", "recompute.full_recompute_layer"), fields=("backend.args",)),
+    checked("MF-PY-SWAP-PP", lambda context: _size(context, "pipeline_parallel") > 1,
+            "Swapping does not work with pipeline stages.", f"{_RECOMPUTE}:1222", when="swap.enable=True",
+            flags=("swap.enable", _P + "pipeline_parallel"), fields=("backend.args",),
+            message="swap.enable true needs pipeline_parallel 1"),
+    checked("MF-PY-DEREDUNDANCY",
+            lambda context: _size(context, "expert_parallel") < (context[_P + "npu_nums_per_device"] or 8),
+            "The dispatcher without repeated sending spreads experts over whole nodes.", f"{_CONFIG}:565",
+            when=f"{_P}moe_token_dispatcher_type=alltoall_deredundency",
+            flags=(_P + "moe_token_dispatcher_type", _P + "expert_parallel"), fields=("backend.args",),
+            reads="parallelism.npu_nums_per_device",
+            message="alltoall_deredundency needs expert_parallel of at least the devices of a node"),
 )
+# fmt: on
 
 declare(_TABLE, backends=BACKENDS, when=PYNATIVE, since="2.0")

@@ -1,10 +1,13 @@
 """Names of classes and types of values that MindFormers and MindSpore check before they build anything."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from backends.mindformers.mapping.support import MODEL
-from backends.mindformers.rules.terms import BACKENDS, OLD, STATIC, resets_wrapper, whole
+from backends.mindformers.rules.general import SIZES
+from backends.mindformers.rules.terms import ACCUMULATION, BACKENDS, OLD, STATIC, resets_wrapper, whole
+from launcher.rules.effective import EffectiveValues
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare
 
@@ -61,26 +64,36 @@ _REGISTERED: Mapping[str, frozenset[str]] = {
         "TopkBiasBalanceCallback TrainCallBack TrainFaultTolerance TrainingStateMonitor"
     ),
 }
-# Keywords of set_auto_parallel_context with a type check.
+# Keywords of set_auto_parallel_context with a type check: mindspore 2.7.0 context.py:964-970 and the setters of
+# parallel/_auto_parallel_context.py, which take null as false for four of them.
 _KEYWORDS: Mapping[type, tuple[str, ...]] = {
     bool: (
         *("gradients_mean", "gradient_fp32_sync", "parameter_broadcast", "full_batch", "enable_parallel_optimizer"),
-        *("enable_alltoall", "pipeline_result_broadcast", "force_fp32_communication"),
-        "parallel_optimizer_config.gradient_accumulation_shard",
+        *("enable_alltoall", "pipeline_result_broadcast", "force_fp32_communication", "auto_pipeline"),
+        *("loss_repeated_mean", "sharding_propagation", "optimizer_weight_shard_aggregated_save"),
+        *("parallel_optimizer_config.gradient_accumulation_shard", "pipeline_config.pipeline_interleave"),
     ),
-    str: ("auto_parallel_search_mode", "search_mode", "strategy_ckpt_load_file", "strategy_ckpt_save_file"),
+    str: (
+        *("auto_parallel_search_mode", "search_mode", "strategy_ckpt_load_file", "strategy_ckpt_save_file"),
+        "communi_parallel_mode",
+    ),
     int: (
-        *("device_num", "global_rank", "pipeline_stages", "pipeline_segments"),
+        *("global_rank", "pipeline_stages", "pipeline_segments", "optimizer_weight_shard_size"),
         "parallel_optimizer_config.parallel_optimizer_threshold",
     ),
     list: ("all_reduce_fusion_config",),
+    dict: ("pipeline_config", "strategy_ckpt_config", "comm_fusion", "parallel_optimizer_config"),
 }
+_NULL_IS_FALSE = frozenset(
+    f"parallel.{name}" for name in ("gradients_mean", "gradient_fp32_sync", "parameter_broadcast", "full_batch")
+)
 _SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
-_NAMES = {bool: "true or false", str: "text", int: "a whole number", list: "a list"}
+_NAMES = {bool: "true or false", str: "text", int: "a whole number", list: "a list", dict: "a section"}
 _TYPED = {f"parallel.{name}": kind for kind, names in _KEYWORDS.items() for name in names}
 # Of the schedules with warm-up; a number written as 1e-5, without a point, is text in YAML.
 _NUMBERS = tuple(f"lr_schedule.{name}" for name in ("learning_rate", "warmup_lr_init", "warmup_ratio", "lr_end"))
-_COUNTS = tuple(f"lr_schedule.{name}" for name in ("warmup_steps", "total_steps", "warmup_epochs"))
+_COUNTS = tuple(f"lr_schedule.{name}" for name in ("warmup_steps", "warmup_epochs"))
+_TOTAL = "lr_schedule.total_steps"
 # Of the older networks' configuration: without and with a default for null.
 _DTYPES = ("compute_dtype", "param_init_type", "layernorm_compute_type", "softmax_compute_type", "rotary_dtype")
 _OPEN_DTYPES = ("embedding_init_type", "residual_dtype")
@@ -94,28 +107,90 @@ _RECOMPUTED = tuple(
     for name in ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
 )
 _THRESHOLD = "parallel.parallel_optimizer_config.parallel_optimizer_threshold"
+_LOADER = "train_dataset.data_loader.type"
 _OP_SWAP = "swap_config.op_swap"
+_EPOCHS = "runner_config.epochs"
 _SINK_SIZE = "runner_config.sink_size"
+_REGISTER = "auto_register"
+# Null replaces the default of the template, and what reads these takes no null.
+_NOT_NULL = (
+    *("runner_config.batch_size", _EPOCHS, "micro_batch_interleave_num", "parallel.parallel_mode"),
+    *("parallel_config.context_parallel_algo", "parallel_config.ulysses_degree_in_cp"),
+    *("context.mode", "context.device_target", "context.max_call_depth"),
+)
+# Text that is a number to its author: in quotes, or 1e-5 without a point. Other text breaks the catalogue's type.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_COPY = re.compile(r"#\d+")
+# Rules of their own say what these must be, or nothing reads them, or not as a number.
+_CHECKED = frozenset(
+    {*_NUMBERS, *_COUNTS, *_TYPED, *_ABOVE_ZERO, *SIZES, ACCUMULATION, _EPOCHS, _SINK_SIZE, "context.max_call_depth"}
+    | {"moe_config.aux_loss_factor", "train_dataset.seed", "train_dataset.batch_size", "runner_config.num_classes"}
+    | {_TOTAL}
+)
 
 
-def _unknown(facts: RuleContext) -> Any:
-    reset = {"callbacks", *(["runner_wrapper"] if resets_wrapper(facts) else [])}
-    named = [(section, facts[f"{section}.type"]) for section in _REGISTERED if section not in reset]
-    kinds = (key.split(".")[1].partition("#")[0] for key in facts.written if key.startswith("callbacks."))
-    named += [("callbacks", kind) for kind in dict.fromkeys(kinds)]
+# Classes of older models' configuration; mcore models are found by model_type.
+_CONFIGS = ("ChatGLM2Config", "LlamaConfig", "Qwen2Config")
+
+
+def _unregistered(context: RuleContext) -> str:
+    reset = {"callbacks", *(["runner_wrapper"] if resets_wrapper(context) else [])}
+    named = [(section, context[f"{section}.type"]) for section in _REGISTERED if section not in reset]
+    written = (key for key in context.written if key.startswith("callbacks."))
+    kinds = dict.fromkeys(key.split(".")[1].partition("#")[0] for key in written)
+    named += [("callbacks", kind) for kind in kinds]
     wrong = [f"{section} {name}" for section, name in named if name and name not in _REGISTERED[section]]
-    return wrong and f"{', '.join(wrong)}: no such class is registered"
+    wrong += ["callbacks ''"] if "" in kinds else []
+    model = context[f"{MODEL}type"]
+    if context["use_legacy"] is not False and model and model not in _CONFIGS:
+        wrong.append(f"{MODEL}type {model}")
+    return ", ".join(wrong)
 
 
-def _types(facts: RuleContext) -> Any:
-    given = {key: facts[key] for key in _TYPED if key in facts.written and (facts.given(key) or _TYPED[key] is str)}
+def _registers(context: RuleContext) -> bool:
+    """Return whether the file imports modules that may register classes of their own."""
+    return any(key.rpartition(".")[2] == _REGISTER for key in context.written)
+
+
+def _unknown(context: RuleContext) -> Any:
+    wrong = "" if _registers(context) else _unregistered(context)
+    return wrong and f"{wrong}: no such class is registered"
+
+
+def _outside(context: RuleContext) -> Any:
+    wrong = _unregistered(context) if _registers(context) else ""
+    return wrong and f"{wrong}: not a class of MindFormers; the modules of --register_path, not read here, may have it"
+
+
+def _quoted(context: RuleContext) -> Any:
+    wrong = {
+        key: arg.value
+        for key, arg in context.written.items()
+        if isinstance(arg.value, str)
+        and key not in _CHECKED
+        and _NUMBER.fullmatch(arg.value)
+        and _is_numeric(context, key)
+    }
+    unread = EffectiveValues(context=context, written=context.values, changes=()).unread() if wrong else ()
+    read = [f"{key}: '{text}'" for key, text in wrong.items() if key not in unread]
+    return read and f"{', '.join(read)}: text, not a number"
+
+
+def _is_numeric(context: RuleContext, key: str) -> bool:
+    argument = context.catalogue.get(_COPY.sub("", key)) if context.catalogue is not None else None
+    return argument is not None and set(argument.type.split("|")) <= {"int", "float"}
+
+
+def _types(context: RuleContext) -> Any:
+    given = {key: context[key] for key in _TYPED if key in context.written}
+    given = {key: value for key, value in given.items() if value is not None or key not in _NULL_IS_FALSE}
     wrong = [f"{key}={value}: {_NAMES[_TYPED[key]]}" for key, value in given.items() if not _is(value, _TYPED[key])]
-    if whole(facts[_THRESHOLD]) and facts[_THRESHOLD] < 0:
-        wrong.append(f"{_THRESHOLD}={facts[_THRESHOLD]}: 0 or more")
-    mode = facts["parallel.search_mode"]
+    if whole(context[_THRESHOLD]) and context[_THRESHOLD] < 0:
+        wrong.append(f"{_THRESHOLD}={context[_THRESHOLD]}: 0 or more")
+    mode = context["parallel.search_mode"]
     if isinstance(mode, str) and mode not in _SEARCHES:
         wrong.append(f"parallel.search_mode={mode}: known are {', '.join(_SEARCHES)}")
-    return bool(facts["use_parallel"]) and wrong and "; ".join(wrong)
+    return bool(context["use_parallel"]) and wrong and "; ".join(wrong)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -124,22 +199,37 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, (list, tuple) if kind is list else kind)
 
 
-def _sink(facts: RuleContext) -> Any:
-    size = facts[_SINK_SIZE]
-    sinks = facts["runner_config.sink_mode"] is not False
+def _sink(context: RuleContext) -> Any:
+    size = context[_SINK_SIZE]
+    sinks = context["runner_config.sink_mode"] is not False
+    wrong = [
+        f"{key} {context[key]}" for key in (_EPOCHS, *((_SINK_SIZE,) if sinks else ())) if isinstance(context[key], str)
+    ]
+    if wrong:
+        return f"{', '.join(wrong)}: whole numbers"
     return sinks and isinstance(size, int) and size < 1 and size != -1 and f"{_SINK_SIZE} {size}: above 0, or -1"
 
 
-def _tasks(facts: RuleContext) -> Any:
-    sections = {key.partition(".")[0] for key in facts.written}
-    alone = [name for name in ("train_dataset", "eval_dataset") if name in sections and f"{name}_task" not in sections]
-    return alone and "; ".join(f"{name} without {name}_task" for name in alone)
+def _null(context: RuleContext) -> Any:
+    keys = (*_NOT_NULL, *((_SINK_SIZE,) if context["runner_config.sink_mode"] is not False else ()))
+    wrong = [key for key in keys if key in context.written and context.written[key].value is None]
+    return wrong and f"{', '.join(wrong)}: null is no value for it, leave it out for its default"
 
 
-def _schedule(facts: RuleContext) -> Any:
-    wrong = [f"{key}={facts[key]}: a number" for key in _NUMBERS if isinstance(facts[key], str)]
-    wrong += [f"{key}={facts[key]}: a whole number" for key in _COUNTS if isinstance(facts[key], (str, float))]
-    ratio, epochs = facts["lr_schedule.warmup_ratio"], facts["lr_schedule.warmup_epochs"]
+def _tasks(context: RuleContext) -> Any:
+    sections = {key.partition(".")[0] for key in context.written}
+    unrelated = [
+        name for name in ("train_dataset", "eval_dataset") if name in sections and f"{name}_task" not in sections
+    ]
+    return unrelated and "; ".join(f"{name} without {name}_task" for name in unrelated)
+
+
+def _schedule(context: RuleContext) -> Any:
+    wrong = [f"{key}={context[key]}: a number" for key in _NUMBERS if isinstance(context[key], str)]
+    wrong += [f"{key}={context[key]}: a whole number" for key in _COUNTS if isinstance(context[key], (str, float))]
+    if isinstance(context[_TOTAL], str) and not re.fullmatch(r"\s*[+-]?\d+\s*", context[_TOTAL]):
+        wrong.append(f"{_TOTAL}={context[_TOTAL]}: a whole number")  # other text is converted
+    ratio, epochs = context["lr_schedule.warmup_ratio"], context["lr_schedule.warmup_epochs"]
     if isinstance(ratio, (int, float)) and not 0 <= ratio <= 1:
         wrong.append(f"lr_schedule.warmup_ratio={ratio}: from 0 to 1")
     if isinstance(epochs, int) and epochs < 0:
@@ -147,9 +237,9 @@ def _schedule(facts: RuleContext) -> Any:
     return wrong and "; ".join(wrong)
 
 
-def _dtypes(facts: RuleContext) -> Any:
+def _dtypes(context: RuleContext) -> Any:
     keys = [MODEL + name for name in (*_DTYPES, *_OPEN_DTYPES)]
-    given = {key: facts[key] for key in keys if key in facts.written}
+    given = {key: context[key] for key in keys if key in context.written}
     wrong = [
         f"{key}={value}"
         for key, value in given.items()
@@ -158,51 +248,51 @@ def _dtypes(facts: RuleContext) -> Any:
     return wrong and f"{', '.join(wrong)}: known are {', '.join(_KNOWN_DTYPES)}"
 
 
-def _experts(facts: RuleContext) -> Any:
-    given = {key: facts[key] for key in _ABOVE_ZERO if facts.given(key)}
+def _experts(context: RuleContext) -> Any:
+    given = {key: context[key] for key in _ABOVE_ZERO if context.given(key)}
     wrong = [f"{key}={value}" for key, value in given.items() if not whole(value) or value < 1]
-    chosen, experts = facts["moe_config.num_experts_chosen"], facts["moe_config.expert_num"]
+    chosen, experts = context["moe_config.num_experts_chosen"], context["moe_config.expert_num"]
     if whole(chosen) and (experts is None or whole(experts)) and chosen > (experts or 1):
         wrong.append(f"moe_config.num_experts_chosen={chosen} of {experts or 1}")
-    loss = facts["moe_config.aux_loss_factor"]
+    loss = context["moe_config.aux_loss_factor"]
     if loss is not None and (not isinstance(loss, (int, float)) or not 0 < loss < 1):
         wrong.append(f"moe_config.aux_loss_factor={loss}")
     return wrong and f"{', '.join(wrong)}: counts are above 0, no more are chosen than there are, the weight is below 1"
 
 
-def _context(facts: RuleContext) -> Any:
-    depth, path = facts["context.max_call_depth"], facts["context.save_graphs_path"]
+def _context(context: RuleContext) -> Any:
+    depth, path = context["context.max_call_depth"], context["context.save_graphs_path"]
     wrong = []
     if depth is not None and (not whole(depth) or depth < 1):
         wrong.append(f"context.max_call_depth={depth}: a whole number above 0")
-    if "context.save_graphs_path" in facts.written and (not isinstance(path, str) or not path):
+    if "context.save_graphs_path" in context.written and (not isinstance(path, str) or not path):
         wrong.append(f"context.save_graphs_path={path}: the name of a folder")
-    if "context.save_graphs" in facts.written and facts["context.save_graphs"] is None:
+    if "context.save_graphs" in context.written and context["context.save_graphs"] is None:
         wrong.append("context.save_graphs: true, false, or a level")
-    if isinstance(facts["context.save_graphs"], str):
-        wrong.append(f"context.save_graphs={facts['context.save_graphs']}: true, false, or a level")
+    if isinstance(context["context.save_graphs"], str):
+        wrong.append(f"context.save_graphs={context['context.save_graphs']}: true, false, or a level")
     return wrong and "; ".join(wrong)
 
 
-def _swapped(facts: RuleContext) -> Any:
-    swaps = facts[_OP_SWAP]
-    below = {key.removeprefix(f"{_OP_SWAP}.") for key in facts.written if key.startswith(f"{_OP_SWAP}.")}
+def _swapped(context: RuleContext) -> Any:
+    swaps = context[_OP_SWAP]
+    below = {key.removeprefix(f"{_OP_SWAP}.") for key in context.written if key.startswith(f"{_OP_SWAP}.")}
     items = list(swaps) if isinstance(swaps, (list, tuple)) else [dict.fromkeys(below)] if below else []
     items += [swaps] if isinstance(swaps, Mapping) else []
     good = all(isinstance(item, Mapping) and "op_name" in item for item in items)
     return not good and f"{_OP_SWAP} needs op_name, backward_prefetch and layers for each operator"
 
 
-def _recomputed(facts: RuleContext) -> Any:
-    wrong = [f"{key}={facts[key]}" for key in _RECOMPUTED if key in facts.written and not _is(facts[key], bool)]
+def _recomputed(context: RuleContext) -> Any:
+    wrong = [f"{key}={context[key]}" for key in _RECOMPUTED if key in context.written and not _is(context[key], bool)]
     return wrong and f"{', '.join(wrong)}: true or false"
 
 
-def _sections(facts: RuleContext) -> Any:
-    missing = [] if any(key.startswith("train_dataset.data_loader") for key in facts.written) else ["train_dataset"]
+def _sections(context: RuleContext) -> Any:
+    missing = [] if context[_LOADER] else [_LOADER]
     named = (f"{MODEL}type", f"{MODEL}model_type", f"{MODEL}architectures", "pretrained_model_dir")
-    missing += [] if any(facts[key] for key in named) else [f"{MODEL}type"]
-    missing += [] if facts["run_mode"] else ["run_mode"]
+    missing += [] if any(context[key] for key in named) else [f"{MODEL}type"]
+    missing += [] if context["run_mode"] else ["run_mode"]
     return missing and f"{', '.join(missing)} must stand in the file: without it nothing is trained"
 
 
@@ -211,7 +301,7 @@ VALUES = (
         id="MF-SECTIONS",
         doc="A file that trains says its mode, its data and the class of its model.",
         source="mindformers 1.6.0 run_mindformer.py; trainer/base_trainer.py:902; tools/register/register.py:296",
-        flags=("run_mode", "train_dataset.data_loader.type", f"{MODEL}type"),
+        flags=("run_mode", _LOADER, f"{MODEL}type"),
         fields=("backend.args",),
         check=_sections,
         reads="*",
@@ -226,6 +316,17 @@ VALUES = (
         check=_recomputed,
     ),
     Rule(
+        id="MF-NULL",
+        doc="Null is not the default: it replaces it, and what reads the key takes no null.",
+        source="mindformers 1.6.0 tools/register/template.py:115; trainer/base_trainer.py:209,221; "
+        "trainer/utils.py:155; core/context/validators.py:45,55; modules/transformer/transformer.py:602,638",
+        flags=(*_NOT_NULL, _SINK_SIZE),
+        fields=("backend.args",),
+        check=_null,
+        reads="runner_config.sink_mode",
+        until=OLD,
+    ),
+    Rule(
         id="MF-DATASET-TASK",
         doc="A data set is built by its task, also one that only evaluation reads.",
         source="mindformers 1.6.0 dataset/utils.py:35,47",
@@ -238,7 +339,7 @@ VALUES = (
         id="MF-LR-VALUES",
         doc="Learning rates are numbers, steps are whole numbers, and the share of warm-up lies between 0 and 1.",
         source="mindformers 1.6.0 core/lr/lr_schedule.py:44-48,153; trainer/base_trainer.py:583-589",
-        flags=(*_NUMBERS, *_COUNTS),
+        flags=(*_NUMBERS, *_COUNTS, _TOTAL),
         fields=("schedule.warmup_steps", "schedule.warmup_fraction", "optimizer.lr"),
         check=_schedule,
     ),
@@ -284,7 +385,7 @@ VALUES = (
         source="mindformers 1.6.0 tools/check_rules.py:276",
         flags=(MODEL + "fine_grain_interleave",),
         fields=("backend.args",),
-        check=lambda facts: isinstance(facts[MODEL + "fine_grain_interleave"], str),
+        check=lambda context: isinstance(context[MODEL + "fine_grain_interleave"], str),
         message="fine_grain_interleave must be a whole number",
     ),
     Rule(
@@ -298,9 +399,29 @@ VALUES = (
         until=OLD,
     ),
     Rule(
+        id="MF-CLASS-OUTSIDE",
+        doc="A class of a module that auto_register imports is known when training starts, not before.",
+        source="mindformers 1.6.0 tools/register/register.py:371,456-472",
+        flags=tuple(f"{section}.type" for section in _REGISTERED),
+        fields=("backend.args",),
+        check=_outside,
+        reads="*",
+        severity="warning",
+        until=OLD,
+    ),
+    Rule(
+        id="MF-TEXT-NUMBER",
+        doc="A number in quotes, or written as 1e-5 without a point, is text in YAML 1.1: no class converts it.",
+        source="mindformers 1.6.0 tools/register/config.py:184 (yaml.safe_load); models/llama/llama.py:87",
+        flags=(),
+        fields=("backend.args",),
+        check=_quoted,
+        reads="*",
+    ),
+    Rule(
         id="MF-PARALLEL-TYPES",
         doc="MindSpore checks the types of its parallel settings, and knows three ways to search for a layout.",
-        source="mindspore 2.7.0 context.py:964-970",
+        source="mindspore 2.7.0 context.py:964-970; parallel/_auto_parallel_context.py",
         flags=tuple(_TYPED),
         fields=("backend.args",),
         check=_types,
@@ -313,7 +434,7 @@ VALUES = (
         flags=("train_precision_sync",),
         fields=("backend.args",),
         when="train_precision_sync?",
-        check=lambda facts: not isinstance(facts["train_precision_sync"], bool),
+        check=lambda context: not isinstance(context["train_precision_sync"], bool),
         message="train_precision_sync must be true or false",
     ),
     Rule(
@@ -322,17 +443,17 @@ VALUES = (
         source="mindformers 1.6.0 trainer/trainer.py:1321-1326",
         flags=("resume_training", "auto_trans_ckpt"),
         fields=("backend.args",),
-        check=lambda facts: (
-            not isinstance(facts["resume_training"], (bool, str, type(None)))
-            or not isinstance(facts["auto_trans_ckpt"], (bool, type(None)))
+        check=lambda context: (
+            not isinstance(context["resume_training"], (bool, str, type(None)))
+            or not isinstance(context["auto_trans_ckpt"], (bool, type(None)))
         ),
         message="resume_training must be true, false or a name, auto_trans_ckpt true or false",
     ),
     Rule(
         id="MF-SINK-SIZE",
-        doc="Data is sunk in steps of at least one, or all at once (-1).",
+        doc="Data is sunk in steps of at least one, or all at once (-1), in a whole number of epochs.",
         source="mindformers 1.6.0 trainer/utils.py:153-157",
-        flags=(_SINK_SIZE, "runner_config.sink_mode"),
+        flags=(_SINK_SIZE, "runner_config.sink_mode", _EPOCHS),
         fields=("backend.args",),
         check=_sink,
     ),

@@ -12,7 +12,7 @@ from backends.megatron_lm.mapping.attention_variants import (
     sized,
     variant_of,
 )
-from backends.megatron_lm.mapping.factories import chosen, listed, many, valued, when_given
+from backends.megatron_lm.mapping.factories import chosen, listed, many, valued, when_set
 from backends.megatron_lm.mapping.positions import has_rope
 from backends.megatron_lm.mapping.state_space import size, stack
 from launcher.job import Job, Value
@@ -43,7 +43,7 @@ def added_rows() -> tuple[Row, ...]:
     scalar = {"adam": "adam", "lion": "lion"}
     return (
         switch("kernels.use_fused_mhc", "use-fused-mhc"),
-        when_given("optimizer.muon_coefficient_type", "muon-coefficient-type"),
+        when_set("optimizer.muon_coefficient_type", "muon-coefficient-type"),
         chosen("optimizer.muon_scalar_optimizer", "muon-scalar-optimizer", scalar),
     )
 
@@ -59,7 +59,7 @@ def _state_space() -> dict[str, tuple[Row, ...]]:
         "model.mamba_num_groups": (size("mamba_num_groups", "mamba-num-groups", spec=MAMBA_SPEC),),
         "model.mamba_d_conv": (convolution,),
         "model.mamba_expand": (width,),
-        "model.mamba_chunk_size": (when_given("model.mamba_chunk_size", "mamba-chunk-size"),),
+        "model.mamba_chunk_size": (when_set("model.mamba_chunk_size", "mamba-chunk-size"),),
     }
 
 
@@ -206,8 +206,8 @@ def _sparse() -> tuple[Row, ...]:
     return (
         *indexer("index-"),
         computed((path, VARIANT), (), emit, read),
-        when_given("model.index_topk_freq", "index-topk-freq"),
-        when_given("model.index_skip_topk_offset", "index-skip-topk-offset"),
+        when_set("model.index_topk_freq", "index-topk-freq"),
+        when_set("model.index_skip_topk_offset", "index-skip-topk-offset"),
         _indexer_types(),
     )
 
@@ -235,16 +235,16 @@ def _indexer_types() -> Row:
 
 def _compressed() -> tuple[Row, ...]:
     return (
-        when_given("model.csa_window_size", "sliding-window-size"),
+        when_set("model.csa_window_size", "sliding-window-size"),
         listed("model.compress_ratios", "compress-ratios"),
-        when_given("model.compress_rope_theta", "compress-rope-theta"),
-        when_given("model.o_groups", "o-groups"),
-        when_given("model.o_lora_rank", "o-lora-rank"),
-        when_given("model.num_hash_layers", "n-hash-layers"),
+        when_set("model.compress_rope_theta", "compress-rope-theta"),
+        when_set("model.o_groups", "o-groups"),
+        when_set("model.o_lora_rank", "o-lora-rank"),
+        when_set("model.num_hash_layers", "n-hash-layers"),
         switch("model.enable_hyper_connections", "enable-mhc"),
-        when_given("model.hc_mult", "hc-mult"),
-        when_given("model.hc_sinkhorn_iters", "hc-sinkhorn-iters"),
-        when_given("model.hc_eps", "hc-eps"),
+        when_set("model.hc_mult", "hc-mult"),
+        when_set("model.hc_sinkhorn_iters", "hc-sinkhorn-iters"),
+        when_set("model.hc_eps", "hc-eps"),
     )
 
 
@@ -313,7 +313,7 @@ def _swiglu_limit() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: view.take(flag)} if view.peek(flag) else {}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="0 stands for no limit.")
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="0: no limit.")
 
 
 def recompute_experts() -> Row:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.data import read_files, write_files
-from backends.megatron_lm.mapping.factories import when_given
+from backends.megatron_lm.mapping.factories import when_set
 from backends.megatron_lm.mapping.tokenizer import tokenizer_path
 from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.task import is_known_stage
@@ -206,7 +206,7 @@ def attention_mask() -> Row:
 
 def workers() -> Row:
     """Return the row of the processes that tokenize raw files."""
-    return when_given("data.num_preprocess", "workers")
+    return when_set("data.num_preprocess", "workers")
 
 
 def shuffle() -> Row:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import when_given
+from backends.megatron_lm.mapping.factories import when_set
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
@@ -121,4 +121,4 @@ def rmsnorm_fusion() -> Row:
 
 def sparse_mode() -> Row:
     """Return the row of the sparse mode of CANN's fused attention."""
-    return when_given("kernels.sparse_mode", "sparse-mode")
+    return when_set("kernels.sparse_mode", "sparse-mode")

@@ -1,6 +1,6 @@
 """MindSpeed-LLM mapping rows for recomputation and offloading."""
 
-from backends.megatron_lm.mapping.factories import when_given
+from backends.megatron_lm.mapping.factories import when_set
 from launcher.mapping.rows import Row, computed, switch
 
 
@@ -8,9 +8,9 @@ def recompute() -> tuple[Row, ...]:
     """Return the rows of recomputing activation functions and norms, and of recompute counts per stage."""
     return (
         switch("recompute.activation", "recompute-activation-function"),
-        when_given("recompute.activation_num_layers", "recompute-activation-function-num-layers"),
+        when_set("recompute.activation_num_layers", "recompute-activation-function-num-layers"),
         switch("recompute.norm", "recompute-norm"),
-        when_given("recompute.norm_num_layers", "recompute-norm-num-layers"),
+        when_set("recompute.norm_num_layers", "recompute-norm-num-layers"),
         switch("recompute.per_pp_rank", "enable-recompute-layers-per-pp-rank"),
         switch("recompute.in_advance", "recompute-in-advance"),
     )
@@ -37,5 +37,5 @@ def swap() -> tuple[Row, ...]:
             note="Names match as parts of module names; of the default ones only self_attention still exists.",
         ),
         switch("offload.optimizer", "swap-optimizer"),
-        when_given("offload.optimizer_times", "swap-optimizer-times"),
+        when_set("offload.optimizer_times", "swap-optimizer-times"),
     )

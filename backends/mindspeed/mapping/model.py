@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.attention_variants import variant_of
-from backends.megatron_lm.mapping.factories import flag_on, when_given
+from backends.megatron_lm.mapping.factories import flag_on, when_set
 from backends.megatron_lm.mapping.moe import is_moe, write_scores
 from backends.megatron_lm.mapping.positions import has_rope
 from backends.mindspeed.families import DEEPSEEK, FAMILIES, QWEN2_MOE, QWEN3, is_named
@@ -248,7 +248,7 @@ def balancing() -> Row:
         emit,
         read,
         when=is_moe,
-        note="Upstream's DeepSeek-V3 says none and --seq-aux, its own form of seq_aux_loss (moe/router.py @26.1.0).",
+        note="Upstream's DeepSeek-V3 has none and --seq-aux, its own form of seq_aux_loss (moe/router.py @26.1.0).",
     )
 
 
@@ -264,7 +264,7 @@ def shared_experts() -> tuple[Row, ...]:
             return {path: view.take("n-shared-experts") * width}
         return {}
 
-    width = when_given(path, "moe-shared-expert-intermediate-size")
+    width = when_set(path, "moe-shared-expert-intermediate-size")
     return (
         Row(
             fields=(path,),
@@ -331,7 +331,7 @@ def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
         path = "model.rope_scaling.type"
         raise Unsupported(path, "it has llama3 and yarn, and linear by whole numbers", (f"{path}=yarn",))
     if scaling.type == "yarn" and not job.model.is_mla:
-        _check_stretch(job)
+        _check_rope_scaling(job)
     yield "rope-scaling-type", scaling.type
     for name, flag, default in _LLAMA3 if scaling.type == "llama3" else _YARN:
         value = getattr(scaling, name)
@@ -339,7 +339,7 @@ def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
         yield flag, int(chosen) if flag in _WHOLE else float(chosen)
 
 
-def _check_stretch(job: Job) -> None:
+def _check_rope_scaling(job: Job) -> None:
     """Reject a factor that MindSpeed-LLM would override: outside MLA it uses max_position / original length."""
     scaling, longest = job.model.rope_scaling, job.model.max_position_embeddings
     original = scaling.original_max_position_embeddings or 4096
@@ -357,7 +357,7 @@ def _read_scaling(view: NativeView) -> Mapping[str, Value]:
         factor = view.take("rotary-seq-len-interpolation-factor")
         return {prefix + "type": "linear", prefix + "factor": factor}
     kind = view.peek("rope-scaling-type")
-    if kind not in ("llama3", "yarn") or (kind == "yarn" and _stretched_otherwise(view)):
+    if kind not in ("llama3", "yarn") or (kind == "yarn" and _has_other_scaling(view)):
         return {}
     view.take("rope-scaling-type")
     found: dict[str, Value] = {prefix + "type": kind}
@@ -367,8 +367,8 @@ def _read_scaling(view: NativeView) -> Mapping[str, Value]:
     return found
 
 
-def _stretched_otherwise(view: NativeView) -> bool:
-    """Return whether a factor is given that MindSpeed-LLM does not use (see `_check_stretch`)."""
+def _has_other_scaling(view: NativeView) -> bool:
+    """Return whether a factor is given that MindSpeed-LLM does not use (see `_check_rope_scaling`)."""
     original = view.peek("rope-scaling-original-max-position-embeddings", 4096)
     longest, factor = view.peek("max-position-embeddings"), view.peek("rope-scaling-factor")
     known = all(isinstance(value, (int, float)) for value in (original, longest, factor))
@@ -377,4 +377,4 @@ def _stretched_otherwise(view: NativeView) -> bool:
 
 def sliding_window() -> Row:
     """Return the row of the attention window."""
-    return when_given("model.sliding_window", "sliding-window")
+    return when_set("model.sliding_window", "sliding-window")

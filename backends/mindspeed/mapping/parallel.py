@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import chosen, when_given
+from backends.megatron_lm.mapping.factories import chosen, when_set
 from backends.megatron_lm.mapping.moe import is_moe
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
@@ -104,7 +104,7 @@ def stage_list(is_old: bool) -> Row:
         chunks[0], chunks[-1] = f"E{chunks[0]}", chunks[-1] + "m" * int(view.peek("mtp-num-layers") or 0) + "L"
         return {path: "|".join(chunks)}
 
-    note = "read from a list; since 26.1 a layout is written, which says the same"
+    note = "read from a list; since 26.1 a layout is written, which is equivalent"
     return computed((path, "parallel.pp"), (flag,), emit, read, note=note)
 
 
@@ -139,9 +139,9 @@ def context_parallel(old: bool) -> tuple[Row, ...]:
     mask = "cp-attention-mask-type" if old else "attention-mask-type"
     return (
         chosen("parallel.cp_algorithm", "context-parallel-algo", dict(names)),
-        when_given("parallel.ulysses_degree", "ulysses-degree-in-cp"),
-        when_given("parallel.cp_window", "cp-window-size"),
-        when_given(
+        when_set("parallel.ulysses_degree", "ulysses-degree-in-cp"),
+        when_set("parallel.cp_window", "cp-window-size"),
+        when_set(
             "parallel.cp_mask_type",
             mask,
             note="2.1.0 overwrites --attention-mask-type; its --cp-attention-mask-type became that one." if old else "",

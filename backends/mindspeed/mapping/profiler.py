@@ -1,6 +1,6 @@
 """MindSpeed-LLM mapping rows for the profiler."""
 
-from backends.megatron_lm.mapping.factories import chosen, when_given
+from backends.megatron_lm.mapping.factories import chosen, when_set
 from launcher.mapping.rows import Row, switch
 
 
@@ -8,7 +8,7 @@ def profiler() -> tuple[Row, ...]:
     """Return the rows of the profiler."""
     return (
         switch("profiler.enabled", "profile"),
-        when_given("profiler.path", "profile-save-path"),
+        when_set("profiler.path", "profile-save-path"),
     )
 
 

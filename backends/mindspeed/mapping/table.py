@@ -33,7 +33,7 @@ from launcher.mapping.rows import Gap, Row, Table, switch, switch_off, without
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
     is_old = version == "2.1.0"
-    rows = (*_first(is_old), *_extended(version, is_old), *_added(is_old))
+    rows = (*_first(version, is_old), *_extended(version, is_old), *_added(is_old))
     gaps = {path: _without_versions(gap) for path, gap in megatron_table("0.12.1").unsupported.items()}
     gaps.update(unsupported.UNSUPPORTED)
     if is_old:
@@ -65,11 +65,11 @@ def _extended(version: str, is_old: bool) -> tuple[Row, ...]:
     )
 
 
-def _first(is_old: bool) -> tuple[Row, ...]:
+def _first(version: str, is_old: bool) -> tuple[Row, ...]:
     """Return the rows at the head of a command line: layer specification and renamed arguments."""
     if is_old:
         return (version_2_1.use_mcore(), version_2_1.aliases(), model.layer_spec(("deepseek_spec", "qwen3_spec")))
-    return (task.aliases(), model.layer_spec())
+    return (task.aliases(version), model.layer_spec())
 
 
 def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import many, reworded, when_given
+from backends.megatron_lm.mapping.factories import many, reworded, when_set
+from backends.mindspeed.versions import deprecated_names
 from launcher.job import Job, Value
 from launcher.job.task import LORA_ALPHA
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
@@ -45,14 +46,14 @@ def preference(old: bool) -> tuple[Row, ...]:
         _loss("task.beta", "beta", old),
         _loss("task.loss_type", "loss-type", old),
         _loss("task.label_smoothing", "label-smoothing", old),
-        when_given("task.rpo_alpha", "pref-ftx", when=lambda job: job.task.type == "dpo"),
+        when_set("task.rpo_alpha", "pref-ftx", when=lambda job: job.task.type == "dpo"),
         _reference(),
     )
     return (*rows, _margin()) if old else rows
 
 
 def _reference() -> Row:
-    row = when_given("task.reference_model", "ref-model", when=lambda job: job.task.type == "dpo")
+    row = when_set("task.reference_model", "ref-model", when=lambda job: job.task.type == "dpo")
     return replace(row, read=lambda view: {"task.reference_model": view.take("ref-model")} if _is_dpo(view) else {})
 
 
@@ -130,7 +131,7 @@ def lora() -> tuple[Row, ...]:
             when=has_lora,
             note="LoRA is on if and only if there are target modules (posttrain/lora/utils.py is_enable_lora).",
         ),
-        when_given("lora.load", "lora-load", when=has_lora),
+        when_set("lora.load", "lora-load", when=has_lora),
     )
 
 
@@ -150,23 +151,8 @@ def _write_targets(job: Job) -> Iterable[tuple[str, Value]]:
     yield "lora-target-modules", _ALL_LINEAR if not targets or "all-linear" in targets else targets
 
 
-# Deprecated name to the one that replaces it. Source: features_manager/arguments/deprecated_args.py @26.1.0.
-_DEPRECATED = {
-    "use-deter-comp": "npu-deterministic",
-    "use-mc2": "use-ascend-mc2",
-    "cp-attention-mask-type": "attention-mask-type",
-    "moe-intermediate-size": "moe-ffn-hidden-size",
-    "n-group": "moe-router-num-groups",
-    "topk-group": "moe-router-group-topk",
-    "routed-scaling-factor": "moe-router-topk-scaling-factor",
-    "qk-rope-head-dim": "qk-pos-emb-head-dim",
-    "qk-nope-head-dim": "qk-head-dim",
-    "multi-head-latent-attention": "multi-latent-attention",
-    "rope-scaling-beta-fast": "beta-fast",
-    "rope-scaling-beta-slow": "beta-slow",
-}
-
-
-def aliases() -> Row:
+def aliases(version: str) -> Row:
     """Return the row that reads deprecated names as their replacements."""
-    return reworded(_DEPRECATED, {}, note="Copied to the new name with a warning (deprecated_args.py @26.1.0).")
+    return reworded(
+        deprecated_names(version), {}, note="Copied to the new name with a warning (deprecated_args.py @26.1.0)."
+    )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.mapping import moe
-from backends.megatron_lm.mapping.factories import chosen, reworded, when_given
+from backends.megatron_lm.mapping.factories import chosen, reworded, when_set
 from backends.megatron_lm.mapping.model import latent_attention
 from backends.mindspeed.mapping import model
 from launcher.job import Job, Value
@@ -28,10 +28,10 @@ def replaced_rows() -> dict[str, tuple[Row, ...]]:
     latent = {row.fields[0]: row for row in latent_attention()}
     return {
         "model.kv_lora_rank": (_renamed(latent["model.kv_lora_rank"], "multi-latent-attention"),),
-        "model.q_lora_rank": (_given_with_latent("model.q_lora_rank", "q-lora-rank"),),
-        "model.qk_nope_head_dim": (_given_with_latent("model.qk_nope_head_dim", "qk-nope-head-dim"),),
-        "model.qk_rope_head_dim": (_given_with_latent("model.qk_rope_head_dim", "qk-rope-head-dim"),),
-        "model.v_head_dim": (_given_with_latent("model.v_head_dim", "v-head-dim"),),
+        "model.q_lora_rank": (_written_with_mla("model.q_lora_rank", "q-lora-rank"),),
+        "model.qk_nope_head_dim": (_written_with_mla("model.qk_nope_head_dim", "qk-nope-head-dim"),),
+        "model.qk_rope_head_dim": (_written_with_mla("model.qk_rope_head_dim", "qk-rope-head-dim"),),
+        "model.v_head_dim": (_written_with_mla("model.v_head_dim", "v-head-dim"),),
         "model.shared_expert_intermediate_size": (shared_experts(),),
         "model.shared_expert_gate": (switch("model.shared_expert_gate", "shared-expert-gate", when=moe.is_moe),),
         "model.norm_topk_prob": (model.routing_scores(),),
@@ -88,9 +88,9 @@ def _old_yarn(row: Row) -> Row:
     return _renamed(row, "beta-fast", "beta-slow")
 
 
-def _given_with_latent(path: str, flag: str) -> Row:
+def _written_with_mla(path: str, flag: str) -> Row:
     """Return the row of a size of latent attention; it has no default in 2.1.0."""
-    return when_given(path, flag, when=lambda job: job.model.is_mla)
+    return when_set(path, flag, when=lambda job: job.model.is_mla)
 
 
 def shared_experts() -> Row:

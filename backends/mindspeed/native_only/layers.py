@@ -1,12 +1,12 @@
-"""MindSpeed-LLM's native-only arguments of routing, experts, attention and memory; see `own`."""
+"""MindSpeed-LLM's native-only arguments of routing, experts, attention and memory; see `row`."""
 
-from launcher.mapping.native_only import MEMORY, MODEL, SPEED, TRAINING, NativeOnlyArg, own
+from launcher.mapping.native_only import MEMORY, MODEL, SPEED, TRAINING, NativeOnlyArg, row
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
 _MINDSPEED = "it is a feature of MindSpeed"
 
 _ROUTING = (
-    own(
+    row(
         "seq-aux",
         "takes the balancing loss over each sequence",
         MODEL,
@@ -18,52 +18,52 @@ _ROUTING = (
         "chosen experts",
         source="mindspeed_llm/core/transformer/moe/router.py:437 @26.1.0",
     ),
-    own(
+    row(
         "seq-aux",
         "takes the balancing loss over each sequence",
         MODEL,
         "it goes with MindSpeed-LLM's own balancing types",
         "moe.load_balancing_type=seq_aux_loss",
     ),
-    own(
+    row(
         "moe-router-load-balancing-type",
         "routes by a softmax over all experts, without a balancing loss",
         MODEL,
         "it is a name of MindSpeed-LLM",
         "moe.load_balancing_type=none",
         given=("softmax_topk",),
-        alone=True,
+        unrelated=True,
         becomes={"moe.load_balancing_type": "none"},
         source="mindspeed_llm/core/transformer/moe/router.py:567 @26.1.0",
     ),
-    own(
+    row(
         "moe-router-load-balancing-type",
         "routes each token to experts of few groups, with balancing losses of its own",
         MODEL,
         "it is the routing of DeepSeek-V2 in MindSpeed-LLM",
         "moe.load_balancing_type=seq_aux_loss",
         given=("group_limited_greedy",),
-        alone=True,
+        unrelated=True,
     ),
-    own(
+    row(
         "moe-router-load-balancing-type",
         "takes the balancing loss as Pai-Megatron-Patch does",
         MODEL,
         "it is the routing of another fork",
         "moe.load_balancing_type=aux_loss",
         given=("pai_megatron_aux_loss",),
-        alone=True,
+        unrelated=True,
     ),
-    own(
+    row(
         "moe-router-load-balancing-type",
         "routes as PhiMoE's sparse mixer does",
         MODEL,
         "other stacks have no such router",
         "moe.load_balancing_type=none",
         given=("sparsemixer_topk",),
-        alone=True,
+        unrelated=True,
     ),
-    own(
+    row(
         "fix-sub-seq-length",
         "cuts packed sequences at fixed places, for measurements",
         MODEL,
@@ -71,7 +71,7 @@ _ROUTING = (
         without="sequences end where documents end",
         neutral=(-1, 0),
     ),
-    own(
+    row(
         "moe-device-level-aux-loss-coeff moe-comm-aux-loss-coeff",
         "weighs balancing losses over devices",
         MODEL,
@@ -79,14 +79,14 @@ _ROUTING = (
         "moe.aux_loss_coeff={value}",
         neutral=(0, 0.0),
     ),
-    own(
+    row(
         "use-global-aux-loss",
         "takes the balancing loss over the global batch",
         MODEL,
         _MINDSPEED,
         "moe.load_balancing_type=global_aux_loss",
     ),
-    own(
+    row(
         "router-gating-in-fp32",
         "computes the router in fp32",
         TRAINING,
@@ -94,21 +94,21 @@ _ROUTING = (
         "moe.router_dtype=fp32",
         source="mindspeed_llm/core/transformer/moe/router.py:500 @26.1.0",
     ),
-    own(
+    row(
         "topk-softmax-in-fp32 moe-revert-type-after-topk",
         "chooses the precision of the router's softmax",
         TRAINING,
         _MINDSPEED,
         "moe.router_dtype=fp32",
     ),
-    own(
+    row(
         "moe-train-capacity-factor",
         "limits the tokens of an expert",
         MODEL,
         "it is a name of old versions",
         "moe.capacity_factor={value}",
     ),
-    own(
+    row(
         "noisy-gate-policy",
         "adds noise to the router",
         MODEL,
@@ -116,21 +116,21 @@ _ROUTING = (
         "moe.input_jitter_eps=0.01",
         neutral=("None",),
     ),
-    own(
+    row(
         "norm-topk-prob",
         "divides the weights of the chosen experts by their sum",
         MODEL,
         "it depends on MindSpeed-LLM's routing types",
         "model.norm_topk_prob={value}",
     ),
-    own(
+    row(
         "expert-interval",
         "gives every n-th layer experts",
         MODEL,
         "it is a name of old versions",
         "model.moe_layer_freq={value}",
     ),
-    own(
+    row(
         "n-shared-experts",
         "counts shared experts",
         MODEL,
@@ -138,7 +138,7 @@ _ROUTING = (
         "model.shared_expert_intermediate_size=N",
         neutral=(0,),
     ),
-    own(
+    row(
         "shared-expert-gate-output-dimension",
         "gives the shared expert's gate a width",
         MODEL,
@@ -148,7 +148,7 @@ _ROUTING = (
 )
 
 _EXPERTS = (
-    own(
+    row(
         "moe-alltoall-overlap-comm",
         "overlaps the dispatch of tokens with the experts",
         SPEED,
@@ -157,7 +157,7 @@ _EXPERTS = (
         "moe.shared_expert_overlap=true",
         "moe.batch_overlap=true",
     ),
-    own(
+    row(
         "moe-allgather-overlap-comm moe-zerc moe-alltoall-mc2 use-fused-moe-token-permute-and-unpermute "
         "enable-token-rearrange-opt",
         "overlaps or fuses the dispatch of tokens",
@@ -165,7 +165,7 @@ _EXPERTS = (
         _ASCEND,
         "moe.permute_fusion=true",
     ),
-    own(
+    row(
         "moe-zero-memory",
         "computes the experts' activations again",
         MEMORY,
@@ -173,68 +173,68 @@ _EXPERTS = (
         "recompute.modules=[moe]",
         neutral=("disable",),
     ),
-    own(
+    row(
         "moe-zero-memory-num-layers moe-unperm2-mem-optim moe-unperm2-mem-optim-swap",
         "saves activations of the experts",
         MEMORY,
         _MINDSPEED,
         "recompute.modules=[moe]",
     ),
-    own(
+    row(
         "gemm-gradient-accumulation-fusion",
         "adds experts' weight gradients inside the product",
         SPEED,
         _ASCEND,
         "kernels.gradient_accumulation_fusion=true",
     ),
-    own(
+    row(
         "no-use-gmm-fp8 te-gmm-mode fp8-reuse-quantized-weight te-comparison-with-bf16 te-comparison-with-cpu",
         "tunes fp8 on Ascend",
         TRAINING,
         _ASCEND,
-        without="the other stack's own fp8 settings stand",
+        without="the other backend's fp8 settings apply",
         read=lambda job: job.precision.fp8_format is not None,
     ),
 )
 
 _ATTENTION = (
-    own(
+    row(
         "use-cp-send-recv-overlap use-fused-ring-attention-update megatron-cp-in-bnsd use-ulysses-allgather-kv "
         "kv-head-repeat-before-uly-alltoall attention-mask-on-cpu",
         "tunes context parallelism",
         SPEED,
         _ASCEND,
-        without="the other stack's own exchange stands; sums differ in rounding only",
+        without="the other backend's exchange is used; sums differ in rounding only",
     ),
-    own(
+    row(
         "adaptive-cp-*",
         "tunes adaptive context parallelism",
         SPEED,
         "it was removed after 2.1.0",
         "parallel.cp_algorithm=megatron",
     ),
-    own(
+    row(
         "context-parallel-kv-cache-policy context-parallel-cache-interval",
         "keeps keys and values of the ring",
         SPEED,
         _MINDSPEED,
     ),
-    own(
+    row(
         "context-parallel-algo",
         "chooses how Mamba's sequences are split",
         SPEED,
         _MINDSPEED,
         "parallel.cp_algorithm=megatron",
     ),
-    own("shape-order", "orders the axes of flash attention's inputs", SPEED, _ASCEND),
-    own(
+    row("shape-order", "orders the axes of flash attention's inputs", SPEED, _ASCEND),
+    row(
         "use-fusion-attn-v2 use-sparse-flash-attn",
         "chooses an attention kernel of CANN",
         SPEED,
         _ASCEND,
         "kernels.attention_backend=flash",
     ),
-    own(
+    row(
         "pre-tockens next-tockens",
         "limits what flash attention looks at",
         MODEL,
@@ -243,7 +243,7 @@ _ATTENTION = (
         without="attention is causal over the whole sequence",
         neutral=(1048576, 65536, 0, 2),
     ),
-    own(
+    row(
         "attention-mask-type cp-attention-mask-type",
         "chooses the mask under context parallelism",
         MODEL,
@@ -251,7 +251,7 @@ _ATTENTION = (
         "data.reset_attention_mask=true",
         neutral=("causal",),
     ),
-    own(
+    row(
         "alibi-fusion-attn-type fill-neg-inf square-alibi-mask",
         "tunes ALiBi's bias",
         MODEL,
@@ -259,25 +259,25 @@ _ATTENTION = (
         without="positions are rotary or learned",
         read=lambda job: job.model.position_embedding == "alibi",
     ),
-    own(
+    row(
         "mla-fa-without-pad mla-fa-divide-qk mla-mm-split padded-base-length mla-up-proj-tp-overlap "
         "enable-mla-absorb mla-swap-core-attn-out",
         "computes MLA in another order, to the same values",
         SPEED,
         _ASCEND,
     ),
-    own("mla-zero-memory", "computes MLA's projections again", MEMORY, _MINDSPEED, "recompute.modules=[mla_up_proj]"),
+    row("mla-zero-memory", "computes MLA's projections again", MEMORY, _MINDSPEED, "recompute.modules=[mla_up_proj]"),
 )
 
 _MEMORY = (
-    own(
+    row(
         "reuse-fp32-param",
         "keeps one fp32 copy of each weight whose upper half is the bf16 one",
         MEMORY,
         "it is an optimizer of MindSpeed",
         "optimizer.precision_aware=true",
     ),
-    own(
+    row(
         "o2-gradient",
         "keeps gradients in bf16",
         TRAINING,
@@ -285,7 +285,7 @@ _MEMORY = (
         "optimizer.precision_aware=true optimizer.main_grads_dtype=bf16",
         without="they are kept in fp32: more memory, less rounding",
     ),
-    own(
+    row(
         "o2-optimizer",
         "keeps the optimizer's states in bf16",
         TRAINING,
@@ -293,7 +293,7 @@ _MEMORY = (
         "optimizer.precision_aware=true optimizer.exp_avg_dtype=bf16",
         without="they are kept in fp32: more memory, less rounding",
     ),
-    own(
+    row(
         "quant-grads",
         "keeps gradients in few bits",
         TRAINING,
@@ -301,7 +301,7 @@ _MEMORY = (
         "optimizer.precision_aware=true optimizer.main_grads_dtype=bf16",
         without="they are kept in fp32: more memory, less rounding",
     ),
-    own(
+    row(
         "quant-states",
         "keeps the optimizer's states in few bits",
         TRAINING,
@@ -309,14 +309,14 @@ _MEMORY = (
         "optimizer.precision_aware=true optimizer.exp_avg_dtype=fp8",
         without="they are kept in fp32: more memory, less rounding",
     ),
-    own(
+    row(
         "virtual-optimizer smart-swap swap-layer-input",
         "moves states or activations to host memory",
         MEMORY,
         _MINDSPEED,
         "offload.optimizer=true",
     ),
-    own(
+    row(
         "output-layer-slice-num loss-compute-mode loss-chunk-size mtp-mem-efficient-logits",
         "computes the loss in parts",
         MEMORY,
@@ -324,14 +324,14 @@ _MEMORY = (
         "kernels.cross_entropy_fusion=true",
         neutral=("default", 1),
     ),
-    own(
+    row(
         "recompute-mtp-layer recompute-mtp-norm",
         "computes the extra prediction layers again",
         MEMORY,
         _MINDSPEED,
         "recompute.granularity=full",
     ),
-    own("enable-share-memory", "hands lengths of packed samples over in shared memory", SPEED, _MINDSPEED),
+    row("enable-share-memory", "hands lengths of packed samples over in shared memory", SPEED, _MINDSPEED),
 )
 
 LAYERS: tuple[NativeOnlyArg, ...] = (*_ROUTING, *_EXPERTS, *_ATTENTION, *_MEMORY)

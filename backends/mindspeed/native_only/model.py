@@ -1,6 +1,6 @@
 """MindSpeed-LLM's arguments for model families that other stacks build from config.json."""
 
-from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, NativeOnlyArg, own
+from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, NativeOnlyArg, row
 
 _FAMILY = "it shapes a family of models that MindSpeed-LLM builds from arguments"
 _OLD = "it is a deprecated name of a field"
@@ -8,7 +8,7 @@ _FILES = "model.path=DIR"
 _KERNEL = "it is an operator of Ascend's CANN or Triton on Ascend"
 
 MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
-    own(
+    row(
         "spec mtp-spec",
         "builds the layers of a model family from a module of MindSpeed-LLM",
         MODEL,
@@ -16,9 +16,9 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _FILES,
         "model.hub_id=OWNER/NAME",
         without="layers are built from the fields of model.*",
-        alone=True,
+        unrelated=True,
     ),
-    own(
+    row(
         "add-rmsnorm-offset",
         "adds one to the weights of norms (Gemma)",
         MODEL,
@@ -26,7 +26,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.norm_zero_centered=true",
         _FILES,
     ),
-    own(
+    row(
         "use-glm-rope partial-rotary-factor",
         "rotates a part of each head",
         MODEL,
@@ -34,10 +34,10 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.partial_rotary_factor=0.5",
         _FILES,
     ),
-    own("gelu-tanh", "takes the tanh form of GELU", MODEL, _FAMILY, "model.hidden_act=gelu_pytorch_tanh", _FILES),
-    own("geglu", "takes a gated GELU", MODEL, _FAMILY, "model.hidden_act=gelu", _FILES),
-    own("fc-type", "chooses the products of the feed-forward part", MODEL, _FAMILY, _FILES, neutral=("gate_up_down",)),
-    own(
+    row("gelu-tanh", "takes the tanh form of GELU", MODEL, _FAMILY, "model.hidden_act=gelu_pytorch_tanh", _FILES),
+    row("geglu", "takes a gated GELU", MODEL, _FAMILY, "model.hidden_act=gelu", _FILES),
+    row("fc-type", "chooses the products of the feed-forward part", MODEL, _FAMILY, _FILES, neutral=("gate_up_down",)),
+    row(
         "interleave-sliding-window",
         "limits attention to a window",
         MODEL,
@@ -45,7 +45,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.sliding_window={value}",
         _FILES,
     ),
-    own(
+    row(
         "attn-logit-softcapping output-logit-softcapping",
         "caps logits (Gemma 2)",
         MODEL,
@@ -53,7 +53,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _FILES,
         without="logits are not capped: a model that was trained so loses quality",
     ),
-    own(
+    row(
         "query-pre-attn-scalar embedding-multiplier-scale output-multiplier-scale scale-emb scale-depth dim-model-base",
         "scales attention, embeddings or layers",
         MODEL,
@@ -61,16 +61,16 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _FILES,
         neutral=(1, 1.0),
     ),
-    own(
+    row(
         "input-embeds-norm post-norm no-post-layer-norm embed-layernorm", "adds or drops norms", MODEL, _FAMILY, _FILES
     ),
-    own("add-dense-bias add-output-layer-bias", "adds biases", MODEL, _FAMILY, "model.linear_bias=true", _FILES),
-    own("no-enable-linear-qkv", "keeps query, key and value in three matrices", NOTHING, _FAMILY),
-    own(
+    row("add-dense-bias add-output-layer-bias", "adds biases", MODEL, _FAMILY, "model.linear_bias=true", _FILES),
+    row("no-enable-linear-qkv", "keeps query, key and value in three matrices", NOTHING, _FAMILY),
+    row(
         "cla-share-factor share-kvstates", "shares keys and values between layers", MODEL, _FAMILY, _FILES, neutral=(1,)
     ),
-    own("input-jitter", "switches noise on the router's inputs off", MODEL, _FAMILY, "moe.input_jitter_eps=0"),
-    own(
+    row("input-jitter", "switches noise on the router's inputs off", MODEL, _FAMILY, "moe.input_jitter_eps=0"),
+    row(
         "input-layernorm-in-fp32 rmsnorm-weight-in-fp32 init-norm-weight-in-fp32",
         "keeps norms in fp32",
         TRAINING,
@@ -78,43 +78,43 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "precision.norm_in_fp32=true",
         without="norms are computed as the other stack does",
     ),
-    own("num-zero-experts", "adds experts that compute nothing (LongCat)", MODEL, _FAMILY, _FILES, neutral=(0,)),
-    own(
+    row("num-zero-experts", "adds experts that compute nothing (LongCat)", MODEL, _FAMILY, _FILES, neutral=(0,)),
+    row(
         "enable-mla-scale-q-lora enable-mla-scale-kv-lora",
         "scales MLA's compressed queries and keys (LongCat)",
         MODEL,
         _FAMILY,
         _FILES,
     ),
-    own(
+    row(
         "use-triton-mhc use-triton-gdn use-triton-swiglu-limit use-fused-lightning-indexer "
         "use-fused-lightning-indexer-loss",
         "computes parts of a model in one kernel",
         SPEED,
         _KERNEL,
     ),
-    own(
+    row(
         "kv-compress original-seq-len rope-factor rope-theta max-batch-size scale-fmt",
         "shapes the compressed attention of DeepSeek-V4",
         MODEL,
         _FAMILY,
         _FILES,
     ),
-    own(
+    row(
         "index-topk-pattern index-share-for-mtp-iteration apply-rope-no-in-complex no-use-sparse-c8-indexer",
         "shapes the indexer of sparse attention",
         MODEL,
         _FAMILY,
         _FILES,
     ),
-    own(
+    row(
         "mamba-d-ssm",
         "shapes Mamba models",
         MODEL,
         _FAMILY,
         without="the other stack trains transformers only, or takes Mamba's shape from model.path",
     ),
-    own(
+    row(
         "long-factor short-factor long-mscale short-mscale longrope-freqs-type dynamic-factor",
         "stretches positions (LongRoPE)",
         MODEL,
@@ -123,7 +123,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         without="positions are not stretched so",
         neutral=(1, 1.0),
     ),
-    own(
+    row(
         "rope-scaling-type",
         "stretches positions in a way of its own",
         MODEL,
@@ -131,15 +131,15 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _FILES,
         "model.rope_scaling.type=yarn",
     ),
-    own(
+    row(
         "rope-scaling-original-max-position-embeddings rope-scaling-*",
-        "says the length before stretching",
+        "sets the length before RoPE scaling",
         MODEL,
         _OLD,
         "model.rope_scaling.original_max_position_embeddings={value}",
     ),
-    own("position-embedding-type", "chooses positions of a family of models", MODEL, _FAMILY, _FILES),
-    own(
+    row("position-embedding-type", "chooses positions of a family of models", MODEL, _FAMILY, _FILES),
+    row(
         "moe-router-score-function",
         "scores experts in a way of its own",
         MODEL,
@@ -147,8 +147,8 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.scoring_func=sigmoid",
         _FILES,
     ),
-    own("moe-router-num-groups n-group", "groups experts", MODEL, _FAMILY, "model.n_group={value}", neutral=(1,)),
-    own(
+    row("moe-router-num-groups n-group", "groups experts", MODEL, _FAMILY, "model.n_group={value}", neutral=(1,)),
+    row(
         "moe-router-group-topk topk-group",
         "limits tokens to so many groups of experts",
         MODEL,
@@ -156,34 +156,34 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.topk_group={value}",
         neutral=(1,),
     ),
-    own("moe-router-enable-expert-bias", "balances experts by a bias", MODEL, _FAMILY, "model.router_expert_bias=true"),
-    own(
+    row("moe-router-enable-expert-bias", "balances experts by a bias", MODEL, _FAMILY, "model.router_expert_bias=true"),
+    row(
         "moe-router-pre-softmax",
         "takes the softmax before the choice of experts",
         MODEL,
         _FAMILY,
         "model.norm_topk_prob=false",
     ),
-    own("routed-scaling-factor", "scales what experts return", MODEL, _OLD, "model.routed_scaling_factor={value}"),
-    own("qk-rope-head-dim", "gives MLA's rotated part its width", MODEL, _OLD, "model.qk_rope_head_dim={value}"),
-    own("qk-nope-head-dim", "gives MLA's plain part its width", MODEL, _OLD, "model.qk_nope_head_dim={value}"),
-    own(
+    row("routed-scaling-factor", "scales what experts return", MODEL, _OLD, "model.routed_scaling_factor={value}"),
+    row("qk-rope-head-dim", "gives MLA's rotated part its width", MODEL, _OLD, "model.qk_rope_head_dim={value}"),
+    row("qk-nope-head-dim", "gives MLA's plain part its width", MODEL, _OLD, "model.qk_nope_head_dim={value}"),
+    row(
         "q-lora-rank",
         "compresses MLA's queries",
         MODEL,
         "MLA is not switched on beside it",
         "model.q_lora_rank={value}",
     ),
-    own(
+    row(
         "kv-lora-rank",
         "compresses MLA's keys and values",
         MODEL,
         "MLA is not switched on beside it",
         "model.kv_lora_rank={value}",
     ),
-    own("multi-head-latent-attention", "switches MLA on", MODEL, _OLD, "model.kv_lora_rank=512"),
-    own("moe-intermediate-size", "gives experts their width", MODEL, _OLD, "model.moe_intermediate_size={value}"),
-    own(
+    row("multi-head-latent-attention", "switches MLA on", MODEL, _OLD, "model.kv_lora_rank=512"),
+    row("moe-intermediate-size", "gives experts their width", MODEL, _OLD, "model.moe_intermediate_size={value}"),
+    row(
         "kv-channels",
         "gives heads their width",
         MODEL,
@@ -191,28 +191,28 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.head_dim={value}",
         read=lambda job: job.model.kv_lora_rank is None,
     ),
-    own(
+    row(
         "num-query-groups",
         "groups the heads of keys and values",
         MODEL,
         "grouped queries are not switched on beside it",
         "model.num_key_value_heads={value}",
     ),
-    own(
+    row(
         "vocab-size",
-        "says the size of the vocabulary",
+        "sets the size of the vocabulary",
         NOTHING,
-        "the tokenizer says it beside",
+        "the tokenizer sets it",
         "model.vocab_size={value}",
     ),
-    own(
+    row(
         "mtp-num-layers mtp-loss-scaling-factor",
         "tunes the extra prediction layers",
         NOTHING,
         "there are none beside it",
         "model.num_nextn_predict_layers={value}",
     ),
-    own(
+    row(
         "use-deter-comp",
         "asks for the same numbers in every run",
         TRAINING,

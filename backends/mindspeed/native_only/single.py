@@ -5,7 +5,7 @@ From mindspeed/features_manager/**, mindspeed_llm/features_manager/** and traini
 
 from collections.abc import Mapping
 
-from launcher.mapping.native_only import NativeOnlyArg, each, own
+from launcher.mapping.native_only import NativeOnlyArg, row, single_rows
 
 PHRASES: Mapping[str, str] = {
     "coc-mode": "chooses how communication over computation is done (0: not at all, 1: rewritten, 2: overlapped)",
@@ -28,13 +28,13 @@ PHRASES: Mapping[str, str] = {
     "rope-scaling-beta-fast": "sets YaRN's upper bound of turns (beta_fast)",
     "rope-scaling-beta-slow": "sets YaRN's lower bound of turns (beta_slow)",
     "adaptive-cp-without-coarse": "schedules adaptive context parallelism without its coarse step",
-    "adaptive-cp-dynamic-attn-mask": "schedules adaptive context parallelism anew for every mask",
+    "adaptive-cp-dynamic-attn-mask": "schedules adaptive context parallelism again for every mask",
     "adaptive-cp-only-reschedule": "moves the blocks of adaptive context parallelism without regrouping tokens",
     "adaptive-cp-manually-set-mask-list": "takes masks for adaptive context parallelism that the user's code sets",
 }
 SINGLE: tuple[NativeOnlyArg, ...] = (
-    *each(PHRASES),
-    own(
+    *single_rows(PHRASES),
+    row(
         "attention-backend cp-comm-type hierarchical-context-parallel-sizes moe-enable-deepep use-pytorch-profiler",
         no_field="Code that MindSpeed-LLM replaces would read it: attention, profiler and dispatcher are its own, and "
         "their arguments have the fields.",
@@ -42,14 +42,14 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         "megatron/core/transformer/moe/token_dispatcher.py:923 @core_v0.12.1; megatron/training/training.py:1714 "
         "@core_v0.12.1; megatron/training/initialize.py:348 @core_v0.12.1",
     ),
-    own(
+    row(
         "deterministic-mode disable-gloo-process-groups",
         no_field="MindSpeed's own argument switches it, too, and has the field (npu-deterministic, "
         "disable-gloo-group).",
         source="mindspeed/features_manager/disable_gloo_group/disable_gloo_group_feature.py:41 @26.1.0_core_r0.12.1; "
         "mindspeed_llm/core/transformer/moe/router.py:603 @26.1.0",
     ),
-    own(
+    row(
         "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers mscale mscale-all-dim "
         "num-virtual-stages-per-pipeline-rank optimizer-cpu-offload optimizer-offload-fraction rotary-scaling-factor "
         "use-rope-scaling",
@@ -59,35 +59,35 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         "@26.1.0_core_r0.12.1; mindspeed_llm/core/optimizer/__init__.py:61 @26.1.0; "
         "mindspeed/core/transformer/multi_head_latent_attention/adaptor.py:56 @26.1.0_core_r0.12.1",
     ),
-    own(
+    row(
         "no-bias-gelu-fusion",
-        no_field="It is for GeLU; the field (kernels.bias_activation_fusion) says the same of SwiGLU, which "
+        no_field="It is for GeLU; the field (kernels.bias_activation_fusion) is the same for SwiGLU, which "
         "MindSpeed-LLM's families have.",
         source="mindspeed_llm/core/transformer/mlp.py:88 @26.1.0",
     ),
-    own(
+    row(
         "cache-dir dataset-dir streaming",
         no_field="Only the preparation of raw data reads it (preprocess_data.py), of which training gets token files.",
         source="mindspeed_llm/tasks/preprocess/data_handler.py:1074 @26.1.0",
     ),
-    own(
+    row(
         "embed-layernorm",
         no_field="It adds the norm behind Bloom's embedding, which MindFormers has only in the configuration of "
         "TeleChat2, where nothing reads it.",
         source="mindspeed_llm/tasks/checkpoint/loader_mg.py:95 @2.1.0",
     ),
-    own(
+    row(
         "enable-cuda-graph external-cuda-graph cuda-graph-scope cuda-graph-warmup-steps",
         no_field="It captures with torch.cuda's graphs, which Ascend has not; on NVIDIA devices kernels.cuda_graph "
-        "says it.",
+        "sets it.",
         source="megatron/core/transformer/cuda_graphs.py:384 @core_v0.12.1",
     ),
-    own(
+    row(
         "fp8-interval",
         no_field="Only MindSpeed's own delayed scaling still reads it; Transformer Engine has ignored it since 1.8.0.",
         source="mindspeed/te/pytorch/fp8/scale_data.py:82 @26.1.0_core_r0.12.1",
     ),
-    own(
+    row(
         "moe-extended-tp",
         no_field="Only 2.1.0 reads it: core 0.8 splits each expert over the tensor- and expert-parallel ranks; later "
         "expert-tensor-parallel-size (parallel.etp) replaced it.",

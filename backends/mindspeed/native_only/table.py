@@ -4,7 +4,7 @@ Sources: mindspeed_llm/features_manager and mindspeed/features_manager at 26.1.0
 """
 
 from backends.megatron_lm.native_only.layers import passed
-from backends.megatron_lm.native_only.table import OWN as MEGATRON
+from backends.megatron_lm.native_only.table import NATIVE_ONLY as MEGATRON
 from backends.mindspeed.native_only.layers import LAYERS
 from backends.mindspeed.native_only.model import MODEL_ROWS
 from backends.mindspeed.native_only.single import SINGLE
@@ -17,8 +17,8 @@ from launcher.mapping.native_only import (
     START,
     TRAINING,
     NativeOnlyArg,
-    kind,
-    own,
+    group_row,
+    row,
 )
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
@@ -29,14 +29,14 @@ _CONVERT = "it belongs to MindSpeed-LLM's own conversion at start and end"
 _REMOVED_RL = "MindSpeed-LLM's own reinforcement learning was removed after 2.1.0"
 
 _OPTIMIZER = (
-    own(
+    row(
         "optimizer-selection",
         "chooses the kernel of AdamW",
         SPEED,
         _ASCEND,
         neutral=("fused_adamw", "fused_torch_adamw"),
     ),
-    own(
+    row(
         "ema-decay",
         "keeps a moving average of the weights",
         OUTPUT,
@@ -44,23 +44,23 @@ _OPTIMIZER = (
         without="no averaged weights are written",
         read=passed("optimizer-selection"),
     ),
-    own(
+    row(
         "qat-scheme qat-quant-block-size indexer-qk-quant-scheme",
         "rounds weights in training as they will be served",
         MODEL,
         _MINDSPEED,
         without="weights are trained unrounded",
     ),
-    own("lu-lora-*", "trains adapters of the last layers with rates of their own", MODEL, _MINDSPEED, "lora.rank=8"),
-    own("lora-fusion", "computes an adapter in one kernel with its layer", SPEED, _MINDSPEED),
-    own(
+    row("lu-lora-*", "trains adapters of the last layers with rates of their own", MODEL, _MINDSPEED, "lora.rank=8"),
+    row("lora-fusion", "computes an adapter in one kernel with its layer", SPEED, _MINDSPEED),
+    row(
         "lora-ckpt-filter save-lora-to-hf qlora-save-dequantize",
         "chooses how adapters are written",
         OUTPUT,
         _CONVERT,
         "lora.merge=true",
     ),
-    own(
+    row(
         "lora-modules-to-save",
         "trains these modules beside the adapters",
         MODEL,
@@ -68,39 +68,39 @@ _OPTIMIZER = (
         "lora.target_modules=[{value}]",
         neutral=(None, (), []),
     ),
-    own("lora-register-forward-hook", "lets gradients reach the adapters under recomputation", NOTHING, _MINDSPEED),
+    row("lora-register-forward-hook", "lets gradients reach the adapters under recomputation", NOTHING, _MINDSPEED),
 )
 
 _PARALLEL = (
-    own(
+    row(
         "use-ascend-mc2 use-mc2 use-ascend-coc coc-*",
         "overlaps tensor parallelism with products",
         SPEED,
         _ASCEND,
         "overlap.tp_comm=true",
     ),
-    own(
+    row(
         "enable-overlap-ag-with-matmul enable-overlap-matmul-with-rs enable-backward-overlap-ag-with-matmul",
         "overlaps 2-D tensor parallelism with products",
         SPEED,
         _MINDSPEED,
         "overlap.tp_comm=true",
     ),
-    own(
+    row(
         "use-nd-matmul nd1-dim1-size nd2-dim1-size",
         "splits products in three dimensions",
         SPEED,
         _MINDSPEED,
         "parallel.tp=8",
     ),
-    own(
+    row(
         "unaligned-linear",
         "splits widths that tensor parallelism does not divide",
         SPEED,
         _MINDSPEED,
         without="widths must be multiples of parallel.tp",
     ),
-    own(
+    row(
         "schedules-method dualpipev-dw-detach",
         "runs the pipeline from both ends (DualPipeV)",
         SPEED,
@@ -108,21 +108,21 @@ _PARALLEL = (
         "parallel.schedule=dualpipev",
         "parallel.vpp=2",
     ),
-    own(
+    row(
         "pipeline-num-transformer-layers num-layer-list",
         "gives each stage its own number of layers",
         SPEED,
         _MINDSPEED,
         "parallel.layout=TEXT",
-        without="say the first and last stage with parallel.first_stage_layers and parallel.last_stage_layers",
+        without="set the first and last stage with parallel.first_stage_layers and parallel.last_stage_layers",
     ),
-    own(
+    row(
         "optimize-send-recv-comm async-log-allreduce layerwise-disaggregated-training",
         "tunes how stages talk",
         SPEED,
         _MINDSPEED,
     ),
-    own(
+    row(
         "fsdp2-config-path",
         "shards by FSDP2",
         MEMORY,
@@ -133,14 +133,14 @@ _PARALLEL = (
 )
 
 _DATA_ROWS = (
-    own(
+    row(
         "no-shared-storage",
         "lets each node build its own index of the data",
         START,
         "other stacks build it once for each node or ask for shared folders",
         without="every node must see data.cache_path, or build it itself",
     ),
-    own(
+    row(
         "handler-name",
         "chooses how raw samples become tokens",
         MODEL,
@@ -149,30 +149,30 @@ _DATA_ROWS = (
         without="the loss may cover other tokens",
         read=lambda job: job.data.format in ("alpaca", "messages", "hub"),
     ),
-    own(
+    row(
         "prompt-type-path",
         "reads chat templates from a file",
         MODEL,
         _DATA,
         "data.template={value}",
-        without="the template of the tokenizer stands",
+        without="the template of the tokenizer applies",
     ),
-    own(
+    row(
         "reasoning-effort drop-thinking",
         "chooses how thoughts in samples are treated",
         TRAINING,
         _DATA,
-        without="the template of the tokenizer stands",
+        without="the template of the tokenizer applies",
     ),
-    own(
+    row(
         "padded-samples full-shuffle-instruction-dataset cut-max-seqlen no-cut-token dataset-additional-keys",
         "chooses which samples are drawn and how they are cut",
         TRAINING,
         _DATA,
         without="other samples, or other ends of them, are seen",
     ),
-    own("pad-to-multiple-of", "pads samples to a multiple", SPEED, _DATA),
-    own(
+    row("pad-to-multiple-of", "pads samples to a multiple", SPEED, _DATA),
+    row(
         "is-instruction-dataset pack neat-pack",
         "chooses how instruction samples are batched",
         MODEL,
@@ -180,36 +180,36 @@ _DATA_ROWS = (
         "batch.packing=true",
         read=lambda job: job.task.type != "pretrain",
     ),
-    own(
+    row(
         "variable-seq-lengths",
         "lets batches have lengths of their own",
         SPEED,
         _DATA,
         "batch.variable_seq_lengths=true",
     ),
-    own(
+    row(
         "tokenizer-not-use-fast tokenizer-padding-side tokenizer-kwargs",
         "chooses how the tokenizer is read",
         TRAINING,
         _DATA,
-        without="the tokenizer is read as its own files say",
+        without="the tokenizer is read as its files specify",
         neutral=("right",),
     ),
-    own(
+    row(
         "reward-model",
         "names the model that judges answers",
         MODEL,
         _REMOVED_RL,
         no_field="It belongs to PPO, which a job cannot choose, and which was removed after 2.1.0.",
         source="mindspeed_llm/tasks/posttrain/trl_ppo/TrlPPOEngine.py:35 @2.1.0",
-        alone=True,
+        unrelated=True,
         read=lambda job: job.task.type not in ("pretrain", "sft", "dpo", "simpo"),
     ),
-    own("streaming", "reads data sets of a hub piece by piece while they are prepared", NOTHING, _TOOL, alone=True),
+    row("streaming", "reads data sets of a hub piece by piece while they are prepared", NOTHING, _TOOL, unrelated=True),
 )
 
 _START = (
-    own(
+    row(
         "ai-framework",
         "runs on MindSpore under PyTorch's interface",
         START,
@@ -217,16 +217,16 @@ _START = (
         without="the other stack runs on its own framework",
         neutral=("pytorch",),
     ),
-    own("optimization-level", "chooses how much MindSpeed replaces in Megatron", SPEED, _MINDSPEED),
-    own("jit-compile", "compiles operators when they are first used", SPEED, _ASCEND),
-    own(
+    row("optimization-level", "chooses how much MindSpeed replaces in Megatron", SPEED, _MINDSPEED),
+    row("jit-compile", "compiles operators when they are first used", SPEED, _ASCEND),
+    row(
         "hccl-*",
         "tunes HCCL, Ascend's collectives",
         SPEED,
         _ASCEND,
         without="set variables of NCCL in backend.env where they are needed",
     ),
-    own(
+    row(
         "enable-high-availability enable-hbmfault-repair enable-worker-reboot enable-elastic-training "
         "enable-optimizer-state-local-copy distributed-optimizer-no-replica",
         "repairs a run whose node fails",
@@ -234,11 +234,11 @@ _START = (
         "it is MindIO's and MindCluster's",
         "fault_tolerance.max_restarts=3",
     ),
-    own("npu-datadump", "dumps tensors for msprobe", OUTPUT, _ASCEND),
-    own("profile-*", "tunes the profiler of Ascend", OUTPUT, _ASCEND, "profiler.enabled=true"),
-    own("skip-bias-add use-fused-mlp", "adds biases in a later kernel", SPEED, _MINDSPEED),
-    own("return-document-ids", "hands document numbers to the model", NOTHING, _DATA),
-    own(
+    row("npu-datadump", "dumps tensors for msprobe", OUTPUT, _ASCEND),
+    row("profile-*", "tunes the profiler of Ascend", OUTPUT, _ASCEND, "profiler.enabled=true"),
+    row("skip-bias-add use-fused-mlp", "adds biases in a later kernel", SPEED, _MINDSPEED),
+    row("return-document-ids", "hands document numbers to the model", NOTHING, _DATA),
+    row(
         "log-batch-size-to-tensorboard no-log-learnig-rate-to-tensorboard",
         "chooses what is logged",
         OUTPUT,
@@ -248,7 +248,7 @@ _START = (
 )
 
 _CHECKPOINT = (
-    own(
+    row(
         "enable-hf2mg-convert model-type-hf",
         "starts from Hugging Face weights",
         MODEL,
@@ -257,7 +257,7 @@ _CHECKPOINT = (
         "checkpoint.load=DIR",
         without="convert the weights before: launch convert hf-to-mcore",
     ),
-    own(
+    row(
         "hf-save-dir mg-save-dir hf-cfg-dir only-convert-last-checkpoint save-layer-by-layer",
         "writes Hugging Face weights, too",
         OUTPUT,
@@ -265,7 +265,7 @@ _CHECKPOINT = (
         "checkpoint.save_safetensors=true",
         without="convert them after training: launch convert mcore-to-hf",
     ),
-    own(
+    row(
         "load-checkpoint-loosely",
         "starts though weights are missing in the checkpoint",
         MODEL,
@@ -273,7 +273,7 @@ _CHECKPOINT = (
         "checkpoint.strictness=log_all",
         without="missing weights stop the start",
     ),
-    own(  # passed through if --model-type-hf is not a supported family; otherwise it maps to a field
+    row(  # passed through if --model-type-hf is not a supported family; otherwise it maps to a field
         "load",
         "starts from the Hugging Face weights in this directory",
         MODEL,
@@ -281,13 +281,13 @@ _CHECKPOINT = (
         "model.path={value}",
         without="convert the weights before (launch convert hf-to-mcore) and name them in checkpoint.load",
         read=lambda job: job.checkpoint.load is None,
-        alone=True,
+        unrelated=True,
     ),
-    own("refer-model-iter", "chooses the reference model's step", TRAINING, _CONVERT, "task.reference_model=DIR"),
+    row("refer-model-iter", "chooses the reference model's step", TRAINING, _CONVERT, "task.reference_model=DIR"),
 )
 
-_ELSEWHERE = (
-    own(
+_OTHER_PROGRAMS = (
+    row(
         "cache-dir dataset-dir script-data-dir map-keys merge-group-keys max-samples mix-strategy "
         "interleave-probs overwrite-cache output-prefix json-keys append-eod keep-newlines "
         "split-sentences dataset-impl datasets hf-datasets-params n-subs pad-vocab-size-to "
@@ -298,22 +298,22 @@ _ELSEWHERE = (
         without="prepare the data before, as the other stack reads it",
         read=lambda job: job.data.format not in ("megatron", "mock", None),
     ),
-    kind(("dataset",), "prepares raw data", TRAINING, _DATA),
-    kind(("inference", "evaluation", "text generation"), "is for inference and evaluation", NOTHING, _TOOL),
-    kind(
+    group_row(("dataset",), "prepares raw data", TRAINING, _DATA),
+    group_row(("inference", "evaluation", "text generation"), "is for inference and evaluation", NOTHING, _TOOL),
+    group_row(
         ("reinforce learning in dpo", "run two megatrons at once"),
         "tunes reinforcement learning",
         MODEL,
         _REMOVED_RL,
         read=lambda job: job.task.type not in ("pretrain", "sft", "dpo", "simpo"),
     ),
-    kind(("dpo",), "tunes preference training", TRAINING, _MINDSPEED),
-    kind(("finetune", "data", "tokenizer_type"), "changes how data is read", TRAINING, _DATA),
-    kind(("learning rate",), "tunes the optimizer", TRAINING, _MINDSPEED),
+    group_row(("dpo",), "tunes preference training", TRAINING, _MINDSPEED),
+    group_row(("finetune", "data", "tokenizer_type"), "changes how data is read", TRAINING, _DATA),
+    group_row(("learning rate",), "tunes the optimizer", TRAINING, _MINDSPEED),
 )
 
-_UNREAD = (
-    own(
+_IGNORED = (
+    row(
         "train-sync-interval log-straggler disable-straggler-on-startup straggler-ctrlr-port straggler-minmax-count "
         "run-workload-inspector-server enable-ft-package calc-ft-timeouts non-persistent-save-interval "
         "check-weight-hash-across-dp-replicas-interval",
@@ -323,7 +323,7 @@ _UNREAD = (
         no_field="MindSpeed-LLM's own training loop takes the place of Megatron's, and reads it nowhere.",
         source="mindspeed_llm/training/training.py:587 @26.1.0; megatron/training/training.py:1678-1760 @core_v0.12.1",
     ),
-    own(
+    row(
         "data-args-path per-split-data-args-path s3-cache-path",
         "is read by Megatron's pretrain_gpt.py, which MindSpeed-LLM's own replaces",
         NOTHING,
@@ -334,9 +334,9 @@ _UNREAD = (
     ),
 )
 
-OWN: tuple[NativeOnlyArg, ...] = (
+NATIVE_ONLY: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
-    *_UNREAD,
+    *_IGNORED,
     *LAYERS,
     *_OPTIMIZER,
     *_PARALLEL,
@@ -344,11 +344,11 @@ OWN: tuple[NativeOnlyArg, ...] = (
     *_START,
     *_CHECKPOINT,
     *MODEL_ROWS,
-    *_ELSEWHERE,
+    *_OTHER_PROGRAMS,
     *MEGATRON,
 )
 
 
 def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
-    return OWN
+    return NATIVE_ONLY

@@ -12,8 +12,8 @@ _BASIC = f"{LLM}/megatron_basic/training_basic.py"
 _SHARED_WIDTH = "moe-shared-expert-intermediate-size"
 
 
-def _expert_width(facts: RuleContext) -> int:
-    return facts.number("moe-ffn-hidden-size") or facts.number("ffn-hidden-size")
+def _expert_width(context: RuleContext) -> int:
+    return context.number("moe-ffn-hidden-size") or context.number("ffn-hidden-size")
 
 
 declare(
@@ -54,18 +54,27 @@ declare(
             phase="validate",
         ),
         changes(
+            "MS-MOE-MC2-SHARED",
+            "moe-alltoall-mc2 & moe-token-dispatcher-type=alltoall & moe-shared-expert-intermediate-size? & "
+            "!moe-shared-expert-overlap",
+            "shared_expert_overlap false → true: fused dispatch",
+            "Fused dispatch overlaps the shared expert too, where its width is given.",
+            f"{FEATURES}/moe/moe_alltoall_mc2.py:44",
+            sets={"moe-shared-expert-overlap": True},
+        ),
+        changes(
             "MS-SHARED-WIDTH",
             "n-shared-experts & !moe-shared-expert-intermediate-size?",
             "shared_expert_intermediate_size not set → {n-shared-experts} × the width of one expert",
             "The number of shared experts becomes a width.",
             f"{LLM}/moe/shared_expert.py:16",
-            sets={_SHARED_WIDTH: lambda facts: facts["n-shared-experts"] * _expert_width(facts)},
+            sets={_SHARED_WIDTH: lambda context: context["n-shared-experts"] * _expert_width(context)},
         ),
         changes(
             "MS-SLICES",
             "output-layer-slice-num>1",
             "output_layer_slice_num {output-layer-slice-num} → 1: the feature was removed, the argument stayed",
-            "Slicing the output layer is forced off.",
+            "Slicing of the output layer is always disabled.",
             "MindSpeed-LLM 26.1.0 training/arguments.py:179",
             sets={"output-layer-slice-num": 1},
         ),
@@ -73,7 +82,7 @@ declare(
             "MS-MCORE-IGNORED",
             "use-mcore-models",
             "--use-mcore-models is accepted and ignored: models are Megatron-core models",
-            "The switch of older versions does nothing.",
+            "The argument of older versions has no effect.",
             f"{_BASIC}:18",
         ),
         changes(
@@ -149,7 +158,7 @@ declare(
             "load & !no-load-rng & !finetune & !enable-hf2mg-convert & tensor-model-parallel-size>1",
             "resuming a checkpoint of another tp without --no-load-rng ends with exit code 0 and no training: add "
             "checkpoint.no_load_rng=true unless it was written at the same tp",
-            "Random states of another tensor-parallel layout end the program silently.",
+            "Random states of another tensor-parallel layout end the program without a message.",
             "MindSpeed-LLM 26.1.0, seen in a real run",
             "warning",
         ),
@@ -209,7 +218,7 @@ declare(
 
 
 # The check is bypassed: biases are learned for other scores too (transformer_config.py:46, moe_router.py:79).
-lift("MOE-BIAS-SIGMOID", "mindspeed", lambda facts: facts.version != "2.1.0")
+lift("MOE-BIAS-SIGMOID", "mindspeed", lambda context: context.version != "2.1.0")
 
 
 @rule(
@@ -220,11 +229,11 @@ lift("MOE-BIAS-SIGMOID", "mindspeed", lambda facts: facts.version != "2.1.0")
     backends=MINDSPEED,
     since=SINCE,
 )
-def old_names_are_copied(facts: RuleContext) -> Iterator[Violation]:
+def old_names_are_copied(context: RuleContext) -> Iterator[Violation]:
     """Deprecated names are copied to the names that replaced them, with a warning."""
-    if facts.native is None or facts.catalogue is None:
+    if context.native is None or context.catalogue is None:
         return
-    found = {arg.flag: facts.catalogue.get(arg.flag) for arg in facts.native}
+    found = {arg.flag: context.catalogue.get(arg.flag) for arg in context.native}
     old = {
         name: argument.renamed_to for name, argument in found.items() if argument is not None and argument.renamed_to
     }

@@ -14,7 +14,7 @@ from backends.mindspeed.rules.context_parallel_sizes import (
 )
 from backends.mindspeed.rules.tables import MINDSPEED, OLD_ARGUMENTS
 from launcher.rules.registry import Rule, RuleContext, Violation, rule
-from launcher.rules.table import declare
+from launcher.rules.table import declare, needs, never
 
 CACHE = "MindSpeed 26.1.0 features_manager/context_parallel/context_parallel_kv_cache.py"
 LLM_FEATURE = "MindSpeed-LLM 26.1.0 features_manager/context_parallel/context_parallel_feature.py"
@@ -29,11 +29,15 @@ LLM_FEATURE = "MindSpeed-LLM 26.1.0 features_manager/context_parallel/context_pa
     enforced_until="2.1.0",
     reason="it accepts a general mask with more than one sequence since 2.2.0, but one mask is shared by all",
 )
-def general_mask_takes_one_sequence(facts: RuleContext) -> Iterator[Violation]:
-    """A general attention mask is one mask per micro-batch, so a micro-batch holds one sequence."""
-    algorithm, size = algorithm_of(facts), facts.number("micro-batch-size", 1)
-    flag = "cp-attention-mask-type" if facts.version == "2.1.0" else "attention-mask-type"
-    if algorithm in ("megatron_cp_algo", "adaptive_cp_algo", *HYBRIDS) and facts.flag(flag) == "general" and size != 1:
+def general_mask_takes_one_sequence(context: RuleContext) -> Iterator[Violation]:
+    """A general attention mask is one mask per micro-batch, so a micro-batch has one sequence."""
+    algorithm, size = algorithm_of(context), context.number("micro-batch-size", 1)
+    flag = "cp-attention-mask-type" if context.version == "2.1.0" else "attention-mask-type"
+    if (
+        algorithm in ("megatron_cp_algo", "adaptive_cp_algo", *HYBRIDS)
+        and context.flag(flag) == "general"
+        and size != 1
+    ):
         yield Violation(
             message=f"the general attention mask under {algorithm} needs micro_batch_size 1, not {size}",
             flags=("micro-batch-size", flag),
@@ -47,10 +51,10 @@ def general_mask_takes_one_sequence(facts: RuleContext) -> Iterator[Violation]:
     backends=MINDSPEED,
     since="26.1.0",
 )
-def adaptive_algorithms_are_gone(facts: RuleContext) -> Iterator[Violation]:
+def adaptive_algorithms_are_gone(context: RuleContext) -> Iterator[Violation]:
     """The adaptive algorithms were removed after 2.1.0; the parser rejects their names."""
-    wanted = str(facts.job.parallel.cp_algorithm or "")
-    native = str(facts.flag(ALGORITHM))
+    wanted = str(context.job.parallel.cp_algorithm or "")
+    native = str(context.flag(ALGORITHM))
     if wanted in ("adaptive", "hybrid_adaptive") or "adaptive" in native:
         name = native if "adaptive" in native else f"{wanted}_cp_algo"
         yield Violation(
@@ -69,32 +73,14 @@ def adaptive_algorithms_are_gone(facts: RuleContext) -> Iterator[Violation]:
     enforced_until="2.1.0",
     reason="it refuses only windows shorter than the sequence; a longer one does nothing, so drop it",
 )
-def window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
+def window_excludes_context_parallelism(context: RuleContext) -> Iterator[Violation]:
     """Attention windows are not implemented under context parallelism, so the two exclude each other."""
-    window = facts.number("sliding-window")
-    shorter = facts.number("seq-length") > window and facts.version != "2.1.0"
-    if algorithm_of(facts) is not None and window and not shorter:
+    window = context.number("sliding-window")
+    shorter = context.number("seq-length") > window and context.version != "2.1.0"
+    if algorithm_of(context) is not None and window and not shorter:
         yield Violation(
-            message=f"sliding_window {window} under context parallelism (cp {facts.number(SIZE, 1)})",
+            message=f"sliding_window {window} under context parallelism (cp {context.number(SIZE, 1)})",
             flags=("sliding-window", SIZE),
-        )
-
-
-@rule(
-    "MS-CP-SLIDING",
-    source=f"{LLM_FEATURE}:54",
-    reads="sliding-window seq-length context-parallel-size context-parallel-algo",
-    backends=MINDSPEED,
-    since="26.1.0",
-)
-def short_window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
-    """An attention window shorter than the sequence is rejected under context parallelism."""
-    window, length = facts.number("sliding-window"), facts.number("seq-length")
-    if algorithm_of(facts) is not None and window and length > window:
-        yield Violation(
-            message=f"sliding_window {window} is shorter than seq_length {length}: refused under context parallelism "
-            f"(cp {facts.number(SIZE, 1)})",
-            flags=("sliding-window", SIZE, "seq-length"),
         )
 
 
@@ -150,7 +136,7 @@ _ALL = (
         severity="change",
         message="use_flash_attn false → true: context parallelism works on flash attention only",
         sets={"use-flash-attn": True},
-        tells_unwritten=True,
+        reports_unwritten=True,
         phase="config",
         about=("use-flash-attn",),
     ),
@@ -164,117 +150,64 @@ _ALL = (
 )
 declare(_ALL, backends=MINDSPEED)
 
-_NEW = (
+# fmt: off
+declare((
+    needs("MS-CP-TRANSFORMER-IMPL", f"{SIZE}>1", "transformer-impl?",
+          "It is read before Megatron's defaults exist, so it must be written out under context parallelism.",
+          f"{LLM_FEATURE}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55"),
+    never("MS-CP-ALIBI", f"{SIZE}>1 & position-embedding-type=alibi",
+          "ALiBi positions are refused under context parallelism.", f"{LLM_FEATURE}:50; {FEATURE}:44, 55"),
+    never("MS-CP-KV-CACHE-FLAG", f"{SIZE}>1 & use-kv-cache",
+          "The key/value cache of inference is refused under context parallelism.", f"{LLM_FEATURE}:52"),
+    needs("MS-CP-ALLGATHER-MASK", f"{SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo", "attention-mask-type=causal",
+          "The kvallgather algorithm supports the causal mask only.", f"{FEATURE}:85; {LLM_FEATURE}:61"),
+    never("MS-CP-CACHE-POLICY", f"context-parallel-kv-cache-policy & {SIZE}<=1",
+          "A policy for keeping keys and values needs context parallelism.", f"{CACHE}:33"),
+    needs("MS-CP-CACHE-POLICY-FLASH",
+          f"context-parallel-kv-cache-policy & {SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
+          "use-flash-attn",
+          "A policy for keeping keys and values needs flash attention.", f"{CACHE}:36"),
+    needs("MS-CP-CACHE-INTERVAL", "context-parallel-cache-interval!=0 & !context-parallel-kv-cache-policy",
+          "context-parallel-kv-cache-policy",
+          "A cache interval needs a key/value cache policy.", f"{CACHE}:42"),
+    never("MS-CP-CACHE-INTERVAL-LOW", "context-parallel-cache-interval<0",
+          "The interval of the key/value cache cannot be negative.", f"{CACHE}:50"),
+    never("MS-CP-CACHE-INTERVAL-HIGH", "context-parallel-cache-interval>={num-layers}",
+          "The interval of the key/value cache must be smaller than the number of layers.", f"{CACHE}:46",
+          message="context_parallel_cache_interval {context-parallel-cache-interval} is not below the {num-layers} "
+          "layers"),
+    never("MS-CP-SLIDING", f"{SIZE}>1 & sliding-window & seq-length>{{sliding-window}}",
+          "An attention window shorter than the sequence is rejected under context parallelism.", f"{LLM_FEATURE}:54",
+          message=f"sliding_window {{sliding-window}} is shorter than seq_length {{seq-length}}: refused under context "
+          f"parallelism (cp {{{SIZE}}})", flags=("sliding-window", SIZE, "seq-length")),
+    never("MS-CP-ALLGATHER-KV", f"use-ulysses-allgather-kv & {SIZE}<=1",
+          "Gathering keys and values inside Ulysses needs context parallelism.", f"{CACHE}:56"),
+    needs("MS-CP-ALLGATHER-KV-ULYSSES", f"use-ulysses-allgather-kv & {SIZE}>1", f"{ALGORITHM}=ulysses_cp_algo",
+          "Gathering keys and values is a variant of Ulysses.", f"{CACHE}:59"),
+    needs("MS-CP-ALLGATHER-KV-GQA", f"use-ulysses-allgather-kv & {SIZE}>1 & {ALGORITHM}=ulysses_cp_algo",
+          "group-query-attention",
+          "Gathering keys and values in Ulysses supports grouped-query attention only.", f"{CACHE}:63"),
     Rule(
-        id="MS-CP-TRANSFORMER-IMPL",
-        when=f"{SIZE}>1",
-        then="transformer-impl?",
-        doc="It is read before Megatron's defaults exist, so it must be written out under context parallelism.",
-        source=f"{LLM_FEATURE}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55",
-    ),
+    id="MS-CP-RING-PACKED",
+    when=f"{SIZE}>1 & {ALGORITHM}=megatron_cp_algo & reset-attention-mask & attention-mask-type=causal",
+    doc="Ring attention over packed samples lets micro-batches differ in length.",
+    source="MindSpeed-LLM 26.1.0 reset_attention_mask_feature.py",
+    severity="change",
+    message="variable_seq_lengths false → true: ring attention over packed samples",
+    sets={"variable-seq-lengths": True},
+    reports_unwritten=True,
+    phase="config",
+),
     Rule(
-        id="MS-CP-ALIBI",
-        when=f"{SIZE}>1 & position-embedding-type=alibi",
-        doc="ALiBi positions are refused under context parallelism.",
-        source=f"{LLM_FEATURE}:50; {FEATURE}:44, 55",
-    ),
-    Rule(
-        id="MS-CP-KV-CACHE-FLAG",
-        when=f"{SIZE}>1 & use-kv-cache",
-        doc="The key/value cache of inference is refused under context parallelism.",
-        source=f"{LLM_FEATURE}:52",
-    ),
-    Rule(
-        id="MS-CP-ALLGATHER-MASK",
-        when=f"{SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo",
-        then="attention-mask-type=causal",
-        doc="Gathering keys and values is written for the causal mask only.",
-        source=f"{FEATURE}:85; {LLM_FEATURE}:61",
-    ),
-    Rule(
-        id="MS-CP-CACHE-POLICY",
-        when=f"context-parallel-kv-cache-policy & {SIZE}<=1",
-        doc="A policy for keeping keys and values needs context parallelism.",
-        source=f"{CACHE}:33",
-    ),
-    Rule(
-        id="MS-CP-CACHE-POLICY-FLASH",
-        when=f"context-parallel-kv-cache-policy & {SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
-        then="use-flash-attn",
-        doc="A policy for keeping keys and values needs flash attention.",
-        source=f"{CACHE}:36",
-    ),
-    Rule(
-        id="MS-CP-CACHE-INTERVAL",
-        when="context-parallel-cache-interval!=0 & !context-parallel-kv-cache-policy",
-        then="context-parallel-kv-cache-policy",
-        doc="An interval belongs to a policy for keeping keys and values.",
-        source=f"{CACHE}:42",
-    ),
-    Rule(
-        id="MS-CP-CACHE-INTERVAL-LOW",
-        when="context-parallel-cache-interval<0",
-        doc="The interval of the key/value cache cannot be negative.",
-        source=f"{CACHE}:50",
-    ),
-    Rule(
-        id="MS-CP-ALLGATHER-KV",
-        when=f"use-ulysses-allgather-kv & {SIZE}<=1",
-        doc="Gathering keys and values inside Ulysses needs context parallelism.",
-        source=f"{CACHE}:56",
-    ),
-    Rule(
-        id="MS-CP-ALLGATHER-KV-ULYSSES",
-        when=f"use-ulysses-allgather-kv & {SIZE}>1",
-        then=f"{ALGORITHM}=ulysses_cp_algo",
-        doc="Gathering keys and values is a variant of Ulysses.",
-        source=f"{CACHE}:59",
-    ),
-    Rule(
-        id="MS-CP-ALLGATHER-KV-GQA",
-        when=f"use-ulysses-allgather-kv & {SIZE}>1 & {ALGORITHM}=ulysses_cp_algo",
-        then="group-query-attention",
-        doc="Gathering keys and values is worth it, and written, for grouped queries only.",
-        source=f"{CACHE}:63",
-    ),
-    Rule(
-        id="MS-CP-RING-PACKED",
-        when=f"{SIZE}>1 & {ALGORITHM}=megatron_cp_algo & reset-attention-mask & attention-mask-type=causal",
-        doc="Ring attention over packed samples lets micro-batches differ in length.",
-        source="MindSpeed-LLM 26.1.0 reset_attention_mask_feature.py",
-        severity="change",
-        message="variable_seq_lengths false → true: ring attention over packed samples",
-        sets={"variable-seq-lengths": True},
-        tells_unwritten=True,
-        phase="config",
-    ),
-    Rule(
-        id="MS-CP-RING-UPDATE",
-        when=f"use-fused-ring-attention-update & {SIZE}<=1",
-        doc="The fused update of ring attention does nothing without context parallelism.",
-        source="MindSpeed-LLM parameter guide §25.1",
-        severity="warning",
-        message="--use-fused-ring-attention-update has no effect at cp 1",
-    ),
-)
-declare(_NEW, backends=MINDSPEED, since="26.1.0")
-
-
-@rule(
-    "MS-CP-CACHE-INTERVAL-HIGH",
-    source=f"{CACHE}:46",
-    reads="context-parallel-cache-interval num-layers",
-    backends=MINDSPEED,
-    since="26.1.0",
-)
-def cache_interval_is_below_layers(facts: RuleContext) -> Iterator[Violation]:
-    """The interval of the key/value cache must be smaller than the number of layers."""
-    interval, layers = facts.number("context-parallel-cache-interval"), facts.number("num-layers")
-    if interval and layers and interval >= layers:
-        yield Violation(
-            message=f"context_parallel_cache_interval {interval} is not below the {layers} layers",
-            flags=("context-parallel-cache-interval", "num-layers"),
-        )
+    id="MS-CP-RING-UPDATE",
+    when=f"use-fused-ring-attention-update & {SIZE}<=1",
+    doc="The fused update of ring attention does nothing without context parallelism.",
+    source="MindSpeed-LLM parameter guide §25.1",
+    severity="warning",
+    message="--use-fused-ring-attention-update has no effect at cp 1",
+),
+), backends=MINDSPEED, since="26.1.0")
+# fmt: on
 
 
 @rule(
@@ -284,9 +217,9 @@ def cache_interval_is_below_layers(facts: RuleContext) -> Iterator[Violation]:
     backends=MINDSPEED,
     since="26.1.0",
 )
-def deepseek4_gathers_keys(facts: RuleContext) -> Iterator[Violation]:
+def deepseek4_gathers_keys(context: RuleContext) -> Iterator[Violation]:
     """DeepSeek-V4 layers support one algorithm of context parallelism."""
-    algorithm, spec = algorithm_of(facts), facts.flag("spec")
+    algorithm, spec = algorithm_of(context), context.flag("spec")
     text = " ".join(spec) if isinstance(spec, (list, tuple)) else str(spec)
     if algorithm not in (None, "kvallgather_cp_algo") and "deepseek4_spec" in text:
         yield Violation(
@@ -295,26 +228,14 @@ def deepseek4_gathers_keys(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-_WAS = (
-    Rule(
-        id="MS-CP-RING-UPDATE-OLD",
-        when=f"use-fused-ring-attention-update & {SIZE}<=1",
-        doc="The fused update of ring attention needs context parallelism.",
-        source=f"{OLD_ARGUMENTS}:284",
-    ),
-    Rule(
-        id="MS-CP-MCORE-OLD",
-        when=f"{SIZE}>1",
-        then="use-mcore-models",
-        doc="Context parallelism works on Megatron-core models only.",
-        source=f"{OLD_ARGUMENTS}:291",
-    ),
-    Rule(
-        id="MS-CP-PACKED-RING-OLD",
-        when=f"{SIZE}>1 & reset-attention-mask & attention-mask-type=causal",
-        then=f"{ALGORITHM}=megatron_cp_algo",
-        doc="Packed samples under context parallelism work with ring attention only.",
-        source=f"{OLD_ARGUMENTS}:980",
-    ),
-)
-declare(_WAS, backends=MINDSPEED, until="2.1.0")
+# fmt: off
+declare((
+    never("MS-CP-RING-UPDATE-OLD", f"use-fused-ring-attention-update & {SIZE}<=1",
+          "The fused update of ring attention needs context parallelism.", f"{OLD_ARGUMENTS}:284"),
+    needs("MS-CP-MCORE-OLD", f"{SIZE}>1", "use-mcore-models",
+          "Context parallelism works on Megatron-core models only.", f"{OLD_ARGUMENTS}:291"),
+    needs("MS-CP-PACKED-RING-OLD", f"{SIZE}>1 & reset-attention-mask & attention-mask-type=causal",
+          f"{ALGORITHM}=megatron_cp_algo",
+          "Packed samples under context parallelism work with ring attention only.", f"{OLD_ARGUMENTS}:980"),
+), backends=MINDSPEED, until="2.1.0")
+# fmt: on

@@ -20,38 +20,38 @@ def _sets(id: str, when: str, values: dict[str, Setting], doc: str, source: str,
     )
 
 
-def _older_width(facts: RuleContext) -> Value:
+def _older_width(context: RuleContext) -> Value:
     """Return the expert width by its deprecated name; None where it is not given so."""
-    return None if facts.native is None or not facts.native.has(_OLD_WIDTH) else facts.native.get(_OLD_WIDTH)
+    return None if context.native is None or not context.native.has(_OLD_WIDTH) else context.native.get(_OLD_WIDTH)
 
 
-def _width_given_twice(facts: RuleContext) -> str:
-    old, now = _older_width(facts), facts.flag(_WIDTH)
+def _width_given_twice(context: RuleContext) -> str:
+    old, now = _older_width(context), context.flag(_WIDTH)
     if old is None or now is None or old == now:
         return ""
     return f"moe_ffn_hidden_size {now} → {old}: the deprecated --{_OLD_WIDTH} wins"
 
 
-def _makes_masks(facts: RuleContext) -> bool:
+def _makes_masks(context: RuleContext) -> bool:
     """Return whether attention masks are made where data are loaded."""
-    packed = bool(facts.flag("reset-attention-mask"))
-    general = facts.flag("attention-mask-type") == "general" and not packed
-    unfused = facts.flag("position-embedding-type") == "alibi" and not facts.flag("use-flash-attn")
-    kept = general or unfused or facts.flag("tokenizer-padding-side") == "left"
-    return kept and not (packed and facts.flag("attention-mask-type") == "causal")
+    packed = bool(context.flag("reset-attention-mask"))
+    general = context.flag("attention-mask-type") == "general" and not packed
+    unfused = context.flag("position-embedding-type") == "alibi" and not context.flag("use-flash-attn")
+    kept = general or unfused or context.flag("tokenizer-padding-side") == "left"
+    return kept and not (packed and context.flag("attention-mask-type") == "causal")
 
 
-def _makes_old_masks(facts: RuleContext) -> bool:
+def _makes_old_masks(context: RuleContext) -> bool:
     """Return the same of 2.1.0, which reads the type of the mask by its older name."""
-    packed = bool(facts.flag("reset-attention-mask"))
-    unfused = facts.flag("position-embedding-type") == "alibi" and not facts.flag("use-flash-attn")
-    kept = packed or unfused or facts.flag("tokenizer-padding-side") == "left"
-    return kept and not (packed and facts.flag("cp-attention-mask-type") == "causal")
+    packed = bool(context.flag("reset-attention-mask"))
+    unfused = context.flag("position-embedding-type") == "alibi" and not context.flag("use-flash-attn")
+    kept = packed or unfused or context.flag("tokenizer-padding-side") == "left"
+    return kept and not (packed and context.flag("cp-attention-mask-type") == "causal")
 
 
-def _swapped(facts: RuleContext) -> str:
+def _swapped(context: RuleContext) -> str:
     core = "input_layernorm,self_attention,pre_cross_attn_layernorm"
-    return core if facts.flag("use-mcore-models") else "input_norm,self_attention,post_attention_norm"
+    return core if context.flag("use-mcore-models") else "input_norm,self_attention,post_attention_norm"
 
 
 _PARSED = (
@@ -65,7 +65,7 @@ _PARSED = (
             "*",
         ),
         check=_width_given_twice,
-        tells_unwritten=True,
+        reports_unwritten=True,
         flags=(_WIDTH, _OLD_WIDTH),
     ),
     _sets(
@@ -78,7 +78,7 @@ _PARSED = (
     _sets(
         "MS-SET-MASKS",
         "",
-        {"no-create-attention-mask-in-dataloader": lambda facts: not _makes_masks(facts)},
+        {"no-create-attention-mask-in-dataloader": lambda context: not _makes_masks(context)},
         "Masks are made where data are loaded only for masks that are not causal, ALiBi and padding on the left.",
         f"{_BASIC}:23",
         "reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side",
@@ -94,7 +94,7 @@ _CONFIGURED = (
             f"{FEATURES}/fusions/fused_moe_permute.py:41",
             f"{_FUSED} {_FUSED_OLD}",
         ),
-        check=lambda facts: facts[_FUSED] or facts[_FUSED_OLD],
+        check=lambda context: context[_FUSED] or context[_FUSED_OLD],
     ),
     _sets(
         "MS-SET-MODULES",
@@ -124,23 +124,98 @@ _CONFIGURED = (
         "The older name of Muon with a distributed optimizer.",
         f"{LLM}/optimizer/muon_optimizer_feature.py:112",
     ),
-    replace(
-        _sets(
-            "MS-SET-SHARED-COUNT",
-            f"!{_COUNT}? & {_SHARED}?",
-            {_COUNT: lambda facts: facts.number(_SHARED) // (facts.number(_WIDTH) or facts.number("ffn-hidden-size"))},
-            "The width of the shared experts becomes a number.",
-            f"{FEATURES}/moe/moe_alltoall_overlap.py:49; {FEATURES}/moe/moe_allgather_overlap.py:34",
-            f"moe-alltoall-overlap-comm moe-allgather-overlap-comm {_WIDTH} ffn-hidden-size",
-        ),
-        check=lambda facts: (
-            (facts["moe-alltoall-overlap-comm"] or facts["moe-allgather-overlap-comm"])
-            and (facts.number(_WIDTH) or facts.number("ffn-hidden-size"))
-        ),
+    _sets(
+        "MS-SET-SHARED-COUNT",
+        f"!{_COUNT}? & {_SHARED}?",
+        {
+            _COUNT: lambda context: (
+                context.number(_SHARED) // (context.number(_WIDTH) or context.number("ffn-hidden-size"))
+            )
+        },
+        "The width of the shared experts becomes a number.",
+        f"{FEATURES}/moe/moe_alltoall_mc2.py:51",
+        f"{_WIDTH} ffn-hidden-size",
+    ),
+    _sets(
+        "MS-SET-ULYSSES",
+        "tp-2d & !use-flash-attn & context-parallel-size=1 & context-parallel-algo=megatron_cp_algo",
+        {"context-parallel-algo": "ulysses_cp_algo"},
+        "Two-dimensional tensor parallelism without flash attention goes with Ulysses, which one rank does not use.",
+        f"{FEATURES}/tensor_parallel/tp_2d.py:37",
+    ),
+    _sets(
+        "MS-SET-GLOO",
+        "disable-gloo-group",
+        {"disable-gloo-process-groups": True},
+        "Without gloo groups Megatron-core makes none.",
+        f"{FEATURES}/disable_gloo_group/disable_gloo_group_feature.py:41",
     ),
 )
-# That 2.1.0 calls data mock or not (arguments.py:1279) is no value that anything reads.
 _OLD_CONFIGURED = (
+    _sets(
+        "MS-SET-LEGACY-OLD",
+        "!use-mcore-models",
+        {"use-legacy-models": True},
+        "Without --use-mcore-models the model is a legacy one.",
+        f"{OLD_ARGUMENTS}:1499",
+    ),
+    _sets(
+        "MS-SET-MC2-OLD",
+        "use-mc2",
+        {"use-mc2": False},
+        "MC2 is switched off whatever is written.",
+        f"{OLD_ARGUMENTS}:1498",
+    ),
+    _sets(
+        "MS-SET-MOCK-OLD",
+        "mock-data",
+        {"mock-data": False},
+        "Mock data are switched off.",
+        f"{OLD_ARGUMENTS}:1281",
+    ),
+    _sets(
+        "MS-SET-MASK-TYPE-OLD",
+        "",
+        {"attention-mask-type": lambda context: context.flag("cp-attention-mask-type")},
+        "The type of the mask is that of --cp-attention-mask-type.",
+        f"{OLD_ARGUMENTS}:1321",
+        "cp-attention-mask-type",
+    ),
+    _sets(
+        "MS-SET-SHAPE-ORDER-OLD",
+        "reset-position-ids",
+        {"shape-order": "TND"},
+        "Packed samples are laid out token by token.",
+        f"{OLD_ARGUMENTS}:254",
+    ),
+    _sets(
+        "MS-SET-THROUGHPUT-OLD",
+        "variable-seq-lengths & log-throughput",
+        {"log-throughput": False},
+        "Throughput is not logged where sequences differ in length.",
+        f"{OLD_ARGUMENTS}:1034",
+    ),
+    _sets(
+        "MS-SET-LOOSE-OLD",
+        "schedules-method=dualpipev",
+        {"load-checkpoint-loosely": True},
+        "DualPipeV has keys of its own in checkpoints.",
+        f"{OLD_ARGUMENTS}:246",
+    ),
+    _sets(
+        "MS-SET-GRADS-O2-OLD",
+        "o2-gradient",
+        {"accumulate-allreduce-grads-in-fp32": False},
+        "Gradients in half precision are not added up in single precision.",
+        f"{OLD_ARGUMENTS}:1296",
+    ),
+    _sets(
+        "MS-SET-ASYNC-OLD",
+        "sequence-parallel & tensor-model-parallel-size>1",
+        {"no-async-tensor-model-parallel-allreduce": True},
+        "Under sequence parallelism there is no all-reduce to overlap.",
+        "Megatron-LM core_r0.8.0 arguments.py:474",
+    ),
     _sets(
         "MS-SET-SPLIT-OLD",
         "!split?",
@@ -151,7 +226,7 @@ _OLD_CONFIGURED = (
     _sets(
         "MS-SET-MASKS-OLD",
         "",
-        {"no-create-attention-mask-in-dataloader": lambda facts: not _makes_old_masks(facts)},
+        {"no-create-attention-mask-in-dataloader": lambda context: not _makes_old_masks(context)},
         "Masks are made where data are loaded only for ALiBi, padding on the left and general masks of packed samples.",
         f"{OLD_ARGUMENTS}:965",
         "reset-attention-mask attention-mask-type cp-attention-mask-type position-embedding-type use-flash-attn "
@@ -166,8 +241,8 @@ _OLD_CONFIGURED = (
             f"MindSpeed-LLM parameter guide §26.4; {OLD_ARGUMENTS}:1024-1028",
             "use-mcore-models",
         ),
-        check=lambda facts: f"offload.modules not set → {_swapped(facts)}",
-        tells_unwritten=True,
+        check=lambda context: f"offload.modules not set → {_swapped(context)}",
+        reports_unwritten=True,
         fields=("offload.modules",),
     ),
 )

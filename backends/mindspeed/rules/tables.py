@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from launcher.rules.registry import Rule, Setting
+from launcher.rules.table import never
 
 MINDSPEED = ("mindspeed",)
 SINCE = "26.1.0"
@@ -12,15 +13,10 @@ LLM = "MindSpeed-LLM 26.1.0 features_manager"
 OLD_ARGUMENTS = "MindSpeed-LLM 2.1.0 training/arguments.py"
 
 
-def says(id: str, when: str, then: str, doc: str, source: str, *about: str) -> Rule:
-    """Return a row of a table of errors."""
-    return Rule(id=id, when=when, then=then, doc=doc, source=source, about=about)
-
-
 def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source: str) -> tuple[Rule, ...]:
     """Return rows for one argument that excludes each of the others."""
     return tuple(
-        says(f"{prefix}-{other.upper()}", f"{flag} & {other}", "", f"{what} excludes the other.", source)
+        never(f"{prefix}-{other.upper()}", f"{flag} & {other}", f"{what} cannot be combined with {other}.", source)
         for other in others
     )
 
@@ -44,6 +40,6 @@ def changes(
         severity=severity,
         message=message,
         sets=sets or {},
-        tells_unwritten=bool(sets),
+        reports_unwritten=bool(sets),
         phase=phase if sets else "",
     )

@@ -26,7 +26,7 @@ from launcher.convert.formats.legacy_read import (
     sizes_of,
 )
 from launcher.convert.layouts.content import Content, Stored, Wanted
-from launcher.convert.layouts.legacy import Dialect, Grid, RankTensor, legacy_tensors
+from launcher.convert.layouts.legacy import Grid, NamingScheme, RankTensor, legacy_tensors
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
@@ -46,7 +46,7 @@ class Stack:
     """How one training stack uses the format.
 
     Attributes:
-        dialect: maps model and layout to the names and merges to write.
+        scheme: maps model and layout to the names and merges to write.
         found: maps model, names and arguments of a checkpoint to the names and merges it was written with.
         folded: whether a layout runs a V-shaped pipeline.
         arguments: maps a target to additional attributes of `args`.
@@ -54,8 +54,8 @@ class Stack:
         along: writes additional files for the reverse conversion.
     """
 
-    dialect: Callable[[Logical, Layout], Dialect]
-    found: Callable[[Logical, frozenset[str], Mapping[str, Any]], Dialect]
+    scheme: Callable[[Logical, Layout], NamingScheme]
+    found: Callable[[Logical, frozenset[str], Mapping[str, Any]], NamingScheme]
     folded: Callable[[Layout], bool] = lambda layout: False
     arguments: Callable[[Target], Mapping[str, Any]] = lambda target: {}
     states: bool = True
@@ -122,9 +122,9 @@ def _read(stack: Stack, path: Path, logical: Logical, layout: Layout) -> tuple[L
     if held != layers:
         raise ConvertError(f"{files.directory} holds {held} layers, config.json has {layers}")
     grid = grid_found(files, layout, tp, ep)
-    dialect = stack.found(logical, names, files.args)
+    scheme = stack.found(logical, names, files.args)
     vocabulary = _vocabulary(files, logical, tp)
-    expected = legacy_tensors(logical, chunks, grid, dialect, vocabulary=vocabulary)
+    expected = legacy_tensors(logical, chunks, grid, scheme, vocabulary=vocabulary)
     contents, dropped = matched(files, list(expected), grid, logical)
     return logical, Stored(contents=contents, dropped={**dropped, **dict(dropped_in(files))}, notes=tuple(notes))
 
@@ -233,7 +233,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
         ConvertError: the model cannot be split according to the layout.
     """
     layout, logical = target.layout, target.logical
-    dialect = stack.dialect(logical, layout)
+    scheme = stack.scheme(logical, layout)
     stages = Stages(
         pp=layout.pp,
         vpp=_chunks(stack, layout),
@@ -250,14 +250,14 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
         stages,
         model.num_hidden_layers or 0,
         model.num_nextn_predict_layers,
-        norm_with_head=dialect.norm_with_head,
+        norm_with_head=scheme.norm_with_head,
     )
     grid = Grid(tp=layout.tp, ep=layout.ep, etp=layout.etp or layout.tp, over_tp=layout.experts_over_tp)
     vocabulary = vocabulary_of(logical, layout)
     problems = list(_undivided(model, vocabulary, layout.tp))
     if problems:
         raise ConvertError(problems)
-    tensors = list(legacy_tensors(logical, chunks, grid, dialect, vocabulary=vocabulary))
+    tensors = list(legacy_tensors(logical, chunks, grid, scheme, vocabulary=vocabulary))
     wanted = tuple(_wanted(tensor, layout) for tensor in tensors)
     dtypes = tuple(target.dtype(tensor) for tensor in wanted)
 
@@ -340,19 +340,19 @@ def _add_states(top: dict[str, Any], keys: list[str]) -> None:
 # --- Megatron-LM itself ---
 
 
-def _dialect(_logical: Logical, layout: Layout) -> Dialect:
+def _scheme(_logical: Logical, layout: Layout) -> NamingScheme:
     naming = layout.naming or "transformer_engine"
     if not layout.grouped_experts:
-        return Dialect(naming=naming, experts="sequential")
-    return Dialect(naming=naming, experts="fused" if naming == "local" else "grouped")
+        return NamingScheme(naming=naming, experts="sequential")
+    return NamingScheme(naming=naming, experts="fused" if naming == "local" else "grouped")
 
 
-def dialect_found(names: frozenset[str]) -> Dialect:
+def scheme_of(names: frozenset[str]) -> NamingScheme:
     """Return the layer implementation of a checkpoint's names, and how it stores experts."""
     engine = any(name.endswith(".layer_norm_weight") for name in names)
     fused = any(name.endswith("mlp.experts.weight1") for name in names)
     grouped = any("mlp.experts.linear_fc1.weight" in name for name in names)
-    return Dialect(
+    return NamingScheme(
         naming="transformer_engine" if engine else "local",
         experts="fused" if fused else "grouped" if grouped else "sequential",
     )
@@ -361,6 +361,6 @@ def dialect_found(names: frozenset[str]) -> Dialect:
 FORMAT = legacy_format(
     "legacy",
     "Megatron-LM legacy (torch)",
-    Stack(dialect=_dialect, found=lambda logical, names, args: dialect_found(names)),
+    Stack(scheme=_scheme, found=lambda logical, names, args: scheme_of(names)),
 )
 """The format of Megatron-LM and megatron-core: `--ckpt-format torch`."""

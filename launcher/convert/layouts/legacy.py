@@ -24,7 +24,7 @@ _FUSED = {"linear_fc1": "weight1", "linear_fc2": "weight2"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class NamingScheme:
     """How a training stack names and merges the tensors of its modules.
 
     Attributes:
@@ -129,7 +129,7 @@ class _Part:
 
 
 def legacy_tensors(
-    logical: Logical, chunks: Sequence[Chunk], grid: Grid, dialect: Dialect, *, vocabulary: int | None
+    logical: Logical, chunks: Sequence[Chunk], grid: Grid, scheme: NamingScheme, *, vocabulary: int | None
 ) -> Iterator[RankTensor]:
     """Yield every tensor of every file.
 
@@ -137,14 +137,14 @@ def legacy_tensors(
         logical: the model.
         chunks: the pipeline chunks with their layers.
         grid: the ranks of a stage.
-        dialect: how the stack names and stores tensors.
+        scheme: how the stack names and stores tensors.
         vocabulary: rows of the embedding and the output layer; None for no padding.
 
     Raises:
         ConvertError: a tensor or the experts cannot be divided evenly.
     """
-    spelled = list(dialect.respell(logical, core_tensors(logical, naming=dialect.naming, vocabulary=vocabulary)))
-    model = _Model(logical, spelled, grid, dialect)
+    spelled = list(scheme.respell(logical, core_tensors(logical, naming=scheme.naming, vocabulary=vocabulary)))
+    model = _Model(logical, spelled, grid, scheme)
     ranks = grid.ranks()
     for chunk in chunks:
         held = model.held(chunk)
@@ -170,8 +170,8 @@ _Held = tuple[str, tuple[CoreTensor, ...]]
 class _Model:
     """All tensors of a model, indexed by place and layer, and sharded for ranks."""
 
-    def __init__(self, logical: Logical, tensors: Sequence[CoreTensor], grid: Grid, dialect: Dialect) -> None:
-        self.grid, self.dialect, self.logical = grid, dialect, logical
+    def __init__(self, logical: Logical, tensors: Sequence[CoreTensor], grid: Grid, scheme: NamingScheme) -> None:
+        self.grid, self.scheme, self.logical = grid, scheme, logical
         self.places: dict[tuple[str, int | None], dict[str, list[CoreTensor]]] = {}
         for tensor in tensors:
             names = self.places.setdefault((tensor.place, tensor.layer), {})
@@ -201,7 +201,7 @@ class _Model:
     def _at(self, place: str, layer: int | None, local: int | None) -> list[_Held]:
         found = []
         for name, tensors in self.places.get((place, layer), {}).items():
-            prefix = self.dialect.prefixes.get(place)
+            prefix = self.scheme.prefixes.get(place)
             prefix = tensors[0].prefix if prefix is None else prefix
             found.append((prefix.format(layer=local) + name, tuple(tensors)))
         return found
@@ -219,11 +219,11 @@ class _Model:
 
     def _experts(self, name: str, tensors: tuple[CoreTensor, ...], tp: int, ep: int) -> Iterator[_Part]:
         own, rank, size = self.grid.experts(tp, ep, len(tensors))
-        if self.dialect.experts == "fused":
+        if self.scheme.experts == "fused":
             yield _fused(name, [_cut(name, tensors[number], rank, size) for number in own])
             return
         for local, number in enumerate(own):
-            yield _cut(_expert_name(name, local, self.dialect.experts), tensors[number], rank, size)
+            yield _cut(_expert_name(name, local, self.scheme.experts), tensors[number], rank, size)
 
 
 def _expert_name(name: str, local: int, style: Experts) -> str:

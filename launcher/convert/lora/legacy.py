@@ -22,7 +22,7 @@ from launcher.convert.formats.legacy_read import (
     sizes_of,
 )
 from launcher.convert.layouts.content import Stored
-from launcher.convert.layouts.legacy import Dialect, Grid, legacy_tensors
+from launcher.convert.layouts.legacy import Grid, NamingScheme, legacy_tensors
 from launcher.convert.layouts.stages import Chunk, Stages
 from launcher.convert.logical import Logical
 from launcher.convert.lora.logical import B, adapter_logical, base_of
@@ -104,12 +104,12 @@ def _read(stack: AdapterStack, weights: Stack, path: Path, logical: Logical, lay
     if held != layers:
         raise ConvertError(f"{files.directory} has factors of {held} layers, config.json has {layers} layers")
     grid = grid_found(files, layout, tp, ep)
-    dialect = weights.found(base, everything.names, files.args)
-    dialect = dataclasses.replace(dialect, experts=_experts(files.names))
+    scheme = weights.found(base, everything.names, files.args)
+    scheme = dataclasses.replace(scheme, experts=_experts(files.names))
     arguments = {**files.args, **given_alpha(layout)}
-    modules = _modules(base, files.names, chunks, grid, dialect, stack)
+    modules = _modules(base, files.names, chunks, grid, scheme, stack)
     adapter = found_adapter(path, base, modules, _ranks(files, arguments), arguments, shared=stack.shared)
-    expected = list(legacy_tensors(adapter, chunks, grid, dialect, vocabulary=None))
+    expected = list(legacy_tensors(adapter, chunks, grid, scheme, vocabulary=None))
     contents, dropped = matched(files, expected, grid, adapter)
     return adapter, Stored(contents=contents, dropped={**others, **dropped, **dict(dropped_in(files))})
 
@@ -144,10 +144,15 @@ def _ranks(files: Files, arguments: Mapping[str, Any]) -> set[int]:
 
 
 def _modules(
-    base: Logical, names: frozenset[str], chunks: tuple[Chunk, ...], grid: Grid, dialect: Dialect, stack: AdapterStack
+    base: Logical,
+    names: frozenset[str],
+    chunks: tuple[Chunk, ...],
+    grid: Grid,
+    scheme: NamingScheme,
+    stack: AdapterStack,
 ) -> Iterator[str]:
     """Yield the modules whose factors are in the files, by matching the names of a full adapter."""
     full = adapter_logical(base, every_module(base), rank=2, alpha=1, shared=stack.shared)
-    for tensor in legacy_tensors(full, chunks, grid, dialect, vocabulary=None):
+    for tensor in legacy_tensors(full, chunks, grid, scheme, vocabulary=None):
         if tensor.name in names:
             yield from (box.logical.removesuffix(B) for box in tensor.boxes if box.logical.endswith(B))

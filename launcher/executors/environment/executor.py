@@ -29,12 +29,12 @@ class Environment(OnThisMachine):
 
     def check(self, plan: LaunchPlan) -> None:
         """Check that the environment agrees with the plan, and the programs of this node's commands."""
-        from launcher.executors.environment.nodes import here, own_part
+        from launcher.executors.environment.nodes import here, plan_of_node
         from launcher.executors.local.run import check_commands
 
         place = here(plan)
         _check_continues(plan, place)
-        check_commands(own_part(plan, place))
+        check_commands(plan_of_node(plan, place))
 
     def handle(self, plan: LaunchPlan) -> Mapping[str, Any]:
         """Return the platform and its job, by which a restart is recognised."""
@@ -45,7 +45,7 @@ class Environment(OnThisMachine):
 
     def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool) -> Ended:
         """Run the part of this node; node 0 writes the run directory."""
-        from launcher.executors.environment.nodes import here, own_part
+        from launcher.executors.environment.nodes import here, plan_of_node
         from launcher.executors.environment.shared_output_dir import join
         from launcher.executors.local.run import Kept, run
 
@@ -59,7 +59,7 @@ class Environment(OnThisMachine):
             shared=len(plan.nodes) > 1 or again,
             again=again,
         )
-        part = own_part(plan, node)
+        part = plan_of_node(plan, node)
         if again or not kept.shared:
             return run(part, quiet=quiet, kept=kept)
         marked = join(Path(plan.output_dir), node)

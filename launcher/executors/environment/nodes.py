@@ -77,10 +77,10 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
     return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "", job=job)
 
 
-def own_part(plan: LaunchPlan, place: Here) -> LaunchPlan:
+def plan_of_node(plan: LaunchPlan, place: Here) -> LaunchPlan:
     """Return the plan of this node alone; node 0 runs the preparation steps."""
     node = _filled(plan.nodes[place.rank], place)
-    resume = None if plan.resume is None else own_part(plan.resume, place)
+    resume = None if plan.resume is None else plan_of_node(plan.resume, place)
     prepare = plan.prepare if place.rank == 0 else ()
     return replace(plan, nodes=(node,), prepare=prepare, resume=resume)
 

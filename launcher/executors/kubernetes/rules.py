@@ -12,9 +12,9 @@ from launcher.rules.registry import RuleContext, Violation, rule
     source="Kubernetes API conventions: names, labels, quantities; Pod v1, Job v1",
     reads="job.fault_tolerance.max_restarts job.cluster.*",
 )
-def cluster_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
+def cluster_s_words_are_understood(context: RuleContext) -> Iterator[Violation]:
     """Values for a Kubernetes cluster must be valid names, labels, quantities and volumes."""
-    if facts.job.cluster.executor != EXECUTOR.name:
+    if context.job.cluster.executor != EXECUTOR.name:
         return
-    for each in unclear(facts.job):
+    for each in unclear(context.job):
         yield Violation(message=f"cluster.{each.field} {each.message}", fields=(f"cluster.{each.field}",))

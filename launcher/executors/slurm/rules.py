@@ -15,9 +15,9 @@ _NAMES = ("partition", "account", "qos", "reservation", "nodelist", "exclude", "
 
 
 @rule("WORD-SLURM", source="Slurm sbatch(1) --time, --mem, --partition …", reads="job.cluster.*")
-def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
+def slurm_s_words_are_understood(context: RuleContext) -> Iterator[Violation]:
     """Values for Slurm must be times, sizes and names in the form that sbatch reads."""
-    cluster = facts.job.cluster
+    cluster = context.job.cluster
     if cluster.executor != EXECUTOR.name:
         return
     limit = cluster.time_limit
@@ -71,9 +71,9 @@ def _size(text: str) -> str:
     source="Pyxis srun --container-mounts",
     reads="job.cluster.executor job.cluster.container job.cluster.container_mounts",
 )
-def mounts_are_folders(facts: RuleContext) -> Iterator[Violation]:
+def mounts_are_folders(context: RuleContext) -> Iterator[Violation]:
     """A mount of a container is SOURCE:TARGET[:FLAG+FLAG] of folders, without spaces and commas."""
-    cluster = facts.job.cluster
+    cluster = context.job.cluster
     if cluster.executor != EXECUTOR.name or cluster.container is None:
         return
     for mount in cluster.container_mounts:
@@ -92,9 +92,9 @@ _SIMPLE = re.compile(r"[\w./:@%+=,-]+")
 
 
 @rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", reads="job.cluster.sbatch_options", mandatory=True)
-def sbatch_options_are_options(facts: RuleContext) -> Iterator[Violation]:
+def sbatch_options_are_options(context: RuleContext) -> Iterator[Violation]:
     """Every argument for sbatch must be one of its options, or the value of the option before it."""
-    words = facts.job.cluster.sbatch_options
+    words = context.job.cluster.sbatch_options
     problem = sbatch_options_problem(words)
     if not problem:
         return

@@ -13,9 +13,9 @@ from launcher.syntax import shown
     reads="job.cluster.hosts",
     mandatory=True,
 )
-def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
+def hosts_are_hosts(context: RuleContext) -> Iterator[Violation]:
     """A host must be a name or an address, optionally with a user before it; never an option of ssh."""
-    for host in facts.job.cluster.hosts:
+    for host in context.job.cluster.hosts:
         if not is_ssh_host(host):
             yield Violation(
                 message=f"cluster.hosts: {shown(host)} is not a [USER@]HOST of ssh", fields=("cluster.hosts",)
@@ -23,9 +23,9 @@ def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
 
 
 @rule("SSH-OPTION", source="ssh(1)", reads="job.cluster.ssh_options", mandatory=True)
-def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
+def ssh_options_are_options(context: RuleContext) -> Iterator[Violation]:
     """Every argument for ssh must be an option or an option's value: ssh takes any other argument as the host."""
-    problem = ssh_options_problem(facts.job.cluster.ssh_options)
+    problem = ssh_options_problem(context.job.cluster.ssh_options)
     if problem:
         yield Violation(
             message=f"cluster.ssh_options: {problem}; one word each, such as [-p,2222]",

@@ -14,7 +14,12 @@ FAMILY = Family(
         Key(field="num_experts_per_tok", names=("num_experts_per_tok", "experts_per_token")),
         Key(field="swiglu_limit", default=7.0),
     ),
-    parts=(heads(explicit=True, default=64), rope(150000.0, truncate=False), ALTERNATING_WINDOW, ONE_WIDTH),
+    parts=(
+        heads(explicit=True, default=64),
+        rope(150000.0, truncate=False, scaled=True),
+        ALTERNATING_WINDOW,
+        ONE_WIDTH,
+    ),
     fixed={
         "attention_bias": True,
         "linear_bias": True,

@@ -1,6 +1,6 @@
 """Qwen1.5-MoE and Qwen2-MoE."""
 
-from launcher.families.keys import QWEN2_PINNED, QWEN_EXPERTS, common
+from launcher.families.keys import QWEN2_PINNED, common, qwen_experts
 from launcher.families.parts import QWEN_WINDOW, SPARSE_LAYERS, heads, rope
 from launcher.families.record import Family, Key
 from launcher.families.weight_rows import (
@@ -22,7 +22,7 @@ FAMILY = Family(
     stem="Qwen2Moe",
     keys=(
         *common(),
-        *QWEN_EXPERTS,
+        *qwen_experts(),
         Key(field="shared_expert_intermediate_size"),
         Key(field="attention_bias", names=("qkv_bias",), default=True),
     ),

@@ -1,6 +1,6 @@
 """Qwen3-MoE and Qwen3-Coder."""
 
-from launcher.families.keys import NO_BIAS, PINNED, QWEN_EXPERTS, common
+from launcher.families.keys import NO_BIAS, PINNED, common, qwen_experts
 from launcher.families.parts import QWEN_WINDOW, SPARSE_LAYERS, heads, rope
 from launcher.families.record import Family, Pinned
 from launcher.families.weight_rows import (
@@ -27,7 +27,7 @@ _CODER = (
 FAMILY = Family(
     model_type="qwen3_moe",
     stem="Qwen3Moe",
-    keys=(*common(), *QWEN_EXPERTS),
+    keys=(*common(), *qwen_experts()),
     parts=(heads(explicit=True), rope(), QWEN_WINDOW, SPARSE_LAYERS),
     fixed={"qk_layernorm": True},
     pinned=(*PINNED, NO_BIAS, *_CODER),

@@ -1,7 +1,7 @@
 """Qwen3-Next."""
 
 from launcher.families.attention import LINEAR_LAYERS
-from launcher.families.keys import NO_BIAS, PINNED, QWEN_EXPERTS, common
+from launcher.families.keys import NO_BIAS, PINNED, common, qwen_experts
 from launcher.families.parts import SPARSE_LAYERS, heads, rope
 from launcher.families.record import Family, Key, Pinned
 from launcher.job.model import LINEAR_HEADS
@@ -11,7 +11,7 @@ FAMILY = Family(
     stem="Qwen3Next",
     keys=(
         *common(),
-        *QWEN_EXPERTS,
+        *qwen_experts(norm_topk_prob=True),
         Key(field="shared_expert_intermediate_size"),
         *(Key(field=name, default=usual) for name, usual in LINEAR_HEADS.items()),
     ),

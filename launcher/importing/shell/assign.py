@@ -84,18 +84,18 @@ class Assignments:
         """Evaluate `export`, `local`, `declare` and `readonly` with their assignments."""
         word = text_of(node.children[0])
         options = "".join(text_of(child) for child in node.children if text_of(child).startswith("-"))
-        is_own = word in ("local", "declare", "typeset") and "g" not in options
+        is_local = word in ("local", "declare", "typeset") and "g" not in options
         for child in node.children[1:]:
             if child.type in ("command_substitution", "simple_expansion", "expansion"):
                 self._declare_words(self.expander.words(child), is_export=word == "export")
                 continue
-            name = self._declared(child, is_own=is_own, is_map="A" in options)
+            name = self._declared(child, is_local=is_local, is_map="A" in options)
             if name is None:
                 continue
             if word == "export" or "x" in options:
                 self.state.exported.add(name)
             value = self.state.variables.get(name)
-            if "n" in options and is_own and isinstance(value, str) and value != name:
+            if "n" in options and is_local and isinstance(value, str) and value != name:
                 del self.state.variables[name]
                 self.state.references[name] = value
             if "i" in options and word != "export" and isinstance(value, str):
@@ -112,7 +112,7 @@ class Assignments:
             if is_export and name.isidentifier():
                 self.state.exported.add(name)
 
-    def _declared(self, child: Node, *, is_own: bool, is_map: bool) -> str | None:
+    def _declared(self, child: Node, *, is_local: bool, is_map: bool) -> str | None:
         """Evaluate one declaration; returns the variable's name, None for an option."""
         is_text = child.type in ("string", "raw_string", "concatenation")
         name, equals, text = self.expander.text(child).partition("=") if is_text else (text_of(child), "", "")
@@ -121,15 +121,15 @@ class Assignments:
             name = text_of(target.children[0] if target.type == "subscript" else target)
         if not name.isidentifier() or not (is_text or child.type in ("variable_assignment", "variable_name")):
             return None
-        if is_own:
-            self.state.own(name)
+        if is_local:
+            self.state.declare_local(name)
         if is_map:
             self.state.variables.setdefault(name, {})
         if child.type == "variable_assignment":
             self.assign(child)
         elif equals:  # export "NAME=value"
             self.state.set(name, text)
-        elif is_own and self.state.scopes and not is_map and name not in self.state.fixed:
+        elif is_local and self.state.scopes and not is_map and name not in self.state.fixed:
             self.state.variables.pop(name, None)
         return name
 

@@ -61,7 +61,7 @@ class Builtins(ABC):
         """Evaluate a function call."""
 
     @abstractmethod
-    def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
+    def _text(self, source: str, node: Node, command_env: Mapping[str, str] | None = None) -> bool | None:
         """Evaluate a text as a script."""
 
     def _do_nothing(self, words: list[str], node: Node) -> bool:

@@ -68,15 +68,21 @@ def _statement(node: Node, interpreter: Builtins, given: str | None) -> str | No
         return interpreter.printed_by(lambda: interpreter.block([node]))
     if node.type != "command":
         return None
-    here = next((child for child in node.children if child.type == "herestring_redirect"), None)
-    return _command(node, interpreter, given if here is None else interpreter.expander.text(here.children[-1]) + "\n")
+    heredoc_text = next((child for child in node.children if child.type == "herestring_redirect"), None)
+    return _command(
+        node,
+        interpreter,
+        given if heredoc_text is None else interpreter.expander.text(heredoc_text.children[-1]) + "\n",
+    )
 
 
 def content(node: Node, interpreter: Builtins, given: str | None = None) -> str | None:
     """Return the output of a redirected statement, whatever its target; None if unknown."""
-    body, here = node.child_by_field_name("body"), heredoc(node, interpreter.expander)
+    body, heredoc_text = node.child_by_field_name("body"), heredoc(node, interpreter.expander)
     name = files.source(node, interpreter.expander)
-    given = here if here is not None else files.read(name, interpreter.state) if name is not None else given
+    given = (
+        heredoc_text if heredoc_text is not None else files.read(name, interpreter.state) if name is not None else given
+    )
     text = None if body is None else _statement(body, interpreter, given)
     for after in (child for child in node.children if child.type == "heredoc_redirect"):
         for part in (part for child in after.children if child.type == "pipeline" for part in child.children):
@@ -88,9 +94,9 @@ def content(node: Node, interpreter: Builtins, given: str | None = None) -> str 
 def _is_sequence(node: Node) -> bool:
     """Return whether a list is like `cd X && pwd`: commands only, no tests."""
     parts = [child for child in node.children if child.is_named]
-    asks = any(part.type not in ("command", "list", "redirected_statement", "pipeline") for part in parts)
-    asks = asks or re.match(r"test\s", text_of(parts[0])) is not None
-    return not asks and not any(child.type == "||" for child in node.children)
+    is_query = any(part.type not in ("command", "list", "redirected_statement", "pipeline") for part in parts)
+    is_query = is_query or re.match(r"test\s", text_of(parts[0])) is not None
+    return not is_query and not any(child.type == "||" for child in node.children)
 
 
 def is_redirected(node: Node) -> bool:
@@ -134,9 +140,9 @@ def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str 
         return ""
     if name == "pwd":
         return interpreter.state.directory + "\n"
-    held = files.read(arguments[-1], interpreter.state) if arguments and name in ("cat", *FILTERS) else None
-    if held is not None:  # a file that the script wrote itself
-        given, arguments = held, arguments[:-1]
+    content = files.read(arguments[-1], interpreter.state) if arguments and name in ("cat", *FILTERS) else None
+    if content is not None:  # a file that the script wrote itself
+        given, arguments = content, arguments[:-1]
     command = PROGRAMS.get(name)
     if command is None or (name != "echo" and any(has_output(argument) for argument in arguments)):
         return None
@@ -157,13 +163,13 @@ def piped(pipeline: Node, interpreter: Builtins) -> str | None:
     return None if given is None or is_open(given) else given
 
 
-def read_by(redirected: Node, interpreter: Builtins, here: str | None) -> str | None:
+def read_by(redirected: Node, interpreter: Builtins, heredoc_text: str | None) -> str | None:
     """Return the input of a redirected loop or `read` (`<<<`, `<<EOF`, `< FILE`); None if unknown."""
     body = redirected.child_by_field_name("body")
     if body is None or not re.search(r"\b(read|mapfile|readarray)\b", text_of(body)):
         return None
-    held = files.source(redirected, interpreter.expander)
-    text = here if held is None else files.read(held, interpreter.state)
+    content = files.source(redirected, interpreter.expander)
+    text = heredoc_text if content is None else files.read(content, interpreter.state)
     for child in redirected.children:
         if child.type == "herestring_redirect":
             text = interpreter.expander.text(child.children[-1]) + "\n"

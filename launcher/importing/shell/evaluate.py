@@ -281,17 +281,17 @@ class Interpreter(Loops):
                     return self.statement(body)
                 finally:
                     self.state.output = output
-        here = heredoc(node, self.expander)
-        given = read_by(node, self, here)
+        heredoc_text = heredoc(node, self.expander)
+        given = read_by(node, self, heredoc_text)
         if given is not None:
             return self._reading(given, body)
-        if here is not None and body.type == "command":
+        if heredoc_text is not None and body.type == "command":
             words = self._words(body, {})
             if words and reads_script(words):
-                return self._started_by(words, retyped(here), node)
+                return self._started_by(words, retyped(heredoc_text), node)
             if name == "tee":
                 adds = "-a" in words
-                files.write([(shown(w), adds) for w in words[1:] if not w.startswith("-")], here, self.state)
+                files.write([(shown(w), adds) for w in words[1:] if not w.startswith("-")], heredoc_text, self.state)
         return self.statement(body)
 
     def _test_command(self, node: Node) -> bool | None:
@@ -306,27 +306,27 @@ class Interpreter(Loops):
     # -- commands
 
     def _command(self, node: Node) -> bool | None:
-        own: dict[str, str] = {}
-        words = self._words(node, own)
+        command_env: dict[str, str] = {}
+        words = self._words(node, command_env)
         if not words:
-            for name, value in own.items():
+            for name, value in command_env.items():
                 self.state.set(name, value)
             return True
-        return self.call(words, own, node)
+        return self.call(words, command_env, node)
 
-    def _words(self, node: Node, own: dict[str, str]) -> list[str]:
-        """Return the words of a command; the assignments before them are stored in `own`."""
+    def _words(self, node: Node, command_env: dict[str, str]) -> list[str]:
+        """Return the words of a command; the assignments before them are stored in `command_env`."""
         words: list[str] = []
         children = node.children
         spend("words", len(children), self._place(node))
         for child in children:
             if child.type == "variable_assignment":
-                self.assignments.assign(child, own)
+                self.assignments.assign(child, command_env)
             elif child.is_named and child.type != "comment" and not child.type.endswith("_redirect"):
                 words += self.expander.words(child)
         return words
 
-    def call(self, words: list[str], own: Mapping[str, str], node: Node) -> bool | None:
+    def call(self, words: list[str], command_env: Mapping[str, str], node: Node) -> bool | None:
         """Evaluate a command with expanded words: a function, a builtin, or a program to record."""
         words = words[1:] if words[0] == "command" and words[1:2] != ["-v"] and len(words) > 2 else words
         program = shown(words[0])
@@ -343,26 +343,26 @@ class Interpreter(Loops):
         builtin = getattr(self, f"_do_{BUILTINS[program]}", None) if program in BUILTINS else None
         if builtin is not None:
             before = self.state.variables.get("IFS", " \t\n")
-            if "IFS" in own:  # IFS=, read …
-                self.state.set("IFS", own["IFS"])
+            if "IFS" in command_env:  # IFS=, read …
+                self.state.set("IFS", command_env["IFS"])
             status = builtin(words, node)
-            if "IFS" in own:
+            if "IFS" in command_env:
                 self.state.set("IFS", before)
             return None if status is None else bool(status)
         inner = inner_script(words)
         if inner is not None:
-            return self._started_by(words, inner, node, {**own, **given_variables(words)})
+            return self._started_by(words, inner, node, {**command_env, **given_variables(words)})
         called = called_script(words)
-        if called is not None and self._runs(words, *called, own, node):
+        if called is not None and self._runs(words, *called, command_env, node):
             return self._ended() is not False  # success is assumed, as of any program
-        asks = program in QUESTIONS
-        if not asks or program in CARRIERS:
-            env = {**self.state.exports(), **own}
+        is_query = program in QUESTIONS
+        if not is_query or program in CARRIERS:
+            env = {**self.state.exports(), **command_env}
             outer = self.state.outer
             spend("words", len(words), self._place(node))
             spend("commands", len(self.state.commands) + 1, self._place(node))
             self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node), outer=outer))
-        return None if asks else True
+        return None if is_query else True
 
     def _function(self, words: list[str]) -> bool | None:
         state, body = self.state, self.state.functions[shown(words[0])]
@@ -382,7 +382,9 @@ class Interpreter(Loops):
             state.positional, self.loops = saved, loops
             state.leave()
 
-    def _runs(self, words: list[str], path: str, arguments: list[str], own: Mapping[str, str], node: Node) -> bool:
+    def _runs(
+        self, words: list[str], path: str, arguments: list[str], command_env: Mapping[str, str], node: Node
+    ) -> bool:
         """Evaluate a script that runs as a separate program; return whether it could be read."""
         state, text = self.state, script_text(path, self.state, self.folder)
         state.leave_open()  # the output of a script is not evaluated
@@ -391,7 +393,7 @@ class Interpreter(Loops):
         saved = (state.variables, state.exported, state.directory, state.positional, state.script, state.functions)
         outer, state.outer = state.outer, (*state.outer, *state.host.with_header(words, text))
         given = {name: value for name, value in state.variables.items() if name in state.fixed}
-        state.variables = {**state.exports(), **own, **state.host.variables(state.outer), **given}
+        state.variables = {**state.exports(), **command_env, **state.host.variables(state.outer), **given}
         state.exported, state.functions = set(state.variables), {}
         state.positional, state.script = arguments, shown(path)
         state.sources[state.script] = text
@@ -407,19 +409,19 @@ class Interpreter(Loops):
         return True
 
     def _started_by(
-        self, words: list[str], source: str, node: Node, own: Mapping[str, str] | None = None
+        self, words: list[str], source: str, node: Node, command_env: Mapping[str, str] | None = None
     ) -> bool | None:
         """Evaluate the text of a script that a command starts (`bash -c`, `sbatch <<EOF`)."""
         outer, self.state.outer = self.state.outer, (*self.state.outer, *self.state.host.with_header(words, source))
         slurm = self.state.host.variables(self.state.outer[len(outer) :])
         try:
-            return self._text(source, node, {**slurm, **(own or {})})
+            return self._text(source, node, {**slurm, **(command_env or {})})
         finally:
             self.state.outer = outer
 
-    def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
+    def _text(self, source: str, node: Node, command_env: Mapping[str, str] | None = None) -> bool | None:
         """Evaluate text as a script (`eval`, `bash -c`)."""
-        for name, value in (own or {}).items():
+        for name, value in (command_env or {}).items():
             self.state.set(name, value)
             self.state.exported.add(name)
         try:

@@ -12,13 +12,13 @@ from launcher.importing.shell.parts import Parts, between
 from launcher.importing.shell.pieces import Piece, assembled
 from launcher.importing.shell.placeholders import (
     INHERITED,
-    apart,
     emptied,
     has_output,
     is_open,
     names,
     only,
     placeholder,
+    separable,
 )
 from launcher.importing.shell.state import State, Variable
 
@@ -357,7 +357,7 @@ class Expander:
 
     def _changed(self, text: str, operator: str, parts: Parts, typed: str) -> str:
         first = self._argument(parts, 0)
-        known = apart(text) if operator == "//" and first.startswith("-") else None
+        known = separable(text) if operator == "//" and first.startswith("-") else None
         if known is not None:  # an option renamed among unknown words
             return "".join(each if is_open(each) else self._changed(each, operator, parts, typed) for each in known)
         if is_open(text) or is_open(first) or len(text) > _LONGEST_PATTERN_TEXT:

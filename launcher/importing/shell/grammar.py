@@ -21,7 +21,7 @@ INSTALL = "pip install 'launch-llm[import]' (tree-sitter, tree-sitter-bash)"
 _MOST_REPAIRS = 50
 # Messages for tokens that the parser misses; the place is that of the opening token.
 _ENDS = {
-    "heredoc_end": "the here-document opened here never ends: a line with its word alone is missing",
+    "heredoc_end": "the here-document opened here never ends: the line with its delimiter is missing",
     "fi": "the if opened here is never closed by fi",
     "done": "the loop opened here is never closed by done",
     "esac": "the case opened here is never closed by esac",
@@ -46,6 +46,9 @@ _INLINE = re.compile(rb"(?<=\s)`#[^`\n]*`(?=\s)")
 # `$((10#$N))`: decimal despite leading zeros; the grammar supports `~`, and `~~~` does not occur otherwise.
 _DECIMAL = re.compile(rb"(?<=[(\s+*/%-])10#(?=[$\d{])")
 _AS_DECIMAL = b"~~~"
+# At such a place tree-sitter-bash looks a character up in a table of 256 (scanner.c: isdigit), which ends the process
+# with one above U+FFFF: github.com/tree-sitter/tree-sitter-bash/issues/337, not fixed in 0.25.1.
+_CRASHES = re.compile(rb"\{\d*(?:\.\.\d*)?[\xf0-\xff]")
 _VARIABLE = re.compile(rb"\$([A-Za-z_]\w*|[0-9@*#?!])")
 _MOST_ROUNDS = 10
 
@@ -66,6 +69,10 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     Raises:
         NotReadable: the script is not bash, with the line of the first error.
     """
+    crashes = _CRASHES.search(source)
+    if crashes is not None:
+        line = source.count(b"\n", 0, crashes.start()) + first_line
+        raise NotReadable("a character above U+FFFF follows {, which the grammar cannot read", f"{file}:{line}")
     source = _INLINE.sub(lambda found: b" " * len(found.group()), source)
     source = _PROMPT.sub(lambda found: b" " * len(found.group()), source)
     source, root = _in_braces(_with_plain_numbers(source))

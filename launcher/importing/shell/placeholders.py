@@ -59,7 +59,7 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def apart(text: str) -> list[str] | None:
+def separable(text: str) -> list[str] | None:
     """Return the open words of a text and the text around them; None if there are none, or one is part of a word."""
     parts = re.split(rf"((?<!\S){_OPEN}[^{_CLOSE}]*{_CLOSE}(?!\S))", text)
     return None if is_open("".join(parts[::2])) or not is_open(text) or only(text) else parts

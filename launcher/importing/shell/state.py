@@ -87,7 +87,7 @@ class State:
         if self.output is not None:
             self.output.append(None)
 
-    def own(self, name: str) -> None:
+    def declare_local(self, name: str) -> None:
         """Make a variable local to the current function, if any."""
         if self.scopes and name not in self.fixed:
             self.scopes[-1].setdefault(name, (self.variables.get(name), name in self.exported))

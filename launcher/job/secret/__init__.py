@@ -3,7 +3,7 @@
 from launcher.job.secret.find import HIDDEN, REDACTED, find, looks_random, variable_of
 from launcher.job.secret.hide import redacted, redacted_tree, without_secrets
 from launcher.job.secret.names import is_secret
-from launcher.job.secret.of_job import is_read_here, job_without_secrets, redacted_fields, text_fields
+from launcher.job.secret.of_job import is_read_by_launcher, job_without_secrets, redacted_fields, text_fields
 from launcher.job.secret.refer import Variables, by_reference
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Variables",
     "by_reference",
     "find",
-    "is_read_here",
+    "is_read_by_launcher",
     "is_secret",
     "job_without_secrets",
     "looks_random",

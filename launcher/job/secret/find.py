@@ -9,7 +9,7 @@ from functools import cache
 
 from launcher.job.schema import fields
 from launcher.job.secret.names import is_secret, sign_of
-from launcher.job.secret.shapes import COMMANDS, SHAPES, Shape
+from launcher.job.secret.patterns import COMMANDS, PATTERNS, SecretPattern
 
 # Replacements of a secret: in text that is shown, and in stored values that cannot be references.
 HIDDEN = "…"
@@ -48,41 +48,49 @@ def find(text: str, name: str = "", *, code: bool = False) -> tuple[Secret, ...]
         code: the text is bash or a command line, in which every word after `NAME=` is a value; in other text, which may
             be prose, only values that look random are.
     """
-    if name and _is_whole(text, name):
+    if name and _is_secret_value(text, name):
         variable = variable_of(name)
         return (Secret(start=0, end=len(text), title=f"the value of {name}", variable=variable),)
     if len(text) < _SHORTEST and not (code and "=" in text):
         return ()
-    found = [*_shaped(text, SHAPES), *_addresses(text, name)]
+    found = [*_matched(text, PATTERNS), *_addresses(text, name)]
     if any(sign in text for sign in _ASSIGNING):
         found += _assigned(text, code)
     if code:
-        found += _shaped(text, COMMANDS)
+        found += _matched(text, COMMANDS)
     return _merged(found) if found else ()
 
 
 def variable_of(name: str) -> str:
     """Return the environment variable for a secret, derived from its name: `model.hub-token` is HUB_TOKEN."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(".")[2]).strip("_").upper()
-    return words if words[:1].isalpha() and words not in _TAKEN else f"LAUNCH_{words or 'SECRET'}"
+    return words if words[:1].isalpha() and words not in _RESERVED else f"LAUNCH_{words or 'SECRET'}"
 
 
 # Set in every shell: never used for a secret.
-_TAKEN = frozenset({"PWD", "OLDPWD", "PATH", "HOME", "USER", "SHELL", "LANG", "HOSTNAME", "LOGNAME", "TERM"})
+_RESERVED = frozenset({"PWD", "OLDPWD", "PATH", "HOME", "USER", "SHELL", "LANG", "HOSTNAME", "LOGNAME", "TERM"})
 
 
 def is_value(text: str, name: str) -> bool:
     """Return whether the value of a secret's name is a secret: no reference, blank, switch, number or path."""
-    plain = text.strip().strip("\"'")
-    if not plain or plain.lower() in _SWITCHES or HIDDEN in plain or REDACTED in plain or set(plain) <= set("*x.X"):
+    stripped = text.strip().strip("\"'")
+    if (
+        not stripped
+        or stripped.lower() in _SWITCHES
+        or HIDDEN in stripped
+        or REDACTED in stripped
+        or set(stripped) <= set("*x.X")
+    ):
         return False
-    if is_reference(plain) or compiled(_VOCABULARY).fullmatch(plain):
+    if is_reference(stripped) or compiled(_VOCABULARY).fullmatch(stripped):
         return False
     last = name.rpartition(".")[2].lower()
-    if last.endswith(("token", "key", "id")) and compiled(_NUMBER).fullmatch(plain):
+    if last.endswith(("token", "key", "id")) and compiled(_NUMBER).fullmatch(stripped):
         return False
     return not (
-        last.endswith(("key", "credentials", "credential", "cert")) and compiled(_PATH).match(plain) and "." in plain
+        last.endswith(("key", "credentials", "credential", "cert"))
+        and compiled(_PATH).match(stripped)
+        and "." in stripped
     )
 
 
@@ -124,7 +132,7 @@ def entropy(text: str) -> float:
     return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
 
 
-def _is_whole(text: str, name: str) -> bool:
+def _is_secret_value(text: str, name: str) -> bool:
     sign = sign_of(name)
     if sign == "secret":
         return is_value(text, name)
@@ -134,17 +142,17 @@ def _is_whole(text: str, name: str) -> bool:
 # -- by pattern
 
 
-def _shaped(text: str, shapes: Iterable[Shape]) -> Iterator[Secret]:
+def _matched(text: str, patterns: Iterable[SecretPattern]) -> Iterator[Secret]:
     low = text.lower()
-    for shape in shapes:
-        if not any(sign in low for sign in shape.signs):
+    for known in patterns:
+        if not any(keyword in low for keyword in known.keywords):
             continue
-        pattern = compiled(shape.pattern)
+        pattern = compiled(known.pattern)
         group = "secret" if "secret" in pattern.groupindex else 0
         for match in pattern.finditer(text):
             start, end = match.span(group)
             if start < end and not is_reference(match[group]):
-                yield Secret(start=start, end=end, title=shape.title, variable=shape.variable)
+                yield Secret(start=start, end=end, title=known.title, variable=known.variable)
 
 
 # The password may hold `@`, or `/` (keys of S3). Digits and `/` after a colon are a port and a path; after the name
@@ -217,12 +225,12 @@ def _assigned(text: str, code: bool) -> Iterator[Secret]:
         # "the token: what" is prose; `"token": what` and `token:what` are not.
         prose = match[0].endswith((": ", ":\t")) and match[0][len(name) :].startswith(":")
         strict = sign == "maybe" or not code or prose
-        if is_value(written, name) and (not strict or looks_random(written) or _looks_chosen(written, sign)):
+        if is_value(written, name) and (not strict or looks_random(written) or _is_chosen_by_user(written, sign)):
             yield Secret(start=start, end=end, title=f"the value of {name}", variable=variable_of(name))
             position = end
 
 
-def _looks_chosen(text: str, sign: str) -> bool:
+def _is_chosen_by_user(text: str, sign: str) -> bool:
     """Return whether a text in prose looks like a chosen password: no word, has both letters and digits."""
     return sign == "secret" and len(text) >= 6 and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 

@@ -56,9 +56,9 @@ def without_secrets(words: Iterable[str]) -> list[str]:
 
 def remember(value: str) -> None:
     """Hide a value from now on wherever `redacted` shows text, unless it may be a common word."""
-    plain = value.strip().strip("\"'")
-    if len(plain) >= _SHORTEST and not plain.isalpha() and not plain.isdigit() and len(_seen) < _MOST:
-        _seen[plain] = None
+    stripped = value.strip().strip("\"'")
+    if len(stripped) >= _SHORTEST and not stripped.isalpha() and not stripped.isdigit() and len(_seen) < _MOST:
+        _seen[stripped] = None
 
 
 def _word(word: str, flag: str) -> str:
@@ -68,10 +68,10 @@ def _word(word: str, flag: str) -> str:
     key, sign, text = word.partition("=")
     if sign and key.lstrip("+") in fields():
         return f"{key}={redacted(text)}"
-    whole = compiled(_MAPPING).fullmatch(word)
-    if whole is not None:
+    mapping = compiled(_MAPPING).fullmatch(word)
+    if mapping is not None:
         _remember_all(word)
-        return f"{whole[1]}{HIDDEN}"
+        return f"{mapping[1]}{HIDDEN}"
     found = compiled(_OVERRIDE).fullmatch(word)
     if found is not None:
         head, name, value = found[1], found[2], found[3]

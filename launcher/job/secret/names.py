@@ -72,10 +72,10 @@ def sign_of(name: str) -> Sign:
         return "no"
     # In upper case (an environment variable), key or token marks a secret unless the word before excludes it.
     variable = last.isupper()
-    return "secret" if _says_secret(words, variable) else "maybe" if _suggests(words) else "no"
+    return "secret" if _names_secret(words, variable) else "maybe" if _may_name_secret(words) else "no"
 
 
-def _says_secret(words: list[str], variable: bool) -> bool:
+def _names_secret(words: list[str], variable: bool) -> bool:
     if any(word.endswith(_ALWAYS) or word.endswith(_ALWAYS_TOKENS) for word in words):
         return True
     if any(pair in (("private", "key"), ("access", "key")) for pair in itertools.pairwise(words)):
@@ -94,5 +94,5 @@ def _says_secret(words: list[str], variable: bool) -> bool:
     return before in _OPENS or variable
 
 
-def _suggests(words: list[str]) -> bool:
+def _may_name_secret(words: list[str]) -> bool:
     return any(word.endswith(_SUGGEST) for word in words) or not _SUGGEST_WORDS.isdisjoint(words) or words == ["wandb"]

@@ -14,8 +14,8 @@ from launcher.job.secret.hide import without_secrets as hidden
 from launcher.job.secret.refer import Variables, by_reference, in_bash, of_submission, unreferred
 
 # Fields that the launcher, a queue or a cluster reads itself: references in them are not expanded.
-_READ_HERE = ("name", "output_dir", "runtime", "model.path", "backend.name", "backend.version")
-_SECTIONS_READ_HERE = ("cluster.", "hardware.", "rehearse.", "rules.", "search.", "estimate.")
+_LAUNCHER_FIELDS = ("name", "output_dir", "runtime", "model.path", "backend.name", "backend.version")
+_LAUNCHER_SECTIONS = ("cluster.", "hardware.", "rehearse.", "rules.", "search.", "estimate.")
 _VARIABLES = ("backend.env", "imported.env")
 _ARGUMENTS = ("backend.args", "imported.args")
 _BASH, _SUBMISSION = "cluster.setup", "cluster.sbatch_options"
@@ -28,7 +28,7 @@ def job_without_secrets(job: Job) -> Job:
     for path in text_fields():
         value = value_at(job, path)
         if value:
-            kept = _kept(path, value, variables)
+            kept = _as_reference(path, value, variables)
             if kept != value:
                 changed[path] = kept
     origins = _shown_origins(job)
@@ -42,7 +42,7 @@ def redacted_fields(job: Job) -> tuple[str, ...]:
     return tuple(
         path
         for path in text_fields()
-        if path.startswith(_SECTIONS_READ_HERE) or path in _READ_HERE
+        if path.startswith(_LAUNCHER_SECTIONS) or path in _LAUNCHER_FIELDS
         if _is_redacted(value_at(job, path))
     )
 
@@ -63,9 +63,11 @@ def _holds_text(kind: Any) -> bool:
     )
 
 
-def _kept(path: str, value: Any, variables: Variables) -> Any:
+def _as_reference(path: str, value: Any, variables: Variables) -> Any:
     if path in _VARIABLES:
-        return {unreferred(str(name)): by_reference(name, text, variables, whole=True) for name, text in value.items()}
+        return {
+            unreferred(str(name)): by_reference(name, text, variables, is_variable=True) for name, text in value.items()
+        }
     if path in _ARGUMENTS:
         return by_reference("", value, variables)
     if path == _BASH:
@@ -73,14 +75,14 @@ def _kept(path: str, value: Any, variables: Variables) -> Any:
         return tuple(in_bash(text, variables).split("\n")) if find(text, code=True) else value
     if path == _SUBMISSION:
         return tuple(map(of_submission, value))
-    if is_read_here(path):
+    if is_read_by_launcher(path):
         return _unreferred(value)
     return by_reference(path, value, variables, field=path)
 
 
-def is_read_here(path: str) -> bool:
+def is_read_by_launcher(path: str) -> bool:
     """Return whether the launcher, a queue or a cluster reads a field as it is, without expanding references."""
-    return path in _READ_HERE or (path.startswith(_SECTIONS_READ_HERE) and path not in (_BASH, _SUBMISSION))
+    return path in _LAUNCHER_FIELDS or (path.startswith(_LAUNCHER_SECTIONS) and path not in (_BASH, _SUBMISSION))
 
 
 def _unreferred(value: Any, name: str = "") -> Any:

@@ -35,7 +35,8 @@ class Variables:
         if len(value) < _LONG:
             return None
         return next(
-            (name for name, held in self._environ.items() if held == value and compiled(_NAME).fullmatch(name)), None
+            (name for name, content in self._environ.items() if content == value and compiled(_NAME).fullmatch(name)),
+            None,
         )
 
     def _chosen(self, value: str, usual: str) -> str:
@@ -48,17 +49,17 @@ class Variables:
 
 
 def by_reference(
-    name: str, value: Any, variables: Variables | None = None, *, field: str = "", whole: bool = False
+    name: str, value: Any, variables: Variables | None = None, *, field: str = "", is_variable: bool = False
 ) -> Any:
     """Return an argument's value with secrets replaced by references, also inside lists and mappings.
 
     Args:
         name: name of the argument, variable or key.
         field: canonical field of the value; names the variable, but never marks the value as a secret.
-        whole: it is an environment variable: one with a secret becomes a single reference, to itself.
+        is_variable: it is an environment variable: one with a secret becomes a single reference, to itself.
     """
     variables = variables or Variables()
-    if whole and isinstance(value, str):
+    if is_variable and isinstance(value, str):
         found = find(value, name)
         return f"${{{variables.holding(value, variable_of(name)) or variable_of(name)}}}" if found else value
     if value is None or value == "" or isinstance(value, bool):

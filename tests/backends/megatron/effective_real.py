@@ -15,7 +15,7 @@ from tests.backends.effective import Compared, changed_by
 from tests.backends.megatron import fuzzed, mutated
 from tests.backends.megatron.jobs import NEWEST
 from tests.backends.megatron.verdicts import case_of, validator
-from tests.backends.mutated import Dialect, Line, Words, changed
+from tests.backends.mutated import Line, Mutations, Words, changed
 from tests.backends.verdicts import ask
 
 # Arguments whose last value is not a question of the command line, and whose it is.
@@ -161,7 +161,7 @@ def lines(count: int, seed: int, folder: Path) -> list[Line]:
     moves = ((name, move) for move in ("", *MOVES) for name in first if "--rlhf_type" not in move or "rlhf" in name)
     return [
         *(made(first, name, move) for name, move in moves),
-        *changed(known, _wider(mutated.DIALECT), count, seed),
+        *changed(known, _wider(mutated.MUTATIONS), count, seed),
         *_of_jobs(count, seed, folder),
     ]
 
@@ -183,16 +183,16 @@ def _known(folder: Path) -> list[Line]:
 def made(first: Mapping[str, Line], base: str, move: str) -> Line:
     """Return a base with a move; its name says both."""
     line = first[base]
-    words, model = Words(line.argv), Words(line.argv).value("--model") or ""
+    args, model = Words(line.argv), Words(line.argv).value("--model") or ""
     for flag, values in Words(move.split(" ")).items() if move else ():
-        words.set(flag, None if values == ["-"] else [value.replace("MODEL", model) for value in values])
+        args.set(flag, None if values == ["-"] else [value.replace("MODEL", model) for value in values])
     # ms-swift 4.6.0 megatron_args.py:967
     env = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"} if "fsdp" in move else {}
-    return dataclasses.replace(line, name=f"{base} {move}", argv=tuple(words), env=env)
+    return dataclasses.replace(line, name=f"{base} {move}", argv=tuple(args), env=env)
 
 
-def _wider(dialect: Dialect) -> Dialect:
-    """Return the dialect with every switch and choice of the catalogue."""
+def _wider(mutations: Mutations) -> Mutations:
+    """Return the mutations with every switch and choice of the catalogue."""
     values: dict[str, Sequence[str | None]] = {}
     for argument in get_backend("megatron").catalogue(NEWEST).arguments:
         if (argument.commands and "sft" not in argument.commands) or argument.name in _NOT_DRAWN:
@@ -201,7 +201,7 @@ def _wider(dialect: Dialect) -> Dialect:
             values[f"--{argument.name}"] = ("true", "false", None)
         elif argument.choices:
             values[f"--{argument.name}"] = (*map(str, argument.choices), None)
-    return dataclasses.replace(dialect, values={**values, **dialect.values})
+    return dataclasses.replace(mutations, values={**values, **mutations.values})
 
 
 def _of_jobs(count: int, seed: int, folder: Path) -> Iterator[Line]:

@@ -112,15 +112,15 @@ def there_and_back(job: Job, version: str) -> Job:
     return read.job
 
 
-def typed(words: Sequence[str], version: str) -> dict[str, Value]:
+def typed(args: Sequence[str], version: str) -> dict[str, Value]:
     """Parse a command line as the version's own parser would: names, types, lists and booleans of the catalogue."""
     given: dict[str, list[str]] = {}
-    for word in words:
-        if word.startswith("--"):
-            flag, equals, value = word[2:].partition("=")
+    for token in args:
+        if token.startswith("--"):
+            flag, equals, value = token[2:].partition("=")
             given[flag] = [value] if equals else []
         else:
-            given[list(given)[-1]].append(word)
+            given[list(given)[-1]].append(token)
     found = {}
     for flag, texts in given.items():
         argument = catalogue(version).get(flag)

@@ -14,7 +14,7 @@ from launcher.families.config_json import config_from_model
 from launcher.job.model import Model
 from tests.backends.megatron.jobs import NEWEST, QWEN3_8B, QWEN3_30B_A3B, make
 from tests.backends.megatron.verdicts import LATER, MACHINE, validator
-from tests.backends.mutated import Dialect, Line, Words
+from tests.backends.mutated import Line, Mutations, Words
 from tests.backends.users_path import UsersPath, nodes_of, reasons, swift_script
 from tests.backends.verdicts import Verdict, ask
 
@@ -35,7 +35,7 @@ _LEFT_OUT = (
     "reward",
 )
 _SWITCH = ("true", "false", None)
-DIALECT = Dialect(
+MUTATIONS = Mutations(
     sizes={
         "--tensor_model_parallel_size": (1, 2, 3, 4, 8),
         "--pipeline_model_parallel_size": (1, 2, 3, 4, 8),
@@ -178,17 +178,17 @@ def _models() -> dict[str, Model]:
 
 
 def _line(record: Mapping[str, Any], folder: Path) -> Line:
-    words = Words(record["words"][2:])
-    for flag in words.flags():
+    args = Words(record["words"][2:])
+    for flag in args.flags():
         if any(part in flag for part in _LEFT_OUT):
-            words.set(flag, None)
-    kind = "Qwen3-30B-A3B" if _EXPERTS.search(words.value("--model") or "") else "Qwen3-8B"
-    words.set("--model", [str(folder / kind)])
-    words.set("--output_dir", [str(folder / "out")])
-    words.set("--check_model", ["false"])
+            args.set(flag, None)
+    kind = "Qwen3-30B-A3B" if _EXPERTS.search(args.value("--model") or "") else "Qwen3-8B"
+    args.set("--model", [str(folder / kind)])
+    args.set("--output_dir", [str(folder / "out")])
+    args.set("--check_model", ["false"])
     env = {name: value for name, value in record["env"].items() if name in ("NPROC_PER_NODE", "NNODES")}
     world = int(env.get("NPROC_PER_NODE", "1")) * int(env.get("NNODES", "1"))
-    return Line(name=record["source"], argv=tuple(words), world_size=world, program=tuple(record["words"][:2]))
+    return Line(name=record["source"], argv=tuple(args), world_size=world, program=tuple(record["words"][:2]))
 
 
 def compare(lines: Sequence[Line], python: Path, path: UsersPath, **settings: Any) -> list[Verdict]:
@@ -222,6 +222,6 @@ def compare(lines: Sequence[Line], python: Path, path: UsersPath, **settings: An
 
 def _by_hub_id(line: Line) -> Line:
     """Return a command line that names the model by its hub id, as most people's do; ms-swift would download it."""
-    words = Words(line.argv)
-    words.set("--model", [f"Qwen/{Path(words.value('--model') or '').name}"])
-    return dataclasses.replace(line, argv=tuple(words))
+    args = Words(line.argv)
+    args.set("--model", [f"Qwen/{Path(args.value('--model') or '').name}"])
+    return dataclasses.replace(line, argv=tuple(args))

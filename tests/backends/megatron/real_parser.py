@@ -19,7 +19,7 @@ _STATES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq
 
 
 def main() -> None:
-    """Parse every case; `error` is what swift, mcore-bridge or megatron-core said against it."""
+    """Parse every case; `error` is the error of swift, mcore-bridge or megatron-core."""
     cases = json.load(sys.stdin)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # swift's own output does not mix with ours

@@ -275,6 +275,10 @@ CORE: Mapping[str, Pair] = {
         {"model": {**MOE, "first_k_dense_replace": 1}},
         {"model": {**MOE, "first_k_dense_replace": 1, "overridden": ["first_k_dense_replace"]}},
     ),
+    "SW-BUILD-DENSE-COUNT": Pair(
+        {"model": {**LATENT, "num_hidden_layers": 4, "first_k_dense_replace": 5}},
+        {"model": {**LATENT, "num_hidden_layers": 4, "first_k_dense_replace": 4}},
+    ),
     "SW-PRECISION-AWARE": Pair(
         {"optimizer": {"precision_aware": True, "type": "sgd"}}, {"optimizer": {"precision_aware": True}}
     ),

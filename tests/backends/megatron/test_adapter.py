@@ -30,7 +30,7 @@ CASES: Mapping[str, tuple[str, str, int]] = {
 
 
 def _export(swift: Path, kind: str, tp: int, folder: Path, **values: Any) -> None:
-    words = {
+    args = {
         "model_type": kind,
         "template": "qwen3",
         "tensor_model_parallel_size": tp,
@@ -40,7 +40,7 @@ def _export(swift: Path, kind: str, tp: int, folder: Path, **values: Any) -> Non
         **FLOAT32,
         **values,
     }
-    argv = [str(swift.parent / "megatron"), "export", *(str(w) for k, v in words.items() for w in (f"--{k}", v))]
+    argv = [str(swift.parent / "megatron"), "export", *(str(w) for k, v in args.items() for w in (f"--{k}", v))]
     run_native(NATIVE_CPU, argv, cwd=folder, env={"NPROC_PER_NODE": str(tp), "HF_HUB_OFFLINE": "1"}).check()
 
 
@@ -66,13 +66,13 @@ def test_megatron_swift_writes_and_reads_the_same(
     adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
     theirs, ours, back = tmp_path / "theirs", tmp_path / "ours", tmp_path / "back"
     _export(swift, kind, tp, tmp_path, model=folder, to_mcore="true", adapters=adapter, output_dir=theirs)
-    words = ["--model", folder, "--adapter", adapter, "--out", ours, "--backend", "megatron", f"parallel.tp={tp}"]
-    assert launch("hf-to-mcore", *words) == 0
+    args = ["--model", folder, "--adapter", adapter, "--out", ours, "--backend", "megatron", f"parallel.tp={tp}"]
+    assert launch("hf-to-mcore", *args) == 0
     assert _look(ours)[1] == _look(theirs)[1]
     assert _bytes(ours) == _bytes(theirs)
     _export(swift, kind, tp, tmp_path, model=folder, to_hf="true", mcore_adapter=ours, output_dir=back)
     assert tensors(back) == tensors(adapter)
-    said = json.loads((back / "adapter_config.json").read_text())
-    assert (said["r"], said["lora_alpha"], said["use_rslora"]) == (4, 8, False)
+    reported = json.loads((back / "adapter_config.json").read_text())
+    assert (reported["r"], reported["lora_alpha"], reported["use_rslora"]) == (4, 8, False)
     assert launch("mcore-to-hf", "--checkpoint", theirs, "--model", folder, "--out", tmp_path / "again") == 0
     assert tensors(tmp_path / "again") == tensors(adapter)

@@ -74,14 +74,14 @@ def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
 def _export(swift: Path, folder: Path, kind: str, out: Path, **more: str) -> Run:
     """Let Megatron-SWIFT write a model's torch_dist checkpoint."""
     values = {"model": folder, "model_type": kind, "template": "qwen3", "to_mcore": "true", "output_dir": out}
-    words = [word for key, value in {**values, **FLOAT32, **more}.items() for word in (f"--{key}", str(value))]
-    argv = [str(swift.parent / "megatron"), "export", *words]
+    args = [arg for key, value in {**values, **FLOAT32, **more}.items() for arg in (f"--{key}", str(value))]
+    argv = [str(swift.parent / "megatron"), "export", *args]
     return run_native(NATIVE_CPU, argv, cwd=out.parent, env={"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1"})
 
 
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", UNBUILDABLE)
-def test_what_is_said_not_to_be_built_is_not(
+def test_what_is_declared_unbuildable_is_not_built(
     name: str, swift: Path, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     family, make, _ = UNBUILDABLE[name]

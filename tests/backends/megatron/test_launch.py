@@ -1,4 +1,4 @@
-"""How `megatron` is started: one command on each node, told by the environment, with the model's directory prepared."""
+"""How `megatron` is started: one command per node, configured by the environment, with a prepared model directory."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ def native(**values: Any) -> NativeArgs:
     return NativeArgs(backend="megatron", version=NEWEST, args=args)
 
 
-WORDS: dict[str, tuple[Any, list[str]]] = {
+ARGS: dict[str, tuple[Any, list[str]]] = {
     "a boolean": (True, ["--x", "true"]),
     "a false boolean": (False, ["--x", "false"]),
     "a list": (("a#1", "b c"), ["--x", "a#1", "b c"]),
@@ -36,10 +36,10 @@ WORDS: dict[str, tuple[Any, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_values_become_words(name: str) -> None:
-    value, words = WORDS[name]
-    assert argv(native(x=value)) == words
+@pytest.mark.parametrize("name", ARGS)
+def test_values_become_arguments(name: str) -> None:
+    value, arguments = ARGS[name]
+    assert argv(native(x=value)) == arguments
 
 
 COMMANDS = {"pretrain": "pt", "sft": "sft", "dpo": "rlhf", "kto": "rlhf", "reward_model": "rlhf"}
@@ -105,7 +105,7 @@ def test_a_model_with_weights_needs_no_files() -> None:
         assert (plan.files, plan.prepare) == ((), ())
 
 
-def test_the_seed_is_told_to_convert_first() -> None:
+def test_the_seed_is_advised_to_convert_first() -> None:
     notes = plan_of(named_job("sft"), SEED).notes
     assert any(
         "swift export --model Qwen/Qwen3-8B --to_mcore true --torch_dtype bfloat16 --output_dir Qwen3-8B-mcore" in note
@@ -122,8 +122,8 @@ def test_random_weights_are_prepared_where_model_points() -> None:
     assert (config["model_type"], config["initializer_range"], config["num_hidden_layers"]) == ("qwen3", 0.006, 36)
     script = next(path for path in files if path.endswith(".py"))
     compile(files[script], script, "exec")
-    words = (script, f"--config={folder}/config.json", "--tokenizer=/data/tokenizer")
-    assert " ".join(words) in " ".join(plan.prepare[-1].argv)
+    arguments = (script, f"--config={folder}/config.json", "--tokenizer=/data/tokenizer")
+    assert " ".join(arguments) in " ".join(plan.prepare[-1].argv)
 
 
 def test_before_3_10_only_config_and_tokenizer_are_prepared() -> None:

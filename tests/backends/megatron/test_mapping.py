@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from backends.megatron import BACKEND
-from backends.megatron.mapping.architecture import SHAPES, has_option
+from backends.megatron.mapping.architecture import MODEL_FIELDS, has_option
 from backends.megatron.mapping.extra_args import KEYS, extra_arguments
 from backends.megatron.mapping.task import rlhf_types
 from backends.megatron.versions import catalogue
 from backends.megatron_lm import BACKEND as MEGATRON_LM
 from launcher.catalogue.versions import in_range
 from launcher.job import Job
-from launcher.mapping.engine import active_rows, unmapped_fields
+from launcher.mapping.rows import active_rows, unmapped_fields
 from tests.backends.megatron.jobs import (
     CASES,
     DEEPSEEK_V3,
@@ -62,7 +62,9 @@ def test_the_tasks_of_megatron_rlhf_are_those_of_the_catalogue(version: str, tas
 def test_extra_arguments_of_3x_are_arguments_of_megatron_lm(version: str) -> None:
     core = MEGATRON_LM.catalogue("0.12.1")
     keys = {extra.key for extra in extra_arguments(version)}
-    keys |= {shape.option for shape in SHAPES if not has_option(shape.option, version)} - {"use_shared_expert_gate"}
+    keys |= {model_field.option for model_field in MODEL_FIELDS if not has_option(model_field.option, version)} - {
+        "use_shared_expert_gate"
+    }
     unknown = {key for key in keys if core.by_dest(key) is None and core.get(key.replace("_", "-")) is None}
     # core 0.12 applies a partial rotary factor as --rotary-percent
     assert unknown <= {"partial_rotary_factor"}
@@ -190,7 +192,7 @@ def test_each_version_gets_its_own_names(name: str) -> None:
 
 
 def test_a_described_model_has_no_shape_arguments() -> None:
-    """What the prepared config.json says is not said again."""
+    """Values of the prepared config.json are not repeated."""
     for version in BACKEND.versions:
         args = written(named_job("random weights"), version)
         assert args["model"] == "./launch_output/job/model"
@@ -244,7 +246,7 @@ def test_expert_defaults_are_written_out() -> None:
         assert ({flag: args[flag] for flag in expected}, router) == (expected, "fp32"), version
 
 
-def test_npu_switches_the_cuda_fusions_off_unless_told_otherwise() -> None:
+def test_npu_switches_the_cuda_fusions_off_unless_set_otherwise() -> None:
     npu = make({"model": QWEN3_8B, "hardware": {"device": "npu"}, "kernels": {"masked_softmax_fusion": True}})
     args = written(npu, NEWEST)
     assert (args["gradient_accumulation_fusion"], args["masked_softmax_fusion"]) == (False, True)
@@ -302,7 +304,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_said_is_refused_by_name(name: str) -> None:
+def test_what_cannot_be_expressed_is_refused_by_name(name: str) -> None:
     tree, version, field = REFUSED[name]
     errors = [finding for finding in translated(make(tree), version).findings if finding.severity == "error"]
     assert field in [finding.fields[0] for finding in errors]
@@ -341,5 +343,5 @@ def test_a_contradicting_extra_argument_is_reported() -> None:
 
 
 def test_keys_of_model_config_are_distinct() -> None:
-    keys = [shape.key for shape in SHAPES] + [extra.key for extra in KEYS]
+    keys = [model_field.key for model_field in MODEL_FIELDS] + [extra.key for extra in KEYS]
     assert len(keys) == len(set(keys))

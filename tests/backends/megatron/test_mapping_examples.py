@@ -252,8 +252,8 @@ def test_additions_change_no_effective_value_except_the_named_ones(name: str) ->
     example = EXAMPLES[name]
     expert = effective(typed(shlex.split(example.script), example.version), example.version, example.subcommand)
     ours = effective(written(make(example.job), example.version), example.version, example.subcommand)
-    told = {"model", "torch_dtype", "moe_router_load_balancing_type", "extra_megatron_kwargs"}
-    assert {flag for flag in expert if expert[flag] != ours[flag]} <= told
+    reported = {"model", "torch_dtype", "moe_router_load_balancing_type", "extra_megatron_kwargs"}
+    assert {flag for flag in expert if expert[flag] != ours[flag]} <= reported
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -269,7 +269,7 @@ def test_an_imported_script_means_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_imported_script_is_the_canonical_job(name: str) -> None:
-    """What the script says arrives in the fields where a recipe would have it."""
+    """Values of the script are in the fields where a recipe would have them."""
     example = EXAMPLES[name]
     read = imported(typed(shlex.split(example.script), example.version), example.version, example.subcommand)
     wanted = make(example.job)

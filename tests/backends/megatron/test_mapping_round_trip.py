@@ -302,7 +302,7 @@ def test_a_missing_dtype_is_read_as_bf16() -> None:
     assert imported({"model": "a/b", "bf16": True}, NEWEST, "sft").job.precision.dtype == "bf16"
 
 
-def test_paths_and_hub_names_are_told_apart() -> None:
+def test_paths_and_hub_names_are_distinguished() -> None:
     for named, path, hub_id in (("/m/x", "/m/x", None), ("./m", "m", None), ("Qwen/Qwen3-8B", None, "Qwen/Qwen3-8B")):
         model = imported({"model": named}, NEWEST, "sft").job.model
         assert (model.path, model.hub_id) == (path, hub_id)

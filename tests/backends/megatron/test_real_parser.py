@@ -96,12 +96,12 @@ def _case(name: str, job: Job, model: Model, folder: Path) -> dict[str, Any]:
     load = str(home) if job.checkpoint.load else None
     checkpoint = dataclasses.replace(job.checkpoint, save=str(folder / "out"), load=load)
     native = translated(dataclasses.replace(job, data=data, checkpoint=checkpoint), NEWEST).native
-    words = argv(native)
-    words[words.index("--model") + 1] = str(home)
+    args = argv(native)
+    args[args.index("--model") + 1] = str(home)
     return {
         "name": name,
         "command": command(job),
-        "argv": [*words, "--check_model", "false"],
+        "argv": [*args, "--check_model", "false"],
         "world_size": job.cluster.world_size,
         "local_world_size": job.cluster.devices_per_node,
     }
@@ -137,7 +137,7 @@ def test_the_model_is_the_one_that_was_meant(judged: dict[str, Any]) -> None:
     assert (deep["moe_layer_freq"], deep["mtp_num_layers"]) == ([0] * 3 + [1] * 58, 1)
 
 
-def test_lists_and_mappings_arrive_as_they_were_meant(judged: dict[str, Any]) -> None:
+def test_lists_and_mappings_keep_their_meaning(judged: dict[str, Any]) -> None:
     """A list would be refused where mcore-bridge asserts a text: `window_size` is "511,0" there."""
     assert judged["attention window"]["model"]["window_size"] == [511, 0]
     assert judged["pattern of expert layers"]["model"]["moe_layer_freq"] == [0, 0, 1, 0, 1, 0, 1, 0]

@@ -68,7 +68,7 @@ def _trains(row: dict[str, Any], catalogue: Catalogue) -> bool:
 
 
 @pytest.mark.parametrize("row", RENAMES["names"], ids=[row["old"] for row in RENAMES["names"]])
-def test_an_old_name_is_told_with_its_version_and_its_new_name(row: dict[str, Any]) -> None:
+def test_an_old_name_is_reported_with_its_version_and_its_new_name(row: dict[str, Any]) -> None:
     backend = get_backend("megatron")
     known = find_renamed(row["old"], backend, "4.6.0")
     assert f"{row['until']}" in known.message

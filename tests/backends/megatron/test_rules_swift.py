@@ -12,7 +12,7 @@ from launcher.rules.engine import load
 from launcher.rules.registry import RULES
 from tests.backends.megatron import rule_cases
 from tests.backends.megatron.rule_change_cases import CHANGES
-from tests.backends.rule_pairs import can_be_found
+from tests.backends.rule_pairs import can_be_found, check_pairs
 from tests.conftest import make_job
 
 load(BACKEND.rules)
@@ -69,16 +69,17 @@ SIZES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("args", "said"), SIZES.values(), ids=SIZES)
-def test_a_fault_of_generated_sizes_is_named(args: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("args", "reported"), SIZES.values(), ids=SIZES)
+def test_a_fault_of_generated_sizes_is_named(args: dict[str, Any], reported: str) -> None:
     job = job_of({"task": rule_cases.GRPO, "args": {"use_vllm": True, **args}}, BACKEND.default_version)
     findings = judge(job, fixes=False).findings
-    assert [finding.message for finding in findings if finding.rule.startswith("SW-GRPO-SIZES")][:1] == [said]
+    assert [finding.message for finding in findings if finding.rule.startswith("SW-GRPO-SIZES")][:1] == [reported]
 
 
 def test_every_rule_has_a_pair() -> None:
     ours = {rule.id: rule for rule in RULES.values() if rule.backends == ("megatron",)}
-    assert {id_ for id_, rule in ours.items() if can_be_found(rule, switches=False)} == set(PAIRS)
+    declared = {id_ for id_, rule in ours.items() if can_be_found(rule, switches=False)}
+    check_pairs(declared, set(PAIRS), "a table of tests/backends/megatron/rule_cases.py")
     assert all(id_.startswith("SW-") for id_ in ours)
 
 
@@ -97,8 +98,8 @@ def test_a_plain_job_has_no_error_or_warning(version: str) -> None:
 def test_a_change_says_old_value_and_new_value() -> None:
     for id_, pair in CHANGES.items():
         if RULES[id_].severity == "change" and id_ != "SW-SET-FP8-PADDING":
-            said = [f for f in judge(job_of(pair.broken, pair.version), fixes=False).findings if f.rule == id_]
-            assert "→" in said[0].message, id_
+            reported = [f for f in judge(job_of(pair.broken, pair.version), fixes=False).findings if f.rule == id_]
+            assert "→" in reported[0].message, id_
 
 
 @pytest.mark.parametrize("id_", ["SW-DEEPEP-FLEX", "SW-SAVE-LIMIT", "SW-LAYOUT", "SW-RC-MOE-ACT", "SW-PAD-CAPACITY"])

@@ -1,4 +1,4 @@
-"""ms-swift's own example commands pass every rule; the exceptions are truly wrong, and said to be."""
+"""ms-swift's own example commands pass every rule; the exceptions are really wrong, and listed as such."""
 
 import json
 from pathlib import Path

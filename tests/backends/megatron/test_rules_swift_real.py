@@ -36,7 +36,7 @@ def test_changed_lines_of_upstream_are_judged_alike(tmp_path_factory: pytest.Tem
     records = json.loads(Path(__file__).with_name("upstream_commands.json").read_text(encoding="utf-8"))
     folder = tmp_path_factory.mktemp("lines")
     known = mutated.lines_of([each for each in records if each["version"] == NEWEST], folder)
-    drawn = list(changed(known, mutated.DIALECT, trials(200), seed=fuzz_seed()))
+    drawn = list(changed(known, mutated.MUTATIONS, trials(200), seed=fuzz_seed()))
     found = mutated.compare(drawn, swift_python(), UsersPath(folder=folder))
     assert [verdict for verdict in found if verdict.kind in WRONG] == []
 

@@ -1,4 +1,4 @@
-"""Command lines of Megatron's dialects as data: words to typed values, and values with the defaults filled in."""
+"""Command lines with Megatron's arguments as data: typed values, and values with the defaults filled in."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from launcher.catalogue.catalogue import Argument, Catalogue
 
 
-def parse(words: Sequence[str], catalogue: Catalogue) -> dict[str, Any]:
+def parse(args: Sequence[str], catalogue: Catalogue) -> dict[str, Any]:
     """Return the typed values of a command line, by argument name; the last of repeated arguments wins.
 
     Raises:
@@ -16,14 +16,14 @@ def parse(words: Sequence[str], catalogue: Catalogue) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     position = 0
-    while position < len(words):
-        argument = catalogue.get(words[position])
-        if argument is None or not words[position].startswith("--"):
-            raise KeyError(words[position])
+    while position < len(args):
+        argument = catalogue.get(args[position])
+        if argument is None or not args[position].startswith("--"):
+            raise KeyError(args[position])
         position += 1
         values: list[str] = []
-        while position < len(words) and not words[position].startswith("--"):
-            values.append(words[position])
+        while position < len(args) and not args[position].startswith("--"):
+            values.append(args[position])
             position += 1
         found[argument.name] = True if argument.is_flag else _typed(argument, values)
     return found

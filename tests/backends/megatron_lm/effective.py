@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from launcher.mapping.backend import get_backend
 from tests.backends.megatron_lm import fuzzed, mutated, rule_cases
-from tests.backends.mutated import Dialect, Line, changed
+from tests.backends.mutated import Line, Mutations, changed
 
 # Corners of the records in backends/megatron_lm/rules/effective_*.py that fuzzed.MOVES does not reach.
 MOVES = (
@@ -83,13 +83,13 @@ def lines(
     moves: Sequence[str] = MOVES,
     corners: int | None = None,
     bases: Sequence[Line] = (),
-    dialect: Dialect = mutated.DIALECT,
+    mutations: Mutations = mutated.MUTATIONS,
 ) -> list[Line]:
     """Return both bases, every move alone, and `count` arguments alone, mixtures of moves and changed real lines each.
 
     Args:
         corners: number of the moves that are asked about alone; None: all.
-        bases: real command lines, changed as the dialect says; none: none are drawn.
+        bases: real command lines, changed by the mutations; none: none are drawn.
     """
     draw = random.Random(seed)
     catalogue = get_backend(backend).catalogue(version)
@@ -101,12 +101,12 @@ def lines(
     known = known if corners is None else draw.sample(known, min(corners, len(known)))
     cases = [(False, ""), (True, ""), *known, *draw.sample(single, min(count, len(single))), *mixtures]
     found = [made(backend, version, changes, moe=moe) for moe, changes in cases]
-    return [*found, *(changed(bases, dialect, count, seed) if bases else ())]
+    return [*found, *(changed(bases, mutations, count, seed) if bases else ())]
 
 
 def made(backend: str, version: str, changes: str, *, moe: bool) -> Line:
     """Return a base command line with changes; its name says which."""
     values = rule_cases.values(get_backend(backend), version, changes, moe=moe)
-    argv = tuple(rule_cases.words(values))
-    env = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if any(word in _FSDP for word in argv) else "1"}
+    argv = tuple(rule_cases.argv_of(values))
+    env = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if any(arg in _FSDP for arg in argv) else "1"}
     return Line(name=f"{'moe' if moe else 'dense'} {changes}", argv=argv, world_size=rule_cases.WORLD, env=env)

@@ -1,4 +1,4 @@
-"""Command lines of Megatron's dialects drawn at random: every argument alone, and constraints in pairs and threes."""
+"""Command lines with Megatron's arguments drawn at random: single arguments, constraints in pairs and threes."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -232,8 +232,8 @@ def lines(catalogue: Catalogue, count: int, seed: int, moves: Sequence[str] = MO
     draw = random.Random(seed)
     for argument in catalogue.arguments:
         if argument.name not in SKIPPED:
-            for words in _alone(argument, draw):
-                yield draw.random() < 0.5, words
+            for args in _alone(argument, draw):
+                yield draw.random() < 0.5, args
     known = [move for move in moves if _is_known(move, catalogue)]
     for move in known:
         yield True, move
@@ -244,8 +244,8 @@ def lines(catalogue: Catalogue, count: int, seed: int, moves: Sequence[str] = MO
 
 
 def _is_known(move: str, catalogue: Catalogue) -> bool:
-    words = move.split()
-    for flag, value in zip(words, [*words[1:], ""], strict=True):
+    args = move.split()
+    for flag, value in zip(args, [*args[1:], ""], strict=True):
         argument = catalogue.get(flag) if flag.startswith("--") else None
         if flag.startswith("--") and argument is None:
             return False

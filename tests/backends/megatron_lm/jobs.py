@@ -1,4 +1,4 @@
-"""Small jobs of every kind, by name: what the tests of Megatron's dialects run over."""
+"""Small jobs of every kind, by name: the inputs of the tests of backends with Megatron's arguments."""
 
 from collections.abc import Mapping
 from typing import Any

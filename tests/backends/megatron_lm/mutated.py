@@ -1,4 +1,4 @@
-"""What is changed in real command lines of Megatron's dialects, and their verdicts beside ours."""
+"""Mutations of real command lines with Megatron's arguments, and the real verdicts beside ours."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ import yaml
 from launcher import api
 from launcher.pipeline import judge
 from tests.backends.megatron_lm.verdicts import ENVIRONMENT, LATER, MACHINE, validator
-from tests.backends.mutated import Dialect, Line
+from tests.backends.mutated import Line, Mutations
 from tests.backends.users_path import UsersPath, reasons, torchrun_script, version_words
 from tests.backends.verdicts import Verdict, ask
 from tests.sampling import ROOT
 
 _SMALL = (1, 2, 3, 4, 8, 16)
-DIALECT = Dialect(
+MUTATIONS = Mutations(
     sizes={
         "--tensor-model-parallel-size": _SMALL,
         "--pipeline-model-parallel-size": _SMALL,
@@ -178,8 +178,8 @@ def bases(folder: Path) -> list[Line]:
         arguments = settings.get("MODEL_ARGS") if isinstance(settings, dict) else None
         if isinstance(arguments, dict) and "--num-layers" in arguments and "--train-iters" in arguments:
             env = {str(name): str(value) for name, value in (settings.get("ENV_VARS") or {}).items()}
-            words = tuple(word for name, value in arguments.items() for word in _words(str(name), value))
-            found.append(Line(name=path.parent.name, argv=words, world_size=8, env=env))
+            args = tuple(arg for name, value in arguments.items() for arg in _words(str(name), value))
+            found.append(Line(name=path.parent.name, argv=args, world_size=8, env=env))
     return found
 
 
@@ -201,8 +201,8 @@ def compare(
     lines = sorted(usual, key=lambda line: line.name.partition(":")[0])
     cases = [{"argv": list(line.argv), "world_size": line.world_size, "env": dict(line.env)} for line in lines]
     answers = ask(program, cases)
-    words = version_words(backend, version)
-    ours = [path.script(torchrun_script(line), *words).errors for line in lines]
+    args = version_words(backend, version)
+    ours = [path.script(torchrun_script(line), *args).errors for line in lines]
     return [
         Verdict(
             name=line.name,
@@ -222,5 +222,5 @@ def recipe_lines() -> Iterator[Line]:
         job = api.compose([f"+recipe={path.stem}", "backend=megatron_lm"])
         if judge(job, fixes=False).ok:
             argv = api.plan(job).nodes[0].argv
-            start = next(place for place, word in enumerate(argv) if word.endswith("pretrain_gpt.py")) + 1
+            start = next(place for place, arg in enumerate(argv) if arg.endswith("pretrain_gpt.py")) + 1
             yield Line(name=path.stem, argv=tuple(argv[start:]), world_size=job.cluster.world_size)

@@ -49,27 +49,27 @@ def prepare(checkout: str) -> tuple[Any, Any]:
 
 
 def verdict(
-    arguments: Any, transformer_config: Any, words: list[str], world_size: int, env: dict[str, str] | None = None
+    arguments: Any, transformer_config: Any, argv: list[str], world_size: int, env: dict[str, str] | None = None
 ) -> str:
     """Return what Megatron has against a command line; empty where it accepts it."""
-    return str(values(arguments, transformer_config, words, world_size, env)["said"])
+    return str(values(arguments, transformer_config, argv, world_size, env)["said"])
 
 
 def values(
-    arguments: Any, transformer_config: Any, words: list[str], world_size: int, env: dict[str, str] | None = None
+    arguments: Any, transformer_config: Any, argv: list[str], world_size: int, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """Return what Megatron has against a command line, and what its validation changes in the namespace."""
     variables = {**(env or {}), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(world_size)}
     with mock.patch.dict(os.environ, variables):
-        return _values(arguments, transformer_config, words)
+        return _values(arguments, transformer_config, argv)
 
 
-def _values(arguments: Any, transformer_config: Any, words: list[str]) -> dict[str, Any]:
-    sys.argv = ["pretrain_gpt.py", *words]
-    said = io.StringIO()
+def _values(arguments: Any, transformer_config: Any, argv: list[str]) -> dict[str, Any]:
+    sys.argv = ["pretrain_gpt.py", *argv]
+    reported = io.StringIO()
     stage = "parser"
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(reported), contextlib.redirect_stderr(reported):
             args = arguments.parse_args()
             namespaces.own_lists(args)
             parsed = namespaces.snapshot(args)
@@ -79,7 +79,7 @@ def _values(arguments: Any, transformer_config: Any, words: list[str]) -> dict[s
             mla = transformer_config.MLATransformerConfig if args.multi_latent_attention else None
             config = arguments.core_transformer_config_from_args(args, mla)
     except (Exception, SystemExit) as error:
-        last = said.getvalue().strip().rpartition("\n")[2] if stage == "parser" else ""
+        last = reported.getvalue().strip().rpartition("\n")[2] if stage == "parser" else ""
         return {"said": f"{stage}: {type(error).__name__}: {error} {last}"}
     return {"said": "", "changed": namespaces.changed(parsed, args, config)}
 

@@ -11,7 +11,7 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import read_back
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.rules.engine import load, run
-from launcher.rules.native import facts_of
+from launcher.rules.native import rule_context
 
 WORLD = 8
 DENSE = (
@@ -52,16 +52,16 @@ def read(path: Path) -> Iterator[Case]:
 def values(backend: Backend, version: str, changes: str, *, moe: bool = False) -> dict[str, Any]:
     """Return typed values of a base command line with changes; `-flag` leaves an argument of the base out."""
     catalogue = backend.catalogue(version)
-    words = f"{DENSE} {ASCEND if backend.name == 'mindspeed' else ''} {MOE if moe else ''} {changes}".split()
+    argv_of = f"{DENSE} {ASCEND if backend.name == 'mindspeed' else ''} {MOE if moe else ''} {changes}".split()
     found: dict[str, Any] = {}
-    for index, word in enumerate(words):
-        if word.startswith("--") and not word[2:3].isdigit():
-            found[word[2:]] = _following(words, index)
-        elif word.startswith("-") and not word[1:2].isdigit():
-            found.pop(word[1:], None)
+    for index, arg in enumerate(argv_of):
+        if arg.startswith("--") and not arg[2:3].isdigit():
+            found[arg[2:]] = _following(argv_of, index)
+        elif arg.startswith("-") and not arg[1:2].isdigit():
+            found.pop(arg[1:], None)
     known = {name: catalogue.get(name) for name in found}
     if version == "2.1.0":
-        found["use-mcore-models"] = True if "-use-mcore-models" not in words else None
+        found["use-mcore-models"] = True if "-use-mcore-models" not in argv_of else None
         known["use-mcore-models"] = catalogue.get("use-mcore-models")
     return {
         argument.name: _typed(argument, found[name])
@@ -70,20 +70,20 @@ def values(backend: Backend, version: str, changes: str, *, moe: bool = False) -
     }
 
 
-def _following(words: list[str], index: int) -> list[str]:
+def _following(argv_of: list[str], index: int) -> list[str]:
     taken = []
-    for word in words[index + 1 :]:
-        if word.startswith("-") and not word[1:2].isdigit():
+    for arg in argv_of[index + 1 :]:
+        if arg.startswith("-") and not arg[1:2].isdigit():
             break
-        taken.append(word)
+        taken.append(arg)
     return taken
 
 
-def _typed(argument: Any, words: list[str]) -> Any:
+def _typed(argument: Any, argv_of: list[str]) -> Any:
     if argument.is_flag or argument.action == "boolean_optional":
         return True
     kinds = {"int": int, "float": float}
-    typed = tuple(kinds.get(argument.type, str)(word) for word in words)
+    typed = tuple(kinds.get(argument.type, str)(arg) for arg in argv_of)
     return typed if argument.is_list else typed[0]
 
 
@@ -98,7 +98,7 @@ def findings(
     job = derive(dataclasses.replace(job, cluster=cluster, backend=choice))
     args = tuple(NativeArg(flag=flag, value=value) for flag, value in native.items())
     written = NativeArgs(backend=backend.name, version=version, args=args)
-    return run(facts_of(job, backend, version, written, as_written=True))
+    return run(rule_context(job, backend, version, written, as_written=True))
 
 
 def broken_by(backend_name: str, version: str, changes: str, *, moe: bool = False) -> dict[str, str]:
@@ -108,7 +108,7 @@ def broken_by(backend_name: str, version: str, changes: str, *, moe: bool = Fals
     return {finding.rule: finding.severity for finding in found}
 
 
-def words(native: Mapping[str, Any]) -> list[str]:
+def argv_of(native: Mapping[str, Any]) -> list[str]:
     """Return typed values as the words of a command line."""
     line: list[str] = []
     for name, value in native.items():

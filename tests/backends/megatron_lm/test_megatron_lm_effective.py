@@ -49,10 +49,10 @@ def test_values_after_validation_are_the_real_ones(version: str, case: dict[str,
 
 @pytest.mark.parametrize(("version", "case"), CASES)
 def test_values_after_validation_stay(version: str, case: dict[str, Any]) -> None:
-    words = line(version, case)
-    read = api.import_argv(words.argv, backend="megatron_lm", version=version, env=words.env, world_size=8)
-    facts = judge_existing(read, fixes=False).facts
-    again = effective_values(dataclasses.replace(facts, values=effective_values(facts).values))
+    args = line(version, case)
+    read = api.import_argv(args.argv, backend="megatron_lm", version=version, env=args.env, world_size=8)
+    context = judge_existing(read, fixes=False).context
+    again = effective_values(dataclasses.replace(context, values=effective_values(context).values))
     assert (again.changes == ()) is (NOT_TWICE not in case["changes"])
 
 

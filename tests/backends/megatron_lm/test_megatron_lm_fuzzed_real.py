@@ -40,7 +40,7 @@ def test_changed_lines_of_upstream_are_judged_alike(tmp_path: Path) -> None:
     assert version is not None
     if not known:
         pytest.skip("the checkout has no functional tests")
-    drawn = list(changed(known, mutated.DIALECT, trials(300), seed=fuzz_seed()))
+    drawn = list(changed(known, mutated.MUTATIONS, trials(300), seed=fuzz_seed()))
     found = mutated.compare("megatron_lm", version, drawn, UsersPath(folder=tmp_path), [CHECKOUT])
     assert [verdict for verdict in found if verdict.kind in WRONG] == []
 

@@ -22,10 +22,10 @@ def test_one_command_per_node() -> None:
         job_of(DENSE, {"name": "run", "cluster": {"nodes": 2, "devices_per_node": 4, "master_addr": "10.0.0.1"}})
     )
     for rank, node in enumerate(made.nodes):
-        words = list(node.argv)
-        assert words[: words.index("${MEGATRON_LM_PATH}/pretrain_gpt.py")] == shlex.split(
+        args = list(node.argv)
+        assert args[: args.index("${MEGATRON_LM_PATH}/pretrain_gpt.py")] == shlex.split(
             f"torchrun --nproc_per_node 4 --nnodes 2 --node_rank {rank} --master_addr 10.0.0.1 --master_port "
-            + words[words.index("--master_port") + 1]
+            + args[args.index("--master_port") + 1]
         )
     assert len(made.nodes) == 2
     assert made.output_dir == "launch_output/run"
@@ -49,12 +49,12 @@ def test_environment() -> None:
 
 def test_pattern_expressions_reach_the_program_unchanged_through_a_shell() -> None:
     job = job_of(DENSE, EXPERTS, {"model": {"first_k_dense_replace": 3}, "data": {"paths": ["a b", "c"]}})
-    words = [word for word in plan(job).nodes[0].argv if "MEGATRON_LM_PATH" not in word]
+    args = [arg for arg in plan(job).nodes[0].argv if "MEGATRON_LM_PATH" not in arg]
     printed = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {one_line(words)}"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"printf '%s\\0' {one_line(args)}"], capture_output=True, text=True, check=True
     ).stdout
-    assert printed.split("\0")[:-1] == words
-    assert "([0]*3+[1]*1)" in words
+    assert printed.split("\0")[:-1] == args
+    assert "([0]*3+[1]*1)" in args
 
 
 def test_aliases_of_versions() -> None:

@@ -22,11 +22,11 @@ def survives(job: Job, backend: Backend, version: str) -> Job:
     """Return the job read from the words of its own command line, after checking that it says the same again."""
     translation = translate(job, backend, version)
     assert not translation.findings, [finding.message for finding in translation.findings]
-    words = backend.argv(translation.native)
-    back = read_back(parse(words, backend.catalogue(version)), backend, version)
+    args = backend.argv(translation.native)
+    back = read_back(parse(args, backend.catalogue(version)), backend, version)
     assert back.unmapped == ()
     assert back.warnings == ()
-    assert backend.argv(translate(back.job, backend, version).native) == words
+    assert backend.argv(translate(back.job, backend, version).native) == args
     return back.job
 
 
@@ -178,8 +178,8 @@ def test_arguments_left_out_are_read_as_megatrons_defaults() -> None:
 
 
 def test_what_no_field_says_is_kept() -> None:
-    said = {"openai-gelu": True, "fp8-interval": 2, "tokenizer-type": "BertWordPieceCase"}
-    assert read_back({"num-layers": 4, **said}, BACKEND, "0.16.1").job.backend.args == said
+    reported = {"openai-gelu": True, "fp8-interval": 2, "tokenizer-type": "BertWordPieceCase"}
+    assert read_back({"num-layers": 4, **reported}, BACKEND, "0.16.1").job.backend.args == reported
 
 
 def test_without_a_tokenizer_the_entry_points_own_is_meant() -> None:

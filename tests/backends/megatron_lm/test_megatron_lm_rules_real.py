@@ -55,7 +55,7 @@ def test_rules_and_megatron_agree() -> None:
         for kind, changes in (("broken", case.broken), ("passing", case.passing))
         if case.id not in ARGUED
     ]
-    lines = [json.dumps({"argv": rule_cases.words(values), "world_size": rule_cases.WORLD}) for _, values, _ in cases]
+    lines = [json.dumps({"argv": rule_cases.argv_of(values), "world_size": rule_cases.WORLD}) for _, values, _ in cases]
     child = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("rules_child.py")), CHECKOUT],
         input="\n".join(lines),

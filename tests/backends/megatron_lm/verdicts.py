@@ -83,8 +83,8 @@ def compare(
     """
     lines = [_line(backend, version, changes, moe=moe) for moe, changes in cases]
     answers = ask(program, [{"argv": list(line.argv), "world_size": line.world_size} for line in lines])
-    words = version_words(backend, version)
-    ours = [path.script(torchrun_script(line), *words).errors for line in lines]
+    args = version_words(backend, version)
+    ours = [path.script(torchrun_script(line), *args).errors for line in lines]
     return [
         Verdict(
             name=line.name, ours=refused, real=answer or None, later=reasons(refused, version, LATER), machine=MACHINE
@@ -100,7 +100,7 @@ def drawn(backend: str, version: str, count: int, seed: int) -> list[tuple[bool,
 
 
 def _line(backend: str, version: str, changes: str, *, moe: bool) -> Line:
-    argv = rule_cases.words(rule_cases.values(get_backend(backend), version, changes, moe=moe))
+    argv = rule_cases.argv_of(rule_cases.values(get_backend(backend), version, changes, moe=moe))
     name = f"{'moe' if moe else 'dense'} {changes}"
     # Every example of MindSpeed-LLM sets such a variable; without a sign of it a script may be Megatron-LM's.
     sign = {"HCCL_CONNECT_TIMEOUT": "1800"} if backend == "mindspeed" else {}

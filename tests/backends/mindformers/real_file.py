@@ -1,6 +1,6 @@
 """Run in an environment with MindFormers 1.6.0: its start of a training judges files, up to the network.
 
-Standard input: JSON list of [file, devices]. Standard output: one JSON line of `null` or what was said against each.
+Standard input: JSON list of [file, devices]. Standard output: one JSON line of `null` or the error of each.
 What runs is MindFormers' code in its order: template, context, parallel context, trainer, batch sizes, classes of the
 data set, callbacks and optimizer, learning rate, rules, the model's configuration and, for mcore models, the layers of
 every stage. No data is read, and no network is built.
@@ -130,12 +130,12 @@ def _in_child(path: str, devices: int) -> str | None:
         import signal
 
         signal.alarm(_SECONDS)
-        said = None
+        reported = None
         try:
             judge(path, devices)
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(writer, json.dumps(said)[:60_000].encode())
+            reported = f"{type(error).__name__}: {error}"
+        os.write(writer, json.dumps(reported)[:60_000].encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as answer:

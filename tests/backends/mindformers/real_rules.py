@@ -1,6 +1,6 @@
 """Run in an environment with MindFormers 1.6.0: its own checks and classes judge files, an endless loop included.
 
-Standard input: JSON list of [file, devices]. Standard output: one JSON line of `null` or what was said against each.
+Standard input: JSON list of [file, devices]. Standard output: one JSON line of `null` or the error of each.
 """
 
 import json

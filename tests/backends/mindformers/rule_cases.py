@@ -68,10 +68,14 @@ GENERAL: Mapping[str, Pair] = {
     "MF-RUN-MODE": Pair(keys(run_mode="training"), keys(run_mode="finetune")),
     "MF-EVAL-PP": Pair(both(_PP2, keys(run_mode="predict")), keys(run_mode="predict")),
     "MF-CONTEXT-MODE": Pair(keys(context__mode=2), keys(context__mode="GRAPH_MODE")),
-    "MF-PARALLEL-MODE": Pair(keys(parallel__parallel_mode="fully"), keys(parallel__parallel_mode="semi_auto_parallel")),
+    "MF-PARALLEL-MODE": Pair(
+        keys(parallel__parallel_mode="semi_auto_parallel"), keys(parallel__parallel_mode="SEMI_AUTO_PARALLEL")
+    ),
+    "MF-ALONE": Pair(keys(use_parallel=False), keys(use_parallel=True)),
     "MF-TYPES": Pair(keys(optimizer__type=""), {}),
     "MF-DEPTH": Pair(keys(a__b__c__d__e__f__g__h__i__j__k=1), keys(a__b__c__d__e__f__g__h__i__j=1)),
     "MF-SIZES": Pair(keys(parallel_config__seq_split_num=0), keys(parallel_config__seq_split_num=2)),
+    "MF-MEM-COEFF": Pair(keys(parallel_config__mem_coeff=0), keys(parallel_config__mem_coeff=0.1)),
     "MF-SWITCHES": Pair(keys(parallel_config__vocab_emb_dp=1), keys(parallel_config__vocab_emb_dp=True)),
     "MF-WORLD": Pair(
         keys(parallel_config__model_parallel=2),
@@ -172,6 +176,12 @@ LAYERS: Mapping[str, Pair] = {
         keys(train_dataset_task__type="CausalLanguageModelDataset"),
         version="1.6.0",
     ),
+    "MF-CLASS-OUTSIDE": Pair(
+        keys(train_dataset_task__type="Mine", train_dataset_task__auto_register="mine.Mine"),
+        keys(train_dataset_task__type="CausalLanguageModelDataset", train_dataset_task__auto_register="mine.Mine"),
+        version="1.6.0",
+    ),
+    "MF-TEXT-NUMBER": Pair(model(vocab_size="151936"), model(vocab_size=151936)),
     "MF-DATASET-TASK": Pair(
         keys(eval_dataset__seed=1), keys(eval_dataset__seed=1, eval_dataset_task__type="CausalLanguageModelDataset")
     ),

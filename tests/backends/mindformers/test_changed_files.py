@@ -12,9 +12,11 @@ from launcher.api import check
 from launcher.importing.config import Configuration
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
+from launcher.importing.judge import judge_existing
 from launcher.importing.notes import ImportRefused
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from launcher.mapping.engine import nest
+from launcher.pipeline import judge
 from tests.backends.mindformers.jobs import OLD
 from tests.backends.mindformers.mutated import AXES, changed_file
 from tests.sampling import dice, trials
@@ -29,13 +31,13 @@ def examples() -> dict[str, dict[str, Any]]:
 
 def read(tree: dict[str, Any]) -> Imported:
     invocation = Invocation(program="job.yaml", backends=("mindformers",), where="job.yaml")
-    return read_command(invocation, Wanted(backend="mindformers"), Configuration(tree=tree))
+    return read_command(invocation, ImportOptions(backend="mindformers"), Configuration(tree=tree))
 
 
 @pytest.mark.parametrize("name", json.loads(EXAMPLES.read_text())["examples"])
 def test_a_changed_file_is_refused_or_judged(name: str) -> None:
     draw = dice(f"changed {name}")
-    for _ in range(trials(160)):
+    for _ in range(trials(60)):
         tree, change = changed_file(examples()[name], draw)
         try:
             imported = read(tree)
@@ -64,6 +66,6 @@ def test_a_size_of_nothing_is_refused(key: str, value: int) -> None:
     section, leaf = key.split(".")
     tree.setdefault(section, {})[leaf] = value
     imported = read(tree)
-    for judged in (imported, imported.job):
-        told = [finding for finding in check(judged) if finding.rule in ("ARG-BOUND", "MF-SIZES")]
-        assert any(key in finding.message and finding.severity == "error" for finding in told)
+    for outcome in (judge_existing(imported, fixes=False), judge(imported.job, fixes=False)):
+        reported = [finding for finding in outcome.findings if finding.rule in ("ARG-BOUND", "MF-SIZES")]
+        assert any(key in finding.message and finding.severity == "error" for finding in reported)

@@ -44,25 +44,25 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return weights.write(request.param, tmp_path / "hf")
 
 
-def _to(model: Path, out: Path, *words: str) -> Path:
-    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *words) == 0
+def _to(model: Path, out: Path, *args: str) -> Path:
+    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *args) == 0
     return out
 
 
-def _back(checkpoint: Path, out: Path, *words: str) -> int:
-    return launch("mcore-to-hf", "--checkpoint", checkpoint, "--out", out, "backend=mindformers", *words)
+def _back(checkpoint: Path, out: Path, *args: str) -> int:
+    return launch("mcore-to-hf", "--checkpoint", checkpoint, "--out", out, "backend=mindformers", *args)
 
 
 @pytest.mark.sample(keep=8)
-@pytest.mark.parametrize("words", ARRANGEMENTS.values(), ids=list(ARRANGEMENTS))
-def test_there_and_back_is_the_same_model(model: Path, words: tuple[str, ...], tmp_path: Path) -> None:
-    checkpoint = _to(model, tmp_path / "mf", *words)
+@pytest.mark.parametrize("args", ARRANGEMENTS.values(), ids=list(ARRANGEMENTS))
+def test_there_and_back_is_the_same_model(model: Path, args: tuple[str, ...], tmp_path: Path) -> None:
+    checkpoint = _to(model, tmp_path / "mf", *args)
     assert _back(checkpoint, tmp_path / "back") == 0
     assert tensors(tmp_path / "back") == tensors(model)
 
 
 @pytest.mark.parametrize(
-    ("upstream", "name", "words"),
+    ("upstream", "name", "args"),
     [
         ("qwen3 2.1.0", "qwen3", ()),
         ("qwen3_moe 2.1.0", "qwen3_moe", ()),
@@ -71,22 +71,22 @@ def test_there_and_back_is_the_same_model(model: Path, words: tuple[str, ...], t
     ],
 )
 def test_same_names_shapes_and_bytes_as_upstream_writes(
-    upstream: str, name: str, words: tuple[str, ...], tmp_path: Path
+    upstream: str, name: str, args: tuple[str, ...], tmp_path: Path
 ) -> None:
-    checkpoint = _to(weights.write(name, tmp_path / "hf"), tmp_path / "mf", *words)
+    checkpoint = _to(weights.write(name, tmp_path / "hf"), tmp_path / "mf", *args)
     assert weights.digests(sorted(checkpoint.rglob("*.safetensors"))) == UPSTREAM[upstream]
 
 
 def test_experts_and_tensors_of_ranks_are_spread(tmp_path: Path) -> None:
     model = weights.write("qwen3_moe", tmp_path / "hf")
-    words = (*RANKS, "parallel.tp=2", "parallel.pp=2", "parallel.ep=4", "parallel.sequence_parallel=true")
-    checkpoint = _to(model, tmp_path / "mf", *words)
+    args = (*RANKS, "parallel.tp=2", "parallel.pp=2", "parallel.ep=4", "parallel.sequence_parallel=true")
+    checkpoint = _to(model, tmp_path / "mf", *args)
     folder = checkpoint / "iteration_00000001"
     assert sorted(file.name for file in folder.glob("*.safetensors")) == [
         f"model-{rank:07d}-0000008.safetensors" for rank in range(8)
     ]
-    told = json.loads((folder / "metadata.json").read_text())["state_dict_metadata"]
-    experts = told["decoder.layers.0.mlp.experts.weight1"]
+    messages = json.loads((folder / "metadata.json").read_text())["state_dict_metadata"]
+    experts = messages["decoder.layers.0.mlp.experts.weight1"]
     # global_offset is the number of a part.
     assert [part["global_offset"] for part in experts["chunk"]] == [[0], [1], [2], [3]]
     assert experts["chunk"][0]["local_shape"] == [64, 64]
@@ -110,7 +110,7 @@ def test_what_a_training_adds_is_named_and_left(tmp_path: Path, capsys: pytest.C
     shown = capsys.readouterr().out
     assert "adam_m.decoder.final_layernorm.weight" in shown
     assert "opt-0000000-0000001.safetensors" in shown
-    assert "order of rows is not told by the files" in shown
+    assert "the files do not define the order of rows" in shown
     assert tensors(tmp_path / "back") == tensors(tmp_path / "hf")
 
 
@@ -129,7 +129,7 @@ def _rename(folder: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reported"),
     [
         ("missing", "decoder.layers.1.mlp.linear_fc2.weight [64, 96] is missing"),
         ("foreign", "decoder.layers.9.mlp.linear_fc2.weight [64, 96]: a qwen3 model of this config.json has no such"),
@@ -137,40 +137,40 @@ def _rename(folder: Path, change: str) -> None:
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(
-    change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: str, reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = _to(weights.write("qwen3", tmp_path / "hf"), tmp_path / "mf")
     _rename(checkpoint, change)
     assert _back(checkpoint, tmp_path / "back") == 1
-    assert said in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not (tmp_path / "back").exists()
 
 
 def test_a_missing_rank_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*RANKS, "parallel.tp=2")
-    checkpoint = _to(weights.write("qwen3", tmp_path / "hf"), tmp_path / "mf", *words)
+    args = (*RANKS, "parallel.tp=2")
+    checkpoint = _to(weights.write("qwen3", tmp_path / "hf"), tmp_path / "mf", *args)
     (checkpoint / "iteration_00000001" / "model-0000001-0000002.safetensors").unlink()
     assert _back(checkpoint, tmp_path / "back") == 1
     assert "model-0000001-0000002.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "reported"),
     [
         (("--set", "interleaved=true"), "has no option interleaved; works: --set version=…, --set per_rank=…"),
         (("--set", "mla_qkv_concat=maybe"), "works: mla_qkv_concat=true"),
     ],
 )
-def test_refusals(words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals(args: tuple[str, ...], reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = weights.write("qwen3", tmp_path / "hf")
-    assert launch("hf-to-mcore", "--model", model, "--out", tmp_path / "o", "--backend", "mindformers", *words) == 2
-    assert said in capsys.readouterr().err
+    assert launch("hf-to-mcore", "--model", model, "--out", tmp_path / "o", "--backend", "mindformers", *args) == 2
+    assert reported in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [(), ("parallel.tp=2", "parallel.ep=2", "parallel.sequence_parallel=true")])
-def test_ranks_of_1_6_and_their_strategies_come_back(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("args", [(), ("parallel.tp=2", "parallel.ep=2", "parallel.sequence_parallel=true")])
+def test_ranks_of_1_6_and_their_strategies_come_back(args: tuple[str, ...], tmp_path: Path) -> None:
     model = weights.write("deepseek_v3", tmp_path / "hf")
-    checkpoint = _to(model, tmp_path / "mf", *OLD, *RANKS, "parallel.pp=2", *words)
+    checkpoint = _to(model, tmp_path / "mf", *OLD, *RANKS, "parallel.pp=2", *args)
     # Where a training of 1.6 writes them.
     assert (checkpoint / "checkpoint" / "rank_1").is_dir()
     assert (checkpoint / "strategy" / "ckpt_strategy_rank_1.ckpt").is_file()
@@ -191,12 +191,12 @@ def test_the_format_is_found_without_naming_the_backend(tmp_path: Path, capsys: 
 
 def test_torch_is_not_needed(tmp_path: Path) -> None:
     model = weights.write("qwen3", tmp_path / "hf")
-    words = ["convert", "hf-to-mcore", "--model", str(model), "--out", str(tmp_path / "mf"), "--backend", "mindformers"]
+    args = ["convert", "hf-to-mcore", "--model", str(model), "--out", str(tmp_path / "mf"), "--backend", "mindformers"]
     code = (
         "import sys\n"
         "sys.modules['torch'] = None\n"
         "from launcher.cli import main\n"
-        f"assert main({words!r}) == 0\n"
+        f"assert main({args!r}) == 0\n"
         f"assert main(['convert', 'mcore-to-hf', '--checkpoint', {str(tmp_path / 'mf')!r}, '--out',"
         f" {str(tmp_path / 'back')!r}, 'backend=mindformers']) == 0\n"
     )

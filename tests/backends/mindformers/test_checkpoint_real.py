@@ -20,7 +20,7 @@ RANKS = ("--set", "per_rank=true", "backend=mindformers", "parallel.tp=2", "para
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
-    ("name", "words", "parameters"),
+    ("name", "args", "parameters"),
     [
         ("qwen3", (), 35),
         ("qwen3", RANKS, 35),
@@ -30,12 +30,12 @@ RANKS = ("--set", "per_rank=true", "backend=mindformers", "parallel.tp=2", "para
     ],
 )
 def test_its_own_loader_gives_what_its_own_converter_gives(
-    name: str, words: tuple[str, ...], parameters: int, tmp_path: Path
+    name: str, args: tuple[str, ...], parameters: int, tmp_path: Path
 ) -> None:
     python = mindformers_1_8_python()
     model = weights.write(name, tmp_path / "hf")
     out = tmp_path / "mf"
-    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *words) == 0
+    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *args) == 0
     done = subprocess.run(
         [str(python), "-m", "tests.backends.mindformers.real_load", str(model), str(out)],
         cwd=tmp_path,

@@ -13,20 +13,20 @@ def plan(**changes: object) -> LaunchPlan:
     return launch(job, translated(job).native)
 
 
-def option(words: tuple[str, ...], name: str) -> str:
-    return words[words.index(name) + 1]
+def option(args: tuple[str, ...], name: str) -> str:
+    return args[args.index(name) + 1]
 
 
 def test_one_node() -> None:
     made = plan()
     (node,) = made.nodes
-    words = node.argv
-    assert words[0] == "msrun"
-    assert (option(words, "--worker_num"), option(words, "--local_worker_num")) == ("8", "8")
-    assert option(words, "--master_addr") == "127.0.0.1"
-    assert 1024 <= int(option(words, "--master_port")) <= 65535
-    assert option(words, "--join") == "True"
-    assert words[-3:] == (
+    args = node.argv
+    assert args[0] == "msrun"
+    assert (option(args, "--worker_num"), option(args, "--local_worker_num")) == ("8", "8")
+    assert option(args, "--master_addr") == "127.0.0.1"
+    assert 1024 <= int(option(args, "--master_port")) <= 65535
+    assert option(args, "--join") == "True"
+    assert args[-3:] == (
         "${MINDFORMERS_PATH}/run_mindformer.py",
         "--config",
         "${LAUNCH_DIR}/launch_output/job/mindformers.yaml",
@@ -83,7 +83,7 @@ def test_the_file_explains_its_arithmetic_and_is_the_same_each_time() -> None:
     assert yaml.safe_load(text)["parallel_config"]["micro_batch_num"] == 64
 
 
-def test_the_words_of_the_entry_point() -> None:
+def test_the_arguments_of_the_entry_point() -> None:
     assert argv(translated(make(tree())).native) == ["run_mindformer.py", "--config", "mindformers.yaml"]
 
 

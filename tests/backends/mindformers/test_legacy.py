@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from launcher.importing.imported import Imported
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import differences, written
 from launcher.job import value_at
@@ -23,7 +23,7 @@ moe_config:
 
 def imported(path: Path = FILE) -> Imported:
     """Return the job of a file."""
-    (found,) = read_file(path, Wanted(backend="mindformers"))
+    (found,) = read_file(path, ImportOptions(backend="mindformers"))
     return found
 
 
@@ -60,7 +60,7 @@ MEANT: dict[str, Any] = {
 }
 
 
-def test_a_file_is_read_in_canonical_words() -> None:
+def test_a_file_is_read_into_canonical_fields() -> None:
     job = imported().job
     found = {path: value_at(job, path) for path in MEANT}
     found["parallel.layout"] = MEANT["parallel.layout"] if job.parallel.first_stage_layers == 11 else found
@@ -91,7 +91,7 @@ def test_the_same_file_comes_out_again() -> None:
         (("LlamaForCausalLM}", "LlamaForCausalLM}" + "  # x"), "qwen2"),
     ],
 )
-def test_biases_tell_the_families_apart(tmp_path: Path, change: tuple[str, str], family: str) -> None:
+def test_biases_distinguish_the_families(tmp_path: Path, change: tuple[str, str], family: str) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(FILE.read_text().replace(*change))
     assert imported(path).job.model.model_type == family

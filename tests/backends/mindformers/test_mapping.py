@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from backends.mindformers import BACKEND
-from launcher.mapping.engine import active_rows
+from launcher.mapping.rows import active_rows
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3, QWEN3_MOE, make, tree, written
 
 M = "model.model_config."

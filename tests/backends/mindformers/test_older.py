@@ -29,19 +29,19 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _to(name: str, folder: Path, *words: str) -> tuple[Path, Path]:
+def _to(name: str, folder: Path, *args: str) -> tuple[Path, Path]:
     model, out = weights.write(name, folder / "hf"), folder / "mf"
-    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *words) == 0
+    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *args) == 0
     return model, out
 
 
 @pytest.mark.sample(keep=8)
-@pytest.mark.parametrize("words", LAYOUTS.values(), ids=list(LAYOUTS))
+@pytest.mark.parametrize("args", LAYOUTS.values(), ids=list(LAYOUTS))
 @pytest.mark.parametrize("name", FAMILIES)
-def test_there_and_back_is_the_same_model(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    if "qkv_concat=true" in words and name.startswith("deepseek"):
+def test_there_and_back_is_the_same_model(name: str, args: tuple[str, ...], tmp_path: Path) -> None:
+    if "qkv_concat=true" in args and name.startswith("deepseek"):
         pytest.skip("latent attention has no such matrix; refused below")
-    model, out = _to(name, tmp_path, *OLDER, *words)
+    model, out = _to(name, tmp_path, *OLDER, *args)
     assert launch("mcore-to-hf", "--checkpoint", out, "--out", tmp_path / "back") == 0
     assert tensors(tmp_path / "back") == tensors(model)
 
@@ -50,8 +50,8 @@ def test_there_and_back_is_the_same_model(name: str, words: tuple[str, ...], tmp
 def test_same_names_shapes_and_bytes_as_its_converters_write(case: str, tmp_path: Path) -> None:
     """convert_weight.py of models/llama, research/qwen2_5, qwen2, mixtral and deepseek3 @1.6.0, run on these models."""
     name, _, options = case.partition(" 1.6.0 older")
-    words = [word for option in options.split() for word in ("--set", f"{option}=true")]
-    _, out = _to(name, tmp_path, *OLDER, *words)
+    args = [arg for option in options.split() for arg in ("--set", f"{option}=true")]
+    _, out = _to(name, tmp_path, *OLDER, *args)
     theirs = dict(UPSTREAM[case])
     if "tied" in name:
         # They write the embedding a second time; the network has it once.
@@ -59,12 +59,12 @@ def test_same_names_shapes_and_bytes_as_its_converters_write(case: str, tmp_path
     assert weights.digests(sorted(out.rglob("*.safetensors"))) == theirs
 
 
-@pytest.mark.parametrize("words", [(), GROUPED], ids=["each", "grouped"])
-def test_names_and_shapes_are_those_of_the_network(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("args", [(), GROUPED], ids=["each", "grouped"])
+def test_names_and_shapes_are_those_of_the_network(args: tuple[str, ...], tmp_path: Path) -> None:
     """DeepseekV2ForCausalLM of research/deepseek3 @1.6.0, built; no converter of theirs takes DeepSeek-V2."""
-    _, out = _to("deepseek_v2", tmp_path, *OLDER, *words)
+    _, out = _to("deepseek_v2", tmp_path, *OLDER, *args)
     written = weights.digests(sorted(out.rglob("*.safetensors")))
-    network = UPSTREAM["network deepseek_v2 1.6.0" + (" use_gmm" if words else "")]
+    network = UPSTREAM["network deepseek_v2 1.6.0" + (" use_gmm" if args else "")]
     assert {name: shape for name, (shape, _) in written.items()} == {
         name: shape for name, (shape, _) in network.items()
     }
@@ -87,7 +87,7 @@ def test_a_tied_head_that_a_converter_wrote_is_compared(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "said"),
+    ("name", "args", "reported"),
     [
         ("qwen3", ("--set", "version=1.6"), "1.6.0 cannot train qwen3: its mcore graph (use_legacy: False) trains"),
         ("qwen3", ("--set", "version=1.6"), "works: --set version=2.1 --set use_legacy=false (Qwen3ForCausalLM)"),
@@ -100,16 +100,16 @@ def test_a_tied_head_that_a_converter_wrote_is_compared(tmp_path: Path, capsys: 
     ],
 )
 def test_refusals_say_what_would_work(
-    name: str, words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, args: tuple[str, ...], reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = weights.write(name, tmp_path / "hf")
-    assert launch("hf-to-mcore", "--model", model, "--out", tmp_path / "o", "--backend", "mindformers", *words) == 1
-    assert said in capsys.readouterr().err
+    assert launch("hf-to-mcore", "--model", model, "--out", tmp_path / "o", "--backend", "mindformers", *args) == 1
+    assert reported in capsys.readouterr().err
 
 
 def test_the_job_chooses_the_classes(tmp_path: Path) -> None:
-    words = ("backend=mindformers", "backend.version=1.6.0", "model.legacy=true", "moe.grouped_gemm=true")
-    _, out = _to("deepseek_v3", tmp_path, *words)
+    args = ("backend=mindformers", "backend.version=1.6.0", "model.legacy=true", "moe.grouped_gemm=true")
+    _, out = _to("deepseek_v3", tmp_path, *args)
     assert weights.digests(sorted(out.rglob("*.safetensors"))) == UPSTREAM["deepseek_v3 1.6.0 older use_gmm"]
 
 
@@ -127,7 +127,7 @@ def test_a_strategy_elsewhere_is_named_by_the_job(
     assert tensors(tmp_path / "back") == tensors(model)
 
 
-def test_the_last_step_is_taken_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_step_is_taken_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, out = _to("llama", tmp_path, *OLDER, *RANKS)
     for folder in (out / "checkpoint").iterdir():
         file = next(folder.iterdir())
@@ -163,7 +163,7 @@ def _own_format(out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "reported"),
     [
         (_rank_gone, "rank_3 is missing: the strategy is for 4 ranks"),
         (_stage_gone, "rank_2 is missing"),
@@ -173,14 +173,14 @@ def _own_format(out: Path) -> None:
     ],
 )
 def test_damaged_rank_folders_are_refused(
-    damage: object, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: object, reported: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, out = _to("llama", tmp_path, *OLDER, *RANKS)
     assert callable(damage)
     damage(out)
     assert launch("mcore-to-hf", "--checkpoint", out, "--out", tmp_path / "back") == 1
     shown = capsys.readouterr().err
-    assert said in shown
+    assert reported in shown
     assert "Traceback" not in shown
     assert not (tmp_path / "back").exists()
 

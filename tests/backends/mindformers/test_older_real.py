@@ -40,9 +40,9 @@ CUTS: list[dict[str, Any]] = [
 def upstream(tmp_path: Path) -> Callable[..., str]:
     python = mindformers_1_6_python()
 
-    def run(module: str, *words: object) -> str:
+    def run(module: str, *args: object) -> str:
         done = subprocess.run(
-            [str(python), "-m", f"tests.backends.mindformers.{module}", *map(str, words)],
+            [str(python), "-m", f"tests.backends.mindformers.{module}", *map(str, args)],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT), "GLOG_v": "3", "OMP_NUM_THREADS": "1"},
             capture_output=True,
@@ -56,15 +56,15 @@ def upstream(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-def _to(name: str, folder: Path, *words: str) -> tuple[Path, Path]:
+def _to(name: str, folder: Path, *args: str) -> tuple[Path, Path]:
     model, out = weights.write(name, folder / "hf"), folder / "mf"
-    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *words) == 0
+    assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *args) == 0
     return model, out
 
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "args"),
     [
         ("llama", ()),
         ("llama_tied", ()),
@@ -76,10 +76,10 @@ def _to(name: str, folder: Path, *words: str) -> tuple[Path, Path]:
     ],
 )
 def test_its_own_network_loads_every_parameter(
-    name: str, words: tuple[str, ...], upstream: Callable[..., str], tmp_path: Path
+    name: str, args: tuple[str, ...], upstream: Callable[..., str], tmp_path: Path
 ) -> None:
-    model, out = _to(name, tmp_path, *OLDER, *words)
-    options = {"use_gmm": "use_gmm=true" in words, "qkv_concat": "qkv_concat=true" in words}
+    model, out = _to(name, tmp_path, *OLDER, *args)
+    options = {"use_gmm": "use_gmm=true" in args, "qkv_concat": "qkv_concat=true" in args}
     answer = json.loads(upstream("real_older", model, json.dumps(options), out).strip().splitlines()[-1])
     assert (answer["lacking"], answer["unused"], answer["different"]) == ([], [], [])
     written = weights.digests(sorted(out.rglob("*.safetensors")))
@@ -88,12 +88,12 @@ def test_its_own_network_loads_every_parameter(
 
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", ["qwen2_moe", "deepseek_v3"])
-@pytest.mark.parametrize("words", [(), GROUPED], ids=["each", "grouped"])
+@pytest.mark.parametrize("args", [(), GROUPED], ids=["each", "grouped"])
 def test_its_own_tools_make_whole_files_of_the_ranks(
-    name: str, words: tuple[str, ...], upstream: Callable[..., str], tmp_path: Path
+    name: str, args: tuple[str, ...], upstream: Callable[..., str], tmp_path: Path
 ) -> None:
-    _, whole = _to(name, tmp_path / "whole", *OLDER, *words)
-    _, ranks = _to(name, tmp_path / "ranks", *OLDER, *words, *RANKS)
+    _, whole = _to(name, tmp_path / "whole", *OLDER, *args)
+    _, ranks = _to(name, tmp_path / "ranks", *OLDER, *args, *RANKS)
     upstream("real_unify", "unify", ranks / "checkpoint", ranks / "strategy", tmp_path / "unified")
     files = [file for file in sorted((tmp_path / "unified").glob("*.safetensors")) if "hyper" not in file.name]
     assert weights.digests(files) == weights.digests(sorted(whole.rglob("*.safetensors")))

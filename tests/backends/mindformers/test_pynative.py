@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from launcher.api import check, import_file
 from launcher.importing.imported import Imported
-from launcher.importing.read_command import Wanted
+from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import differences
 from launcher.job import value_at
@@ -14,7 +15,7 @@ FILE = Path(__file__).parent / "pynative.yaml"
 
 def imported() -> Imported:
     """Return the job of the file, its backend found by its keys."""
-    (found,) = read_file(FILE, Wanted())
+    (found,) = read_file(FILE, ImportOptions())
     return found
 
 
@@ -52,7 +53,7 @@ MEANT: dict[str, Any] = {
 }
 
 
-def test_it_is_read_in_canonical_words() -> None:
+def test_it_is_read_into_canonical_fields() -> None:
     found = imported()
     assert found.backend == "mindformers"
     assert {path: value_at(found.job, path) for path in MEANT} == MEANT
@@ -61,7 +62,12 @@ def test_it_is_read_in_canonical_words() -> None:
 
 
 def test_what_the_static_graph_does_not_have_is_named() -> None:
-    said = " ".join(str(note) for note in imported().warnings)
-    assert "parallelism.enable_mc2" in said
-    assert "parallelism.data_parallel_shard_strategy" in said  # weights are not sharded there
-    assert "parallelism.tensor_parallel" not in said
+    reported = " ".join(str(note) for note in imported().warnings)
+    assert "parallelism.enable_mc2" in reported
+    assert "parallelism.data_parallel_shard_strategy" in reported  # weights are not sharded there
+    assert "parallelism.tensor_parallel" not in reported
+
+
+def test_it_is_refused_for_nothing() -> None:
+    """Defaults of the model's class hold for what the file omits, such as no bias in experts."""
+    assert [finding for finding in check(import_file(FILE)) if finding.severity == "error"] == []

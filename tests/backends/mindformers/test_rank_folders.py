@@ -29,7 +29,7 @@ def _folders(root: Path, *ranks: tuple[str, ...]) -> Path:
 
 def _read(root: Path) -> tuple[list[str], tuple[str, ...]]:
     found = read_ranks(root, rank_folders(root), Layout())
-    return [part.file for part, _ in found.held], found.notes
+    return [part.file for part, _ in found.parts], found.notes
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def _read(root: Path) -> tuple[list[str], tuple[str, ...]]:
     ids=["one", "no step", "steps", "starts", "others without a step"],
 )
 def test_the_file_that_is_read(names: tuple[str, ...], taken: str, notes: tuple[str, ...], tmp_path: Path) -> None:
-    files, said = _read(_folders(tmp_path, names, names))
+    files, reported = _read(_folders(tmp_path, names, names))
     assert files == [f"{taken.replace('RANK', str(rank))}.safetensors" for rank in (0, 1)]
-    assert len(said) == len(notes)
-    assert all(found.startswith(start) for found, start in zip(said, notes, strict=True))
+    assert len(reported) == len(notes)
+    assert all(found.startswith(start) for found, start in zip(reported, notes, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("ranks", "said"),
+    ("ranks", "reported"),
     [
         ((("model-00001-of-00002", "model-00002-of-00002"),), "several files without a step in their names"),
         ((("a-1_1", "b-1_1"),), "several files of one step (a-1_1.safetensors, b-1_1.safetensors)"),
@@ -69,10 +69,12 @@ def test_the_file_that_is_read(names: tuple[str, ...], taken: str, notes: tuple[
     ],
     ids=["shards", "two names", "another start", "no such step", "nothing"],
 )
-def test_what_cannot_be_told_apart_is_not_read(ranks: tuple[tuple[str, ...], ...], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_distinguished_is_not_read(
+    ranks: tuple[tuple[str, ...], ...], reported: str, tmp_path: Path
+) -> None:
     with pytest.raises(Damaged) as refused:
         _read(_folders(tmp_path, *ranks))
-    assert said in str(refused.value)
+    assert reported in str(refused.value)
 
 
 @pytest.mark.parametrize("tree", [[], [1], {}, {"parallel_layout_item": []}, {"parallel_strategy_item": [1]}, 3, None])

@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_said_is_refused_with_what_would_work(name: str) -> None:
+def test_what_cannot_be_expressed_is_refused_with_what_would_work(name: str) -> None:
     job, version, field, works = REFUSED[name]
     found = refusals(job, version)
     assert field in found, found

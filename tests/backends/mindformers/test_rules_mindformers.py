@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from backends.mindformers import BACKEND
+from launcher.api import check
 from launcher.job import Job, derive
 from launcher.pipeline import judge
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
 from tests.backends.mindformers import rule_cases
-from tests.backends.mindformers.jobs import DEEPSEEK, QWEN3, make, tree
-from tests.backends.rule_pairs import can_be_found
+from tests.backends.mindformers.jobs import DEEPSEEK, OLD, QWEN3, make, tree
+from tests.backends.mindformers.test_unknown_keys import file_with, read
+from tests.backends.rule_pairs import can_be_found, check_pairs
 
 load(BACKEND.rules)
 TABLES = (rule_cases.GENERAL, rule_cases.KEYS, rule_cases.LAYERS, rule_cases.MODEL, rule_cases.PYNATIVE)
@@ -48,6 +50,44 @@ def found(changes: Mapping[str, Any], version: str) -> set[str]:
     return {finding.rule for finding in judge(job_of(changes, version), fixes=False).findings}
 
 
+# Rules that only a file can break: key, a value that breaks it, one that passes; judged for 1.6.0.
+FILES: dict[str, list[tuple[str, Any, Any]]] = {
+    "MF-NULL": [
+        ("runner_config.batch_size", None, 1),
+        ("context.max_call_depth", None, 1000),
+        ("parallel_config.context_parallel_algo", None, "ulysses_cp"),
+    ],
+    "MF-PARALLEL-TYPES": [
+        ("parallel.enable_alltoall", None, False),
+        ("parallel.pipeline_config", None, {}),
+        ("parallel.parameter_broadcast", "x", None),
+    ],
+    "MF-SWITCHES": [("swap_config.swap", None, False)],
+    "MF-TYPES": [("trainer", None, {"type": "CausalLanguageModelingTrainer"})],
+    "MF-TEXT-NUMBER": [
+        ("model.model_config.hidden_size", "4096", 4096),
+        ("callbacks", [{"type": "CheckpointMonitor", "save_checkpoint_steps": "10"}], [{"type": "CheckpointMonitor"}]),
+        ("swap_config", {"swap": True, "default_prefetch": "1"}, {"swap": False, "default_prefetch": "1"}),
+    ],
+    "MF-LR-VALUES": [("lr_schedule.total_steps", "many", "100"), ("lr_schedule.learning_rate", "fast", 1.0e-5)],
+    "MF-SINK-SIZE": [("runner_config.sink_size", "2", 2)],
+    "MF-CLASS": [
+        ("optimizer", {"type": "Mine"}, {"type": "Mine", "auto_register": "mine.Mine"}),
+        ("callbacks", [{"type": ""}], [{"type": "MFLossMonitor"}]),
+    ],
+    "MF-ALONE": [("use_parallel", None, True)],
+}
+
+
+@pytest.mark.parametrize("id_", FILES)
+def test_rule_finds_the_broken_file_and_passes_the_other(id_: str) -> None:
+    for key, broken, passing in FILES[id_]:
+        verdicts = [
+            {finding.rule for finding in check(read(file_with(key, value), OLD))} for value in (broken, passing)
+        ]
+        assert [id_ in found for found in verdicts] == [True, False], key
+
+
 @pytest.mark.parametrize("id_", PAIRS)
 def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
     pair = PAIRS[id_]
@@ -57,7 +97,8 @@ def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
 
 def test_every_rule_has_a_pair() -> None:
     ours = {rule.id: rule for rule in RULES.values() if rule.backends == ("mindformers",)}
-    assert {id_ for id_, rule in ours.items() if can_be_found(rule, switches=False)} == set(PAIRS)
+    declared = {id_ for id_, rule in ours.items() if can_be_found(rule, switches=False)}
+    check_pairs(declared, {*PAIRS, *FILES}, "a table of tests/backends/mindformers/rule_cases.py")
     assert all(id_.startswith("MF-") for id_ in ours)
 
 
@@ -68,7 +109,7 @@ def test_every_rule_names_its_source_and_explains_itself() -> None:
 
 
 @pytest.mark.parametrize("name", SILENT)
-def test_silent_behaviours_are_told(name: str) -> None:
+def test_silent_behaviours_are_reported(name: str) -> None:
     id_, severity = SILENT[name]
     assert RULES[id_].severity == severity
 
@@ -85,6 +126,8 @@ def test_deepseek_with_one_row_of_offset_would_train_74_layers() -> None:
         "parallel": {"pp": 8, "vpp": 2},
         "keys": {"model.model_config.offset": [1, 2, 2, 2, 2, 2, 1, 1]},
     }
-    said = [f.message for f in judge(job_of(changes, "2.1.0"), fixes=False).findings if f.rule == "MF-OFFSET-REPEATED"]
-    assert said
-    assert "74 layers are built, not 61" in said[0]
+    reported = [
+        f.message for f in judge(job_of(changes, "2.1.0"), fixes=False).findings if f.rule == "MF-OFFSET-REPEATED"
+    ]
+    assert reported
+    assert "74 layers are built, not 61" in reported[0]

@@ -25,8 +25,8 @@ SPLITS = {
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_split_builds_its_layers_and_is_read_back(name: str) -> None:
-    layers, pp, vpp, said, matrix = SPLITS[name]
-    job = tree(model_changes={"num_hidden_layers": layers}, parallel={"pp": pp, "vpp": vpp, **said})
+    layers, pp, vpp, reported, matrix = SPLITS[name]
+    job = tree(model_changes={"num_hidden_layers": layers}, parallel={"pp": pp, "vpp": vpp, **reported})
     native = written(job)
     assert native[OFFSET] == offset_of(matrix, 0)
     if native[OFFSET] != 0:

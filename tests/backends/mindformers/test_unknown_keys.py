@@ -1,4 +1,4 @@
-"""Keys that MindFormers does not know: refused where it refuses them, said to be ignored where it ignores them."""
+"""Keys that MindFormers does not know: refused where it refuses them, reported as ignored where it ignores them."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from launcher.importing.config import Configuration
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
-from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_command import ImportOptions, read_command
 from tests.sampling import ROOT
 
 FILE = ROOT / "tests" / "importing" / "data" / "mindformers_qwen3.yaml"
@@ -55,11 +55,11 @@ def file_with(key: str, value: Any) -> dict[str, Any]:
 
 def read(tree: dict[str, Any], version: str, *, partial: bool = False) -> Imported:
     invocation = Invocation(program="job.yaml", backends=("mindformers",), where="job.yaml")
-    wanted = Wanted(backend="mindformers", version=version, partial=partial)
+    wanted = ImportOptions(backend="mindformers", version=version, partial=partial)
     return read_command(invocation, wanted, Configuration(tree=tree))
 
 
-def said(key: str, version: str) -> str:
+def verdict_of(key: str, version: str) -> str:
     """Return what the file's check says of the key."""
     try:
         imported = read(file_with(key, 4), version)
@@ -74,7 +74,7 @@ def said(key: str, version: str) -> str:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_an_unknown_key_is_refused_or_ignored_as_by_mindformers(key: str) -> None:
-    assert (said(key, "1.6.0"), said(key, "2.1.0")) == KEYS[key]
+    assert (verdict_of(key, "1.6.0"), verdict_of(key, "2.1.0")) == KEYS[key]
 
 
 @pytest.mark.parametrize("key", [key for key, verdicts in KEYS.items() if verdicts[1] == REFUSED])

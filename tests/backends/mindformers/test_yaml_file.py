@@ -101,7 +101,7 @@ def test_mindformers_depth_limit_is_kept() -> None:
 
 
 @pytest.mark.parametrize("text", ["- a\n- b", "just words", "a: [1, 2", "a: b: c"])
-def test_what_is_no_file_is_said_plainly(text: str) -> None:
+def test_what_is_no_file_is_reported_plainly(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         parse(text)
 

@@ -1,4 +1,4 @@
-"""Tiny Hugging Face models whose every byte follows from its name, so that upstream's files can be told by digests."""
+"""Tiny Hugging Face models whose every byte follows from its name, so that digests identify upstream files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is changed in MindSpeed-LLM's real command lines, beside what Megatron's dialects have in common."""
+"""What is changed in MindSpeed-LLM's real command lines, beside the mutations of Megatron's arguments."""
 
 import dataclasses
 import json
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.backends.megatron_lm.mutated import DIALECT as MEGATRON
+from tests.backends.megatron_lm.mutated import MUTATIONS as MEGATRON
 from tests.backends.mutated import Line
 
-DIALECT = dataclasses.replace(
+MUTATIONS = dataclasses.replace(
     MEGATRON,
     sizes={
         **MEGATRON.sizes,
@@ -162,12 +162,12 @@ def lines_of(records: Iterable[Mapping[str, Any]], folder: Path) -> list[Line]:
 def line_of(record: Mapping[str, Any], folder: Path) -> Line:
     """Return a record's command line with folders that exist for its placeholders; weights where it converts them."""
     place = folder / ("weights" if "--enable-hf2mg-convert" in record["argv"] else "empty")
-    words = tuple(str(place) if word.startswith(_PLACES) else word for word in record["argv"])
+    args = tuple(str(place) if arg.startswith(_PLACES) else arg for arg in record["argv"])
     options = (record.get("launcher") or {}).get("opts") or {}
     world = record.get("world_size")
     if not isinstance(world, int):
         sizes = [str(options.get(name, "")) for name in ("nproc_per_node", "nnodes")]
         world = math.prod(int(size) if size.isdigit() else 8 for size in sizes)
     return Line(
-        name=record["path"], argv=words, world_size=world, env=record.get("env") or {}, program=(record["entry"],)
+        name=record["path"], argv=args, world_size=world, env=record.get("env") or {}, program=(record["entry"],)
     )

@@ -3,7 +3,7 @@
 MindSpeed decides by the command line what it patches at import; see templates.py.
 Input: one JSON object per line (argv, world_size); output: one JSON list of verdicts, empty where it is accepted;
 with the argument ``each`` one JSON line per verdict, as they come. With ``values`` an answer is an object: the verdict
-(`said`) and what validation changes in the namespace (`changed`).
+(`reported`) and what validation changes in the namespace (`changed`).
 """
 
 import atexit
@@ -44,12 +44,12 @@ _PRETENDED = {
 }
 
 
-def verdict(words: list[str], world_size: int, env: dict[str, str] | None = None) -> str:
+def verdict(argv: list[str], world_size: int, env: dict[str, str] | None = None) -> str:
     """Return what MindSpeed-LLM has against a command line, in a child process.
 
     Where it accepts it, what validation changes, as JSON.
     """
-    return str(_in_child(lambda: _judge(words, world_size, env or {})))
+    return str(_in_child(lambda: _judge(argv, world_size, env or {})))
 
 
 def serve(case: Mapping[str, Any]) -> Any:
@@ -78,10 +78,10 @@ def serve(case: Mapping[str, Any]) -> Any:
         accepted = _validate(reached)
     except (Exception, SystemExit) as error:
         last = _last_words() if isinstance(error, SystemExit) else ""
-        said = f"{reached[-1]}: {type(error).__name__}: {error} {last}"
+        reported = f"{reached[-1]}: {type(error).__name__}: {error} {last}"
     else:
-        said = accepted
-    return templates.STALE if stage == "judge" and not case.get("own") and templates.disagreeing(seen) else said
+        reported = accepted
+    return templates.STALE if stage == "judge" and not case.get("own") and templates.disagreeing(seen) else reported
 
 
 def _in_child(work: Callable[[], Any]) -> Any:
@@ -97,14 +97,14 @@ def _in_child(work: Callable[[], Any]) -> Any:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as answer:
-        said = answer.read()
+        reported = answer.read()
     os.waitpid(child, 0)
-    return json.loads(said) if said else "process: ended without a word"
+    return json.loads(reported) if reported else "process: ended without a word"
 
 
-def _judge(words: list[str], world_size: int, env: dict[str, str]) -> str:
+def _judge(argv: list[str], world_size: int, env: dict[str, str]) -> str:
     os.environ.update(env, WORLD_SIZE=str(world_size))
-    sys.argv = ["pretrain_gpt.py", *words]
+    sys.argv = ["pretrain_gpt.py", *argv]
     gc.disable()
     reached: list[str] = []
     try:
@@ -240,8 +240,8 @@ def answers(*, values: bool) -> Iterator[Any]:
     """Yield the answer to every line of the input, with what validation changes or only the verdict."""
     for answer in verdicts():
         is_accepted = answer.startswith("{")
-        said = "" if is_accepted else answer
-        yield {"said": said, "changed": json.loads(answer) if is_accepted else {}} if values else said
+        reported = "" if is_accepted else answer
+        yield {"said": reported, "changed": json.loads(answer) if is_accepted else {}} if values else reported
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 _ABSENT = "not there"
 _MOST = 24
+_EXIT = "SystemExit"
 STALE = "stale"
 """Answer of a process whose import looks at an argument again, later, that this command line gives another value."""
 
@@ -76,7 +77,7 @@ class Template:
 
     Attributes:
         noted: the arguments that the import looked at, with their values.
-        failed: what the import said, where it failed: the verdict on every command line that agrees.
+        failed: the error of the import, where it failed: the verdict on every command line that agrees.
     """
 
     def __init__(self, case: Mapping[str, Any], serve: Callable[[Mapping[str, Any]], Any]) -> None:
@@ -129,9 +130,9 @@ class _Server:
                 os._exit(0)
             os.close(writer)
             with os.fdopen(reader, encoding="utf-8") as answer:
-                said = answer.read()
+                reported = answer.read()
             os.wait()
-            self._say(json.loads(said) if said else "process: ended without a word")
+            self._say(json.loads(reported) if reported else "process: ended without a word")
 
     def _say(self, what: Any) -> None:
         self.answers.write(json.dumps(what) + "\n")
@@ -166,8 +167,11 @@ class Templates:
             answer = found.failed or str(found.ask({**case, "stage": "judge"}))
         if answer == STALE:
             new = Template(case, self._serve)
-            self._kept.insert(0, new)
             answer = new.failed or str(new.ask({**case, "stage": "judge", "own": True}))
+            if _EXIT in new.failed:  # a parser's answer, which depends on more than what the import looked at
+                new.close()
+            else:
+                self._kept.insert(0, new)
         while len(self._kept) > _MOST:
             self._kept.pop().close()
         return answer

@@ -36,7 +36,7 @@ LAYOUTS: dict[str, tuple[str, tuple[str, ...], float]] = {
 
 def _argv(workshop: Workshop, recipe: str, *more: str) -> list[str]:
     data = ["data.format=megatron", f"data.paths=[{workshop.tokens}]", f"data.cache_path={workshop.folder / 'cache'}"]
-    small = [word for word in SMALL if not word.startswith("checkpoint")]
+    small = [arg for arg in SMALL if not arg.startswith("checkpoint")]
     layers = "kernels.transformer_impl=local"
     plan, _ = native_plan([f"+recipe={recipe}", "backend=mindspeed", *small, *data, layers, *more])
     return words_after(plan, "pretrain_gpt.py", workshop.folder)
@@ -71,8 +71,8 @@ def test_its_factors_come_back_and_ours_are_loaded(
 ) -> None:
     model = _model(tmp_path / "hf", recipe)
     base, saved, peft = tmp_path / "base", tmp_path / "saved", tmp_path / "peft"
-    words = ["--backend", "mindspeed", "kernels.transformer_impl=local", *layout]
-    assert launch("hf-to-mcore", "--model", model, "--out", base, *words) == 0
+    args = ["--backend", "mindspeed", "kernels.transformer_impl=local", *layout]
+    assert launch("hf-to-mcore", "--model", model, "--out", base, *args) == 0
     # The first layout of training saves factors; a second run from them gives the loss to compare with.
     argv = _argv(workshop, recipe, "cluster.devices_per_node=2", *layout)
     start = [*LORA, "--finetune", "--no-load-optim", "--no-load-rng", "--load", str(base)]
@@ -81,13 +81,13 @@ def test_its_factors_come_back_and_ours_are_loaded(
     # To PEFT and back again.
     assert launch("mcore-to-hf", "--checkpoint", saved, "--model", model, "--out", peft) == 0
     ours, merged, other = tmp_path / "ours", tmp_path / "merged", tmp_path / "other"
-    assert launch("hf-to-mcore", "--model", model, "--adapter", peft, "--out", ours, *words) == 0
+    assert launch("hf-to-mcore", "--model", model, "--adapter", peft, "--out", ours, *args) == 0
     assert launch("verify", saved, ours, "--model", model) == 0
     assert _losses(workshop, 2, [*argv, *start, "--lora-load", str(ours), "--train-iters", "3"]) == again
     # Merged into the weights, without any factor.
     assert launch("merge", "--model", model, "--adapter", peft, "--out", merged) == 0
     assert tensors(merged) != tensors(model)
-    assert launch("hf-to-mcore", "--model", merged, "--out", other, *words) == 0
+    assert launch("hf-to-mcore", "--model", merged, "--out", other, *args) == 0
     plain = ["--finetune", "--no-load-optim", "--no-load-rng", "--load", str(other), "--ckpt-format", "torch"]
     first = _losses(workshop, 2, [*argv, *plain, "--train-iters", "3"])[0]
     assert abs(first - again[0]) < same

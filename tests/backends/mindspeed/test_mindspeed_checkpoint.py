@@ -93,8 +93,8 @@ CASES = (
 
 
 def _parsed(case: str) -> tuple[str, list[Option]]:
-    name, _, words = case.partition(":")
-    return name, [OPTIONS[word.strip()] for word in words.split(",") if word.strip()]
+    name, _, args = case.partition(":")
+    return name, [OPTIONS[arg.strip()] for arg in args.split(",") if arg.strip()]
 
 
 @pytest.fixture(scope="session")
@@ -117,8 +117,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
-def _converted(folder: Path, out: Path, *words: str) -> Path:
-    assert launch("hf-to-mcore", "--model", folder, "--out", out, "--backend", "mindspeed", *words) == 0
+def _converted(folder: Path, out: Path, *args: str) -> Path:
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, "--backend", "mindspeed", *args) == 0
     return out
 
 
@@ -135,7 +135,7 @@ def _converted(folder: Path, out: Path, *words: str) -> Path:
 )
 def test_every_byte_comes_back(case: str, model: Callable[[str], Path], tmp_path: Path) -> None:
     name, options = _parsed(case)
-    out = _converted(model(name), tmp_path / "out", *(word for option in options for word in option.ours))
+    out = _converted(model(name), tmp_path / "out", *(arg for option in options for arg in option.ours))
     assert launch("mcore-to-hf", "--checkpoint", out, "--out", tmp_path / "back") == 0
     assert tensors(tmp_path / "back") == tensors(model(name))
 
@@ -152,8 +152,8 @@ def test_older_names_come_back_too(model: Callable[[str], Path], tmp_path: Path)
 
 
 def test_from_its_layout_to_another_and_to_torch_dist(model: Callable[[str], Path], tmp_path: Path) -> None:
-    words = ("parallel.tp=2", "parallel.ep=2", "moe.grouped_gemm=true", "+backend.args.mla-mm-split=true")
-    first = _converted(model("deepseek_v3"), tmp_path / "first", *words)
+    args = ("parallel.tp=2", "parallel.ep=2", "moe.grouped_gemm=true", "+backend.args.mla-mm-split=true")
+    first = _converted(model("deepseek_v3"), tmp_path / "first", *args)
     assert launch("reshard", "--checkpoint", first, "--out", tmp_path / "dist", "--format", "torch_dist") == 0
     again = ("--out", tmp_path / "second", "--backend", "mindspeed", "parallel.pp=4")
     assert launch("reshard", "--checkpoint", tmp_path / "dist", *again) == 0
@@ -161,7 +161,7 @@ def test_from_its_layout_to_another_and_to_torch_dist(model: Callable[[str], Pat
 
 
 @pytest.mark.parametrize(
-    "name,words,said",
+    "name,args,reported",
     [
         ("deepseek_v3", ["kernels.transformer_impl=transformer_engine"], "--layers local"),
         ("qwen3_moe", ["moe.tp_extend_ep=true", "parallel.tp=2"], "moe.grouped_gemm=true"),
@@ -169,15 +169,15 @@ def test_from_its_layout_to_another_and_to_torch_dist(model: Callable[[str], Pat
 )
 def test_what_it_cannot_load_is_refused(
     name: str,
-    words: list[str],
-    said: str,
+    args: list[str],
+    reported: str,
     model: Callable[[str], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
-    assert launch("hf-to-mcore", "--model", model(name), "--out", out, "--backend", "mindspeed", *words) == 1
-    assert said in capsys.readouterr().err
+    assert launch("hf-to-mcore", "--model", model(name), "--out", out, "--backend", "mindspeed", *args) == 1
+    assert reported in capsys.readouterr().err
 
 
 # --- held against its own converter ---
@@ -199,10 +199,10 @@ class Converter:
             env={**os.environ, "OMP_NUM_THREADS": "1", "USE_TF": "FALSE"},
         )
 
-    def __call__(self, *words: object) -> None:
+    def __call__(self, *args: object) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([str(word) for word in words]) + "\n")
+        self.process.stdin.write(json.dumps([str(arg) for arg in args]) + "\n")
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         assert answer == "ok", answer
@@ -256,10 +256,10 @@ def test_the_converter_of_2_1_0_writes_the_same(
     folder, theirs, back = shutil.copytree(model(name), tmp_path / "hf"), tmp_path / "theirs", tmp_path / "back"
     index = {"weight_map": dict.fromkeys(tensors(folder), "model.safetensors")}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    words = [word for option in options for word in option.theirs]
+    args = [arg for option in options for arg in option.theirs]
     layers = ("--num-layers", 6 if "noop" in case else 4, "--first-k-dense-replace", 1)
-    converter("--load-dir", folder, "--save-dir", theirs, *layers, *words)
-    mine = [word for option in options for word in option.ours]
+    converter("--load-dir", folder, "--save-dir", theirs, *layers, *args)
+    mine = [arg for option in options for arg in option.ours]
     ours = _converted(model(name), tmp_path / "ours", "backend.version=2.1.0", *mine)
     stored = {key: value for key, value in _stored(ours).items() if key[1] != "keys"}
     assert stored == {key: value for key, value in _stored(theirs).items() if key[1] != "keys"}
@@ -279,10 +279,10 @@ def test_its_converter_writes_and_reads_the_same(
         pytest.skip("MINDSPEED_LLM_PATH has no convert_ckpt_v2.py")
     name, options = _parsed(case)
     folder, kind = model(name), ("--model-type-hf", FAMILIES[name])
-    words = [word for option in options for word in option.theirs]
-    again = [word for option in options if option.again for word in option.theirs]
-    ours = _converted(folder, tmp_path / "ours", *(word for option in options for word in option.ours))
-    converter(*kind, "--load-dir", folder, "--save-dir", tmp_path / "theirs", *words)
+    args = [arg for option in options for arg in option.theirs]
+    again = [arg for option in options if option.again for arg in option.theirs]
+    ours = _converted(folder, tmp_path / "ours", *(arg for option in options for arg in option.ours))
+    converter(*kind, "--load-dir", folder, "--save-dir", tmp_path / "theirs", *args)
     assert _stored(ours) == _stored(tmp_path / "theirs")
     tracker = "latest_checkpointed_iteration.txt"
     assert (ours / tracker).read_text().strip() == (tmp_path / "theirs" / tracker).read_text().strip()

@@ -32,7 +32,7 @@ SCRIPTS: list[tuple[str, Tree, str]] = [
 def test_entry_script(name: str, tree: Tree, script: str) -> None:
     node = plan(job_of(DENSE, tree)).nodes[0]
     assert node.argv[0] == "torchrun"
-    assert [word for word in node.argv if word.endswith(".py")] == [script]
+    assert [arg for arg in node.argv if arg.endswith(".py")] == [script]
     assert node.workdir == "${MINDSPEED_LLM_PATH}"
 
 

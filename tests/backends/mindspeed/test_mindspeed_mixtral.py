@@ -35,14 +35,14 @@ CASES = {
 }
 
 
-def _converted(model: Path, out: Path, words: tuple[str, ...]) -> Path:
+def _converted(model: Path, out: Path, args: tuple[str, ...]) -> Path:
     checkout = Path(os.environ["MINDSPEED_LLM_PATH"])
     if not (checkout / "convert_ckpt.py").is_file():
         pytest.skip("MINDSPEED_LLM_PATH has no convert_ckpt.py")
     python = mindspeed_python()
     child = "tests.backends.mindspeed.old_converter_child"
     done = subprocess.run(
-        [str(python), "-m", child, *_COMMON, "--load-dir", str(model), "--save-dir", str(out), *words],
+        [str(python), "-m", child, *_COMMON, "--load-dir", str(model), "--save-dir", str(out), *args],
         cwd=out.parent,
         env={**os.environ, **dict(NATIVE_CPU.env), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -71,7 +71,7 @@ def _connections(job: Job) -> dict[str, str]:
 
 def _with_folders(job: Job, folder: Path) -> list[str]:
     """Return the job's arguments with folders that exist for upstream's placeholders and files."""
-    words = BACKEND.argv(translate(job, BACKEND, "26.1.0").native)
+    args = BACKEND.argv(translate(job, BACKEND, "26.1.0").native)
     weights = str(folder / "weights")
-    with_weights = [weights if word == "your_model_ckpt_path" else word for word in words]
-    return [str(folder) if word.startswith(("your_", "/data/")) else word for word in with_weights]
+    with_weights = [weights if arg == "your_model_ckpt_path" else arg for arg in args]
+    return [str(folder) if arg.startswith(("your_", "/data/")) else arg for arg in with_weights]

@@ -53,7 +53,7 @@ def test_rules_and_mindspeed_agree(python: Path) -> None:
         for kind, changes in (("broken", case.broken), ("passing", case.passing))
         if case.id.startswith(KINDS) and case.version.endswith(VERSION)
     ]
-    asked = [{"argv": rule_cases.words(values), "world_size": rule_cases.WORLD} for _, values, _ in cases]
+    asked = [{"argv": rule_cases.argv_of(values), "world_size": rule_cases.WORLD} for _, values, _ in cases]
     answers = ask(validator("mindspeed", python=str(python)), asked)
     differing = {
         name: (answer, refused)
@@ -70,6 +70,6 @@ def test_changed_lines_of_upstream_are_judged_alike(python: Path, tmp_path: Path
         [{**each, "world_size": each["nodes"] * each["devices_per_node"]} for each in json.loads(text)["examples"]],
         tmp_path,
     )
-    drawn = list(changed(known, mutated.DIALECT, trials(60), seed=fuzz_seed()))
+    drawn = list(changed(known, mutated.MUTATIONS, trials(60), seed=fuzz_seed()))
     found = mutated_lines.compare("mindspeed", VERSION, drawn, UsersPath(folder=tmp_path), python=str(python))
     assert [verdict for verdict in found if verdict.kind in WRONG] == []

@@ -4,8 +4,9 @@ import pytest
 
 from backends.mindspeed import BACKEND
 from launcher.job import Job, field_paths
-from launcher.mapping.engine import active_rows, translate, unmapped_fields
+from launcher.mapping.engine import translate
 from launcher.mapping.native import NativeArgs
+from launcher.mapping.rows import active_rows, unmapped_fields
 from tests.backends.megatron_lm.jobs import DENSE, EXPERTS, JOBS, LATENT, NEWER, Tree, job_of, merged
 
 NEWEST = "26.1.0"

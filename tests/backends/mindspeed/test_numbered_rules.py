@@ -38,7 +38,7 @@ def test_a_case_has_a_rule_of_its_severity_or_a_reason(row):
         if name in DIAGNOSTICS:
             assert DIAGNOSTICS[name].severity == verdict
             continue
-        assert RULES[name].holds_for("mindspeed", VERSION), name
+        assert RULES[name].applies_to("mindspeed", VERSION), name
         if name in STRICTER:
             assert verdict == "accepted"
             assert RULES[name].is_stricter(VERSION)

@@ -39,7 +39,7 @@ def sharded(rank: int, world: int, *, filled: bool) -> dict[str, Any]:
     return {"model": state}
 
 
-def told(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """What is compared of a loaded value."""
     import torch
 
@@ -53,7 +53,7 @@ def told(value: Any) -> Any:
         return value.getvalue().decode()
     if isinstance(value, argparse.Namespace):
         return {key: str(item) for key, item in vars(value).items()}
-    return {key: told(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return {key: comparable(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def main(action: str, place: Path) -> None:
@@ -76,7 +76,9 @@ def main(action: str, place: Path) -> None:
         listed = dist_checkpointing.load_tensors_metadata(str(place))
         assert {key: tensor.global_shape for key, tensor in listed.items()} == KEYS
         content = dist_checkpointing.load_content_metadata(str(place))
-        (place.parent / f"loaded{rank}of{world}.json").write_text(json.dumps({**told(loaded), "content": content}))
+        (place.parent / f"loaded{rank}of{world}.json").write_text(
+            json.dumps({**comparable(loaded), "content": content})
+        )
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

@@ -254,12 +254,12 @@ def test_safetensors_that_lie(data: bytes, tmp_path: Path, capsys: pytest.Captur
     with pytest.raises(ContainerError):
         safetensors.read(folder)
     (folder / "config.json").write_text(json.dumps(_CONFIG))
-    for words in (["hf-to-mcore", "--model", str(folder), "--out", str(out)], ["verify", str(folder), str(folder)]):
-        assert main(["convert", *words]) == 1
-        said = capsys.readouterr().err
-        assert "Traceback" not in said
-        assert 0 < len(said.splitlines()) < 30
-        assert len(said) < 5000
+    for args in (["hf-to-mcore", "--model", str(folder), "--out", str(out)], ["verify", str(folder), str(folder)]):
+        assert main(["convert", *args]) == 1
+        captured = capsys.readouterr().err
+        assert "Traceback" not in captured
+        assert 0 < len(captured.splitlines()) < 30
+        assert len(captured) < 5000
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 

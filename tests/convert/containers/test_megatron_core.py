@@ -21,12 +21,12 @@ from tests.convert.containers.bytes_of import bytes_io, nbytes
 pytestmark = pytest.mark.slow
 
 
-def ranks(world: int, *words: str) -> None:
+def ranks(world: int, *args: str) -> None:
     pytest.importorskip("megatron.core")
     pytest.importorskip("psutil")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
     done = subprocess.run(
-        [*command, "-m", "tests.convert.containers.megatron_core", *words],
+        [*command, "-m", "tests.convert.containers.megatron_core", *args],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,

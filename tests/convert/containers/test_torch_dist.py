@@ -238,10 +238,10 @@ def test_another_backend_is_not_supported(tmp_path):
 TRACKERS = {"no number": "one", "a path": "../../etc", "gone": "2", "nothing": "", "many digits": "9" * 5000}
 
 
-@pytest.mark.parametrize("word", TRACKERS.values(), ids=TRACKERS)
-def test_a_wrong_tracker_is_refused(tmp_path, word):
+@pytest.mark.parametrize("arg", TRACKERS.values(), ids=TRACKERS)
+def test_a_wrong_tracker_is_refused(tmp_path, arg):
     example(tmp_path)
-    (tmp_path / torch_dist.TRACKER).write_text(word)
+    (tmp_path / torch_dist.TRACKER).write_text(arg)
     with pytest.raises(Damaged, match="latest_checkpointed_iteration"):
         torch_dist.read(tmp_path)
 

@@ -14,25 +14,25 @@ from typing import Any, Self
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 
 
-def words(text: str) -> list[str]:
+def split_args(text: str) -> list[str]:
     """Split a command line without quotes into its words."""
     return text.split()
 
 
-_COMMON = words(
+_COMMON = split_args(
     "--num-layers 4 --hidden-size 32 --ffn-hidden-size 64 --num-attention-heads 4 --seq-length 32 "
     "--max-position-embeddings 32 --swiglu --normalization RMSNorm --qk-layernorm --position-embedding-type rope "
     "--disable-bias-linear --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 "
     "--micro-batch-size 2 --global-batch-size 8 --train-iters 6 --lr 3e-3 --min-lr 3e-4 --lr-decay-style cosine "
     "--lr-warmup-iters 2 --log-interval 1 --make-vocab-size-divisible-by 16"
 )
-DENSE = [*_COMMON, *words("--group-query-attention --num-query-groups 2 --kv-channels 8")]
+DENSE = [*_COMMON, *split_args("--group-query-attention --num-query-groups 2 --kv-channels 8")]
 MLA = [
     *_COMMON,
-    *words("--multi-latent-attention --q-lora-rank 16 --kv-lora-rank 16 --qk-head-dim 8 --qk-pos-emb-head-dim 8"),
-    *words("--v-head-dim 8 --rope-type rope"),
+    *split_args("--multi-latent-attention --q-lora-rank 16 --kv-lora-rank 16 --qk-head-dim 8 --qk-pos-emb-head-dim 8"),
+    *split_args("--v-head-dim 8 --rope-type rope"),
 ]
-MOE = words(
+MOE = split_args(
     "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 32 --moe-aux-loss-coeff 1e-2 "
     "--moe-router-load-balancing-type aux_loss --moe-token-dispatcher-type alltoall --moe-router-dtype fp32"
 )
@@ -96,8 +96,8 @@ class Zygote:
         options = TrainerOptions(output_dir=str(output_dir), data=data or DataOptions(), fake_world=fake_world)
         file = self.folder / f"run{self.count}.json"
         file.write_text(options.to_json())
-        words = ["--options", str(file), "--", *argv]
-        exit_codes, log = self.call("launcher.rehearse.core.__main__:main", words, ranks=ranks)
+        split_args = ["--options", str(file), "--", *argv]
+        exit_codes, log = self.call("launcher.rehearse.core.__main__:main", split_args, ranks=ranks)
         result = output_dir / "result.json"
         return Run(
             exit_codes=exit_codes,
@@ -106,11 +106,11 @@ class Zygote:
             output_dir=output_dir,
         )
 
-    def call(self, function: str, words: Sequence[str], *, ranks: int) -> tuple[list[int], str]:
-        """Call `module:function` on every rank with `words` as command line; return exit codes and output."""
+    def call(self, function: str, split_args: Sequence[str], *, ranks: int) -> tuple[list[int], str]:
+        """Call `module:function` on every rank with `split_args` as command line; return exit codes and output."""
         self.count += 1
         log = self.folder / f"log{self.count}"
-        request = {"function": function, "words": words, "ranks": ranks, "log": str(log)}
+        request = {"function": function, "words": split_args, "ranks": ranks, "log": str(log)}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")

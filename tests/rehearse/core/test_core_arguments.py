@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from core_world import words
+from core_world import split_args
 
 from launcher.rehearse.core.arguments import catalogue, layer_pattern, parse
 from launcher.rehearse.core.errors import RehearsalError, UsageError
@@ -14,7 +14,7 @@ from launcher.rehearse.core.settings import padded_vocabulary, resolve
 from launcher.rehearse.core.stages import layout_stages
 from launcher.rehearse.core.supported_args import judge, supported, unsupported
 
-SMALL = words(
+SMALL = split_args(
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
     "--micro-batch-size 2 --global-batch-size 8 --train-iters 10 --lr 1e-3"
 )
@@ -64,8 +64,8 @@ def test_kernels_are_listed_and_not_refused() -> None:
     assert not any(row.changes_training for row in rows)
 
 
-def test_a_default_that_is_written_out_is_not_worth_a_word() -> None:
-    assert judge(parse(words("--moe-token-dispatcher-type allgather --fp8-recipe delayed"))) == ()
+def test_a_default_that_is_written_out_is_not_reported() -> None:
+    assert judge(parse(split_args("--moe-token-dispatcher-type allgather --fp8-recipe delayed"))) == ()
 
 
 PROBLEMS = {
@@ -83,19 +83,19 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("flags,message", PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_what_cannot_work_is_said_before_anything_starts(flags: str, message: str) -> None:
+def test_what_cannot_work_is_reported_before_anything_starts(flags: str, message: str) -> None:
     with pytest.raises(RehearsalError, match=message):
         resolve(parse([*SMALL, *flags.split()]), 2)
 
 
 def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(RehearsalError) as error:
-        resolve(parse([*SMALL, *words("--global-batch-size 7 --num-attention-heads 3 --min-lr 1")]), 2)
+        resolve(parse([*SMALL, *split_args("--global-batch-size 7 --num-attention-heads 3 --min-lr 1")]), 2)
     assert len(error.value.problems) >= 3
 
 
 def test_derived_values_are_megatrons() -> None:
-    settings = resolve(parse([*SMALL, *words("--swiglu --sequence-parallel --bf16 --num-experts 4")]), 2)
+    settings = resolve(parse([*SMALL, *split_args("--swiglu --sequence-parallel --bf16 --num-experts 4")]), 2)
     assert settings.value("ffn_hidden_size") == 128  # int(4 * 64 * 2 / 3 / 64) * 64
     assert settings.value("moe_ffn_hidden_size") == 128
     assert settings.value("sequence_parallel") is False  # megatron switches it off at tp 1
@@ -105,14 +105,17 @@ def test_derived_values_are_megatrons() -> None:
 
 
 def test_samples_and_fractions_become_steps() -> None:
-    argv = [word for word in SMALL if word not in ("--train-iters", "10")]
-    settings = resolve(parse([*argv, *words("--train-samples 80 --lr-warmup-fraction 0.1")]), 1)
+    argv = [arg for arg in SMALL if arg not in ("--train-iters", "10")]
+    settings = resolve(parse([*argv, *split_args("--train-samples 80 --lr-warmup-fraction 0.1")]), 1)
     assert (settings.train_iters, settings.lr_warmup_steps, settings.lr_decay_steps) == (10, 8.0, 80)
 
 
 @pytest.mark.parametrize("pp,batch,played", [(1, 2, 1), (1, 64, 2), (2, 64, 2), (4, 22, 7), (4, 6, 3)])
 def test_a_fake_world_plays_few_micro_batches_of_the_same_remainder(pp: int, batch: int, played: int) -> None:
-    argv = [*SMALL, *words(f"--pipeline-model-parallel-size {pp} --global-batch-size {batch} --micro-batch-size 2")]
+    argv = [
+        *SMALL,
+        *split_args(f"--pipeline-model-parallel-size {pp} --global-batch-size {batch} --micro-batch-size 2"),
+    ]
     assert sufficient_micro_batches(resolve(parse(argv), pp)) == played
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from core_world import DENSE, MLA, MOE, Run, Zygote, words
+from core_world import DENSE, MLA, MOE, Run, Zygote, split_args
 
 TOLERANCE = 1e-5
 
@@ -15,9 +15,11 @@ MODELS = {
     "deepseek": [
         *MLA,
         *MOE,
-        *words("--mtp-num-layers 1 --moe-router-score-function sigmoid --moe-router-enable-expert-bias"),
-        *words("--moe-shared-expert-intermediate-size 32 --moe-layer-freq ([0]*1+[1]*3) --moe-router-num-groups 2"),
-        *words("--moe-router-group-topk 1 --moe-router-topk-scaling-factor 2.5"),
+        *split_args("--mtp-num-layers 1 --moe-router-score-function sigmoid --moe-router-enable-expert-bias"),
+        *split_args(
+            "--moe-shared-expert-intermediate-size 32 --moe-layer-freq ([0]*1+[1]*3) --moe-router-num-groups 2"
+        ),
+        *split_args("--moe-router-group-topk 1 --moe-router-topk-scaling-factor 2.5"),
     ],
 }
 
@@ -72,9 +74,9 @@ def test_training_learns(alone: Alone, model: str) -> None:
 
 @pytest.mark.slow
 def test_recompute_changes_nothing(zygote: Zygote, alone: Alone) -> None:
-    full = words("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
-    selective = words("--recompute-granularity selective --recompute-modules core_attn mlp")
+    full = split_args("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+    selective = split_args("--recompute-granularity selective --recompute-modules core_attn mlp")
     assert zygote.run([*DENSE, *full]).losses == pytest.approx(alone("dense").losses, abs=TOLERANCE)
     assert zygote.run([*DENSE, *selective]).losses == pytest.approx(alone("dense").losses, abs=TOLERANCE)
-    every = words("--recompute-granularity selective --recompute-modules layernorm mla_up_proj moe shared_experts")
+    every = split_args("--recompute-granularity selective --recompute-modules layernorm mla_up_proj moe shared_experts")
     assert zygote.run([*MODELS["deepseek"], *every]).losses == pytest.approx(alone("deepseek").losses, abs=TOLERANCE)

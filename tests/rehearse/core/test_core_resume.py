@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from core_world import DENSE, MOE, Zygote, words
+from core_world import DENSE, MOE, Zygote, split_args
 
 from launcher.rehearse.core.options import TrainerOptions
 
 TOLERANCE = 1e-5
-HALF = words("--save-interval 3 --exit-interval 3")
+HALF = split_args("--save-interval 3 --exit-interval 3")
 DISTRIBUTED = "--use-distributed-optimizer"
 
 # name: model, layout and ranks that save, layout and ranks that continue
@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_with_what_would_work(zygote: Zygote, tmp_p
 def test_another_schedule_is_refused_unless_asked_for(zygote: Zygote, tmp_path: Path) -> None:
     saved = f"{tmp_path}/saved"
     zygote.run([*DENSE, *HALF, "--save", saved])
-    longer = [*DENSE, *words("--train-iters 8"), "--load", saved]
+    longer = [*DENSE, *split_args("--train-iters 8"), "--load", saved]
     refused = zygote.run(longer)
     assert refused.exit_codes == [1]
     assert "--override-opt_param-scheduler" in refused.output
@@ -116,7 +116,7 @@ def test_old_checkpoints_go_when_asked(zygote: Zygote, tmp_path: Path) -> None:
 
 
 OURS = ["launcher.rehearse.core", "--ranks", "2"]
-TORCHRUN = words("torch.distributed.run --standalone --nproc_per_node 2 -m launcher.rehearse.core")
+TORCHRUN = split_args("torch.distributed.run --standalone --nproc_per_node 2 -m launcher.rehearse.core")
 
 # name: how the run is started, the signal, whether the terminal's whole group gets it, exit code (torchrun has its own)
 STOPS = {
@@ -168,7 +168,7 @@ def _start(tmp_path: Path, start: list[str], saving: str) -> tuple[subprocess.Po
     """Start an endless run and wait for its third iteration."""
     options, log = tmp_path / "options.json", tmp_path / "log"
     options.write_text(TrainerOptions(output_dir=str(tmp_path / "out")).to_json())
-    argv = [*DENSE, *words("--train-iters 100000"), "--save", f"{tmp_path}/saved", *saving.split()]
+    argv = [*DENSE, *split_args("--train-iters 100000"), "--save", f"{tmp_path}/saved", *saving.split()]
     with log.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", *start, "--options", str(options), "--", *argv],

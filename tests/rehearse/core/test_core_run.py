@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from core_world import DENSE, MOE, Zygote, words
+from core_world import DENSE, MOE, Zygote, split_args
 
 from launcher.rehearse.core.data.tokenizer import bundled_directory, load
 from launcher.rehearse.core.options import DataOptions, FakeWorld
@@ -18,7 +18,7 @@ def write_lines(path: Path, records: list[object]) -> str:
 
 
 def test_a_run_leaves_result_log_picture_and_events(zygote: Zygote) -> None:
-    run = zygote.run([*DENSE, *words("--eval-interval 3 --eval-iters 2 --moe-permute-fusion")])
+    run = zygote.run([*DENSE, *split_args("--eval-interval 3 --eval-iters 2 --moe-permute-fusion")])
     assert len(run.losses) == 6
     assert run.summary["what"] == "megatron-core 0.16.1 rehearsal on cpu, gloo, 1 process"
     assert run.summary["final_loss"] == run.losses[-1]
@@ -51,7 +51,7 @@ def test_text_and_messages(zygote: Zygote, tmp_path: Path) -> None:
 def test_megatron_files_train_the_same_at_every_layout(zygote: Zygote, tmp_path: Path) -> None:
     prefix = write_token_file(tmp_path / "tokens")
     data = DataOptions(kind="megatron", paths=(prefix,))
-    argv = [*DENSE, *words(f"--split 100,0,0 --vocab-size 256 --data-cache-path {tmp_path}/cache")]
+    argv = [*DENSE, *split_args(f"--split 100,0,0 --vocab-size 256 --data-cache-path {tmp_path}/cache")]
     alone = zygote.run(argv, data=data).losses
     assert alone[-1] < alone[0] - 0.2
     assert zygote.run([*argv, "--pipeline-model-parallel-size", "2"], ranks=2, data=data).losses == pytest.approx(
@@ -80,14 +80,14 @@ def write_token_file(prefix: Path) -> str:
 
 
 @pytest.mark.slow
-def test_documents_are_kept_apart_when_asked(zygote: Zygote, tmp_path: Path) -> None:
+def test_documents_are_kept_separate_when_asked(zygote: Zygote, tmp_path: Path) -> None:
     text = write_lines(tmp_path / "text.jsonl", [{"text": "Call me Ishmael. Some years ago"}] * 40)
     data = DataOptions(kind="text", paths=(text,))
     joined = zygote.run(DENSE, data=data).losses
     # Per token, because megatron averages the halves of a sequence otherwise, however many tokens of each are learned.
     apart = [
         *DENSE,
-        *words("--reset-attention-mask --reset-position-ids --eod-mask-loss --calculate-per-token-loss"),
+        *split_args("--reset-attention-mask --reset-position-ids --eod-mask-loss --calculate-per-token-loss"),
     ]
     alone = zygote.run(apart, data=data).losses
     assert alone != joined
@@ -113,7 +113,7 @@ def test_bad_data_is_refused(zygote: Zygote, tmp_path: Path, records: list[objec
 
 def test_a_result_is_not_overwritten_but_continued(zygote: Zygote, tmp_path: Path) -> None:
     out, saved = tmp_path / "out", f"{tmp_path}/saved"
-    half = [*DENSE, "--save", saved, *words("--save-interval 3 --exit-interval 3")]
+    half = [*DENSE, "--save", saved, *split_args("--save-interval 3 --exit-interval 3")]
     first = zygote.run(half, output_dir=out)
     assert len(first.losses) == 3
     again = zygote.run(half[: len(DENSE)], output_dir=out)

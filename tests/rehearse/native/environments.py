@@ -96,8 +96,8 @@ def main() -> None:
             return f"{python.__name__}: {error}"
 
     with ThreadPoolExecutor(2) as pool:
-        for said in pool.map(made, (mindformers_1_6_python, mindformers_1_8_python, swift_python)):
-            print(said, flush=True)
+        for reported in pool.map(made, (mindformers_1_6_python, mindformers_1_8_python, swift_python)):
+            print(reported, flush=True)
 
 
 if __name__ == "__main__":

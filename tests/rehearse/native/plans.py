@@ -10,9 +10,9 @@ from launcher.pipeline import judge
 from launcher.plan.plan import LaunchPlan
 
 
-def native_plan(words: Sequence[str]) -> tuple[LaunchPlan, Job]:
+def native_plan(args: Sequence[str]) -> tuple[LaunchPlan, Job]:
     """Return the plan of the backend's own stack for a composed job, as dry-run prints it, and the job."""
-    job = dataclasses.replace(compose(list(words)), runtime="native")
+    job = dataclasses.replace(compose(list(args)), runtime="native")
     outcome = judge(job, fixes=False)
     assert outcome.ok, [finding.message for finding in outcome.findings]
     return outcome.plan(), outcome.job
@@ -21,5 +21,5 @@ def native_plan(words: Sequence[str]) -> tuple[LaunchPlan, Job]:
 def words_after(plan: LaunchPlan, script: str, launch_dir: Path) -> list[str]:
     """Return what the node's command, started from ``launch_dir``, gives its script: all words after ``script``."""
     (node,) = plan.nodes
-    place = next(index for index, word in enumerate(node.argv) if word.endswith(script))
-    return [word.replace("${LAUNCH_DIR}", str(launch_dir)) for word in node.argv[place + 1 :]]
+    place = next(index for index, arg in enumerate(node.argv) if arg.endswith(script))
+    return [arg.replace("${LAUNCH_DIR}", str(launch_dir)) for arg in node.argv[place + 1 :]]

@@ -82,7 +82,7 @@ def swift_argv(workshop: Workshop, task: str, model: str, out: Path, options: Ma
         **FLOAT32,
         **options,
     }
-    flags = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    flags = [arg for name, value in arguments.items() for arg in (f"--{name}", str(value))]
     return [str(workshop.python.parent / "megatron"), task, *flags]
 
 
@@ -124,8 +124,8 @@ def experts(workshop: Workshop) -> Training:
 
 def test_one_rank_learns_and_says_what_ran(dense: Training) -> None:
     assert dense.losses[-1] < dense.losses[0] - 1.5
-    said = [line for line in dense.run.output.splitlines() if line.startswith("rehearsal:")]
-    assert said[-1] == (
+    reported = [line for line in dense.run.output.splitlines() if line.startswith("rehearsal:")]
+    assert reported[-1] == (
         "rehearsal: ms-swift 4.6.0 itself, unmodified, on CPU through stand-ins for "
         "CUDA and NCCL (gloo), TransformerEngine and triton"
     )

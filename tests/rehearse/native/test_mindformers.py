@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends.mindformers.rehearse import NATIVE_CPU, adapt_plan
-from backends.mindformers.rehearse.plan import OWN_ENTRY
+from backends.mindformers.rehearse.plan import ENTRY_SCRIPT
 from backends.mindformers.yaml_file import parse
 from launcher.plan.plan import LaunchPlan
 from launcher.rehearse.refusal import RehearsalRefused
@@ -30,21 +30,21 @@ def _from_pypi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MINDFORMERS_PATH", raising=False)
 
 
-def rehearsal(*words: str) -> LaunchPlan:
+def rehearsal(*args: str) -> LaunchPlan:
     """Return the plan of a job's rehearsal: what dry-run prints for the cluster, changed for CPU."""
-    return adapt_plan(*native_plan(words))
+    return adapt_plan(*native_plan(args))
 
 
 TINY = ("+recipe=tiny_qwen3", "backend=mindformers", "data.format=megatron", "data.paths=[/data/tokens]")
 
 
-def test_only_what_cpu_cannot_do_is_changed_and_each_change_is_told() -> None:
+def test_only_what_cpu_cannot_do_is_changed_and_each_change_is_reported() -> None:
     cluster, _ = native_plan([*TINY, "precision.dtype=bf16"])
     here = rehearsal(*TINY, "precision.dtype=bf16")
     before, after = parse(cluster.files[0].content), parse(here.files[0].content)
     changed = {flag for flag in {*before, *after} if before.get(flag) != after.get(flag)}
-    told = {note.split(": ")[1].split(" (")[0] for note in here.notes if note.startswith("changed for CPU: ")}
-    assert changed == told
+    reported = {note.split(": ")[1].split(" (")[0] for note in here.notes if note.startswith("changed for CPU: ")}
+    assert changed == reported
     assert {"context.device_target", "parallel.parallel_mode", "model.model_config.compute_dtype"} <= changed
     assert after["model.model_config.compute_dtype"] == "float32"
     assert "changed for CPU: context.device_target: Ascend -> CPU" in here.files[0].content
@@ -57,7 +57,7 @@ def test_the_global_batch_stays_without_accumulation() -> None:
 
 
 def test_the_wheel_is_started_by_our_entry_and_a_checkout_by_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert str(OWN_ENTRY) in rehearsal(*TINY).nodes[0].argv
+    assert str(ENTRY_SCRIPT) in rehearsal(*TINY).nodes[0].argv
     monkeypatch.setenv("MINDFORMERS_PATH", "/checkout")
     assert "${MINDFORMERS_PATH}/run_mindformer.py" in rehearsal(*TINY).nodes[0].argv
 
@@ -74,10 +74,10 @@ REFUSED: Mapping[str, tuple[Sequence[str], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_only_ascend_can_do_is_refused(case: str) -> None:
-    words, field = REFUSED[case]
-    recipe = [word for word in words if word.startswith("+recipe")] or [TINY[0]]
+    args, field = REFUSED[case]
+    recipe = [arg for arg in args if arg.startswith("+recipe")] or [TINY[0]]
     with pytest.raises(RehearsalRefused) as refused:
-        rehearsal(*recipe, *TINY[1:], *[word for word in words if not word.startswith("+recipe")])
+        rehearsal(*recipe, *TINY[1:], *[arg for arg in args if not arg.startswith("+recipe")])
     (finding,) = refused.value.findings
     assert finding.fields == (field,)
     assert "for Ascend only" in finding.message
@@ -106,7 +106,7 @@ def start(python: Path, plan: LaunchPlan, folder: Path) -> Training:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.content)
     (node,) = plan.nodes
-    argv = [word.replace("${PWD}", str(folder)).replace("${LAUNCH_DIR}", str(folder)) for word in node.argv]
+    argv = [arg.replace("${PWD}", str(folder)).replace("${LAUNCH_DIR}", str(folder)) for arg in node.argv]
     argv[argv.index("--master_port") + 1] = free_port()
     env = {**node.env, **dict(NATIVE_CPU.env), "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     run = run_native(NATIVE_CPU, [str(python.parent / argv[0]), *argv[1:]], cwd=folder, env=env).check()

@@ -88,7 +88,7 @@ def test_sliding_window_and_padding_mask() -> None:
 
 
 @pytest.mark.parametrize("option", [{"softmax_type": "learnable"}, {"return_max_logit": True}], ids=str)
-def test_what_is_not_imitated_is_refused_with_words(option: dict[str, Any]) -> None:
+def test_what_is_not_imitated_is_refused_with_a_reason(option: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match="the CPU rehearsal's stand-in for Transformer Engine has no"):
         core(**option)
 

@@ -69,20 +69,20 @@ _FIELDS = (
 )
 
 
-def _extra(facts: RuleContext) -> Mapping[str, Any]:
-    return mapping_of(facts[_EXTRA]) or {}
+def _extra(context: RuleContext) -> Mapping[str, Any]:
+    return mapping_of(context[_EXTRA]) or {}
 
 
 def _of_extra(name: str) -> Setting:
-    return lambda facts: _extra(facts).get(name, facts[name])
+    return lambda context: _extra(context).get(name, context[name])
 
 
-def _balancing(facts: RuleContext) -> Value:
-    return "seq_aux_loss" if facts.job.model.model_type in _IN_SEQUENCE else "aux_loss"
+def _balancing(context: RuleContext) -> Value:
+    return "seq_aux_loss" if context.job.model.model_type in _IN_SEQUENCE else "aux_loss"
 
 
-def _with_experts(facts: RuleContext) -> Value:
-    modules = facts.items(_MODULES)
+def _with_experts(context: RuleContext) -> Value:
+    modules = context.items(_MODULES)
     return modules if "moe" in modules else (*modules, "moe")
 
 
@@ -125,7 +125,7 @@ KWARGS = (
         "SW-SET-EXTRA",
         f"{_EXTRA}!=None",
         {name: _of_extra(name) for name in _FIELDS},
-        "megatron_extra_kwargs wins over arguments.",
+        "megatron_extra_kwargs takes precedence over arguments.",
         f"{UTILS}:74",
         reads=_EXTRA,
         phase="config",
@@ -138,16 +138,16 @@ KWARGS = (
         flags=("padding_free", "attention_backend"),
         when="attention_backend=unfused & padding_free & !packing",
         sets={"padding_free": False},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="padding_free true → false: attention_backend unfused needs padded sequences",
-        doc="Unfused attention knows padded sequences only.",
+        doc="Unfused attention supports padded sequences only.",
         source=f"{UTILS}:21",
         since=FOUR,
     ),
     Rule(
         id="SW-PACKING-UNFUSED",
         phase="config",
-        doc="Unfused attention switches padding-free training off, without which packed samples see one another.",
+        doc="Unfused attention disables padding-free training, without which packed samples attend to one another.",
         source=f"{UTILS}:21",
         when="packing & attention_backend=unfused",
         message="packing with attention_backend unfused: padding_free is switched off, and samples of a sequence "
@@ -161,10 +161,10 @@ MODEL = (
         "SW-SET-ROUTER-DTYPE",
         "moe_router_dtype=none",
         {"moe_router_dtype": None},
-        "none is the model's own type of numbers.",
+        "none means the model's dtype.",
         f"{BRIDGE}:293",
         phase="config",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-P2P-BATCHES",
@@ -227,7 +227,7 @@ MODEL = (
         "A negative factor is none: experts take all their tokens.",
         f"{CORE}:1107",
         phase="config",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-MODULES",
@@ -236,15 +236,17 @@ MODEL = (
         "Selective recomputation is of core attention.",
         f"{CORE}:1194",
         phase="config",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-MOE-RECOMPUTE",
         "moe_layer_recompute",
         {"recompute_granularity": "selective", _MODULES: _with_experts},
-        "The older switch stands for selective recomputation of MoE layers.",
-        f"{CORE}:1264",
+        "The older argument means selective recomputation of MoE layers.",
+        f"{CORE}:1264; megatron-core 0.12.1 transformer/transformer_config.py:763",
         reads=_MODULES,
         phase="config",
+        unread=("moe_layer_recompute",),
+        since="",
     ),
 )

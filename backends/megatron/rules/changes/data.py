@@ -10,20 +10,20 @@ _DATA, _MODEL, _TEMPLATE = f"{_SWIFT}data_args.py", f"{_SWIFT}model_args.py", f"
 _PLUGINS, _NUMBERS = ("external_plugins", "custom_register_path"), "bnb_4bit_compute_dtype"
 
 
-def _plugins(facts: RuleContext) -> Value:
-    return tuple(item for name in _PLUGINS for item in facts.items(name))
+def _plugins(context: RuleContext) -> Value:
+    return tuple(item for name in _PLUGINS for item in context.items(name))
 
 
-def _task(facts: RuleContext) -> Value:
-    return "causal_lm" if facts["num_labels"] is None else "seq_cls"
+def _task(context: RuleContext) -> Value:
+    return "causal_lm" if context["num_labels"] is None else "seq_cls"
 
 
-def _numbers(facts: RuleContext) -> Value:
-    return "float32" if facts["torch_dtype"] in ("float16", "float32") else "bfloat16"
+def _numbers(context: RuleContext) -> Value:
+    return "float32" if context["torch_dtype"] in ("float16", "float32") else "bfloat16"
 
 
-def _with_lines(facts: RuleContext) -> Value:
-    return str(facts["response_prefix"]).replace("\\n", "\n")
+def _with_lines(context: RuleContext) -> Value:
+    return str(context["response_prefix"]).replace("\\n", "\n")
 
 
 TASK = (
@@ -42,7 +42,7 @@ TASK = (
     sets(
         "SW-SET-TRUNCATION",
         "truncation_strategy=None",
-        {"truncation_strategy": lambda facts: "left" if facts["rlhf_type"] == "grpo" else "delete"},
+        {"truncation_strategy": lambda context: "left" if context["rlhf_type"] == "grpo" else "delete"},
         "Samples that are too long are left out; prompts of GRPO lose their beginning.",
         f"ms-swift 4.6.0 megatron/arguments/rlhf_args.py:26; {_TEMPLATE}:162",
         reads="rlhf_type",
@@ -76,7 +76,7 @@ TASK = (
         "The older argument's files are imported as plug-ins.",
         f"{_SWIFT}base_args.py:179",
         reads=" ".join(_PLUGINS),
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-TASK",
@@ -118,7 +118,7 @@ SAMPLES = (
         "A written \\n is the end of a line.",
         f"{_TEMPLATE}:160",
         reads="response_prefix",
-        tells_written=False,
+        reports_written=False,
     ),
     Rule(
         id="SW-SET-SPLIT",
@@ -128,7 +128,7 @@ SAMPLES = (
         sets={"split_dataset_ratio": 0.0},
         message="split_dataset_ratio {split_dataset_ratio} → 0: a stream, or one with its own validation data, "
         "is not split",
-        doc="A stream is not split, nor is a data set that has validation data beside it.",
+        doc="A stream is not split, nor is a data set with separate validation data.",
         source=f"{_DATA}:129",
         fields=("data.validation_ratio", "data.streaming", "data.validation_paths"),
     ),
@@ -151,9 +151,9 @@ SAMPLES = (
         severity="change",
         flags=("packing_length", "max_length"),
         when="packing & packing_length!=None",
-        check=lambda facts: facts["packing_length"] != facts["max_length"],
+        check=lambda context: context["packing_length"] != context["max_length"],
         message="sequence length {max_length} → {packing_length}: packing_length wins over max_length",
-        doc="Packed sequences are as long as packing_length says.",
+        doc="Packed sequences have the length packing_length.",
         source=f"{BASE}:39; {_SWIFT}base_args.py:228",
         since="3.7",
     ),
@@ -170,7 +170,7 @@ SAMPLES = (
         flags=("lazy_tokenize",),
         when="lazy_tokenize=None & cached_dataset",
         sets={"lazy_tokenize": False},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="lazy_tokenize unset → false: a cached data set is tokenized already",
         doc="A cached data set is tokenized already.",
         source=f"{_SWIFT}base_args.py:155",
@@ -221,7 +221,7 @@ LOADING = (
         flags=("num_train_epochs", "train_iters"),
         when="num_train_epochs? & train_iters? & !streaming",
         message="train_iters {train_iters} → what {num_train_epochs} epochs make: epochs win over steps",
-        doc="For data that is not streamed, epochs win over a given number of steps.",
+        doc="For data that is not streamed, the number of epochs takes precedence over a number of steps.",
         source=f"{ARGS}:1149",
         fields=("schedule.epochs", "schedule.train_iters", "schedule.train_samples"),
         since=FOUR,

@@ -10,8 +10,8 @@ _LAYOUT, _STAGES = "pipeline_model_parallel_layout", "pipeline_model_parallel_si
 _VPP = "virtual_pipeline_model_parallel_size"
 
 
-def _chunks(facts: RuleContext) -> Value:
-    count = len(layout_chunks(str(facts[_LAYOUT]))) // max(1, facts[_STAGES])
+def _chunks(context: RuleContext) -> Value:
+    count = len(layout_chunks(str(context[_LAYOUT]))) // max(1, context[_STAGES])
     return count if count > 1 else None
 
 
@@ -64,7 +64,7 @@ STAGES = (
     sets(
         "SW-SET-BATCH-P2P",
         "batch_p2p_comm=None",
-        {"batch_p2p_comm": lambda facts: not facts["overlap_p2p_comm"]},
+        {"batch_p2p_comm": lambda context: not context["overlap_p2p_comm"]},
         "Pipeline communication that does not overlap is sent in batches.",
         f"{ARGS}:1115",
         reads="overlap_p2p_comm",
@@ -79,7 +79,7 @@ DEVICES = (
         "The number names the version of flash attention that is used.",
         f"{ARGS}:998",
         since="4.6",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-SP",
@@ -104,7 +104,7 @@ DEVICES = (
         flags=("optimizer", "use_distributed_optimizer"),
         when="optimizer=muon|dist_muon & use_distributed_optimizer",
         sets={"use_distributed_optimizer": False},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="use_distributed_optimizer true → false: {optimizer} needs whole matrices",
         doc="Muon works on whole matrices: optimizer states are not sharded.",
         source=f"{ARGS}:1031",

@@ -11,39 +11,39 @@ _SCALES = {"grpo": "group", "rloo": "none", "reinforce_plus_plus": "batch"}
 _SIZE, _STEPS, _BATCH = "generation_batch_size", "steps_per_generation", "global_batch_size"
 
 
-def _generated(facts: RuleContext) -> Value:
-    return facts[_BATCH] * (facts[_STEPS] or 1)
+def _generated(context: RuleContext) -> Value:
+    return context[_BATCH] * (context[_STEPS] or 1)
 
 
-def _steps(facts: RuleContext) -> Value:
-    return facts[_SIZE] // max(1, facts[_BATCH])
+def _steps(context: RuleContext) -> Value:
+    return context[_SIZE] // max(1, context[_BATCH])
 
 
-def _distils_itself(facts: RuleContext) -> bool:
-    return facts["rlhf_type"] in ("gkd", "grpo") and facts["teacher_model"] == facts["model"]
+def _distils_itself(context: RuleContext) -> bool:
+    return context["rlhf_type"] in ("gkd", "grpo") and context["teacher_model"] == context["model"]
 
 
 RLHF = (
     sets(
         "SW-SET-BETA",
         "rlhf_type!=None & beta=None",
-        {"beta": lambda facts: _BETAS.get(facts["rlhf_type"], 0.1)},
-        "Each kind of training has a weight of its own for the distance to the reference.",
+        {"beta": lambda context: _BETAS.get(context["rlhf_type"], 0.1)},
+        "Each kind of training has a different default of beta, the weight of the distance to the reference.",
         f"{ARGS}:218",
         reads="rlhf_type",
     ),
     sets(
         "SW-SET-LOSS",
         "rlhf_type!=None & loss_type=None",
-        {"loss_type": lambda facts: _LOSSES.get(facts["rlhf_type"])},
-        "Each kind of training has a loss of its own.",
+        {"loss_type": lambda context: _LOSSES.get(context["rlhf_type"])},
+        "Each kind of training has a different default loss.",
         f"{ARGS}:220",
         reads="rlhf_type",
     ),
     sets(
         "SW-SET-KL",
         "rlhf_type=kto & calculate_KL=None",
-        {"calculate_KL": lambda facts: facts["loss_type"] != "apo_zero_unpaired"},
+        {"calculate_KL": lambda context: context["loss_type"] != "apo_zero_unpaired"},
         "KTO computes the divergence from the reference where its loss needs it.",
         f"{ARGS}:207",
         reads="loss_type",
@@ -128,7 +128,7 @@ RLHF = (
     sets(
         "SW-SET-KL-REWARD",
         "rlhf_type=grpo & kl_in_reward=None",
-        {"kl_in_reward": lambda facts: facts["advantage_estimator"] != "grpo"},
+        {"kl_in_reward": lambda context: context["advantage_estimator"] != "grpo"},
         "RLOO and REINFORCE++ subtract the divergence from the reward.",
         f"{ARGS}:430",
         reads="advantage_estimator",
@@ -137,8 +137,8 @@ RLHF = (
     sets(
         "SW-SET-SCALE",
         "rlhf_type=grpo & scale_rewards=None",
-        {"scale_rewards": lambda facts: _SCALES.get(facts["advantage_estimator"])},
-        "Each estimator of the advantage scales rewards in a way of its own.",
+        {"scale_rewards": lambda context: _SCALES.get(context["advantage_estimator"])},
+        "Each estimator of the advantage has a different default scaling of rewards.",
         f"{ARGS}:438",
         reads="advantage_estimator",
         since="4.6",

@@ -11,29 +11,29 @@ from launcher.rules.registry import Rule, RuleContext
 _BRIDGE = "mcore-bridge 1.6.5 config/parser.py"
 
 
-def _extra(facts: RuleContext) -> Mapping[str, Any]:
-    return mapping_of(facts["megatron_extra_kwargs"]) or {}
+def _extra(context: RuleContext) -> Mapping[str, Any]:
+    return mapping_of(context["megatron_extra_kwargs"]) or {}
 
 
-def _initialises(facts: RuleContext) -> bool:
-    return bool(facts["tensor_model_parallel_size"] > 1 and not trains_adapters(facts))
+def _initialises(context: RuleContext) -> bool:
+    return bool(context["tensor_model_parallel_size"] > 1 and not trains_adapters(context))
 
 
-def _offline(facts: RuleContext) -> bool:
-    env = facts.job.backend.env
+def _offline(context: RuleContext) -> bool:
+    env = context.job.backend.env
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "MODELSCOPE_OFFLINE")
     return any(str(env.get(name, "0")).lower() in ("1", "true", "on", "yes") for name in names)
 
 
-def _balances_by_bias(facts: RuleContext) -> bool:
-    model = facts.job.model
-    written = {"moe_router_bias_update_rate"} & set(_extra(facts)) or facts.given("moe_router_bias_update_rate")
-    return bool(model.router_expert_bias and source(facts.job) and model.pretrained is not False and not written)
+def _balances_by_bias(context: RuleContext) -> bool:
+    model = context.job.model
+    written = {"moe_router_bias_update_rate"} & set(_extra(context)) or context.given("moe_router_bias_update_rate")
+    return bool(model.router_expert_bias and source(context.job) and model.pretrained is not False and not written)
 
 
-def _scores(facts: RuleContext) -> bool:
-    model = facts.job.model
-    named = source(facts.job) is not None and "moe_router_score_function" not in _extra(facts)
+def _scores(context: RuleContext) -> bool:
+    model = context.job.model
+    named = source(context.job) is not None and "moe_router_score_function" not in _extra(context)
     return bool(named and model.model_type == "deepseek_v3" and model.scoring_func == "sigmoid") and (
         not model.router_expert_bias
     )
@@ -45,10 +45,10 @@ SEEN = (
         phase="model",
         severity="change",
         flags=("perform_initialization", "tensor_model_parallel_size"),
-        check=lambda facts: (
-            _initialises(facts)
-            and facts["perform_initialization"] is True
-            and facts.written["perform_initialization"].origin == "derived"
+        check=lambda context: (
+            _initialises(context)
+            and context["perform_initialization"] is True
+            and context.written["perform_initialization"].origin == "derived"
         ),
         reads="@lora",
         message="perform_initialization false → true: else the gradient norm would count one vocabulary shard only",
@@ -65,8 +65,8 @@ SEEN = (
         source="megatron-core 0.16.1 tensor_parallel/layers.py:244,265; seen in runs: norm 7.188 instead of 7.873",
         flags=("perform_initialization", "tensor_model_parallel_size"),
         fields=("parallel.tp",),
-        check=lambda facts: (
-            _initialises(facts) and not facts["perform_initialization"] and not facts["use_megatron_fsdp"]
+        check=lambda context: (
+            _initialises(context) and not context["perform_initialization"] and not context["use_megatron_fsdp"]
         ),
         reads="@lora use_megatron_fsdp",
         message="perform_initialization false with tp {tensor_model_parallel_size}: the gradient norm counts one "
@@ -94,7 +94,7 @@ SEEN = (
         source="ms-swift 4.6.0 model_args.py check_model; seen in runs: 20 s",
         flags=("check_model",),
         fields=("backend.env",),
-        check=lambda facts: _offline(facts) and facts["check_model"] is not False,
+        check=lambda context: _offline(context) and context["check_model"] is not False,
         reads="job.backend.env",
         message="the environment is offline, but check_model asks a hub for the newest revision: pass "
         "check_model false",
@@ -104,7 +104,7 @@ SEEN = (
     Rule(
         id="SW-BIAS-RATE",
         phase="model",
-        doc="mcore-bridge takes config.json's aux_loss_alpha as the step of the expert bias, without a word.",
+        doc="mcore-bridge uses config.json's aux_loss_alpha as the update rate of the expert bias, without a message.",
         source=f"{_BRIDGE}: moe_router_bias_update_rate from aux_loss_alpha",
         flags=("megatron_extra_kwargs",),
         fields=("moe.bias_update_rate", "model.router_expert_bias"),
@@ -119,7 +119,7 @@ SEEN = (
     Rule(
         id="SW-SCORING",
         phase="model",
-        doc="mcore-bridge routes with softmax where config.json does not say scoring_func.",
+        doc="mcore-bridge uses softmax where config.json does not set scoring_func.",
         source=f"{_BRIDGE}: moe_router_score_function from scoring_func",
         flags=("megatron_extra_kwargs",),
         fields=("model.scoring_func",),
@@ -138,7 +138,7 @@ SEEN = (
         source="mcore-bridge 1.6.5 config/model_config.py:478",
         flags=("expert_model_parallel_size",),
         when="job.hardware.device=npu & job.model.num_experts!=None",
-        check=lambda facts: facts.job.model.num_experts // max(1, facts["expert_model_parallel_size"]) > 128,
+        check=lambda context: context.job.model.num_experts // max(1, context["expert_model_parallel_size"]) > 128,
         message="more than 128 experts on one device: raise parallel.ep on Ascend devices",
         severity="warning",
         since="4.6",

@@ -21,15 +21,17 @@ def sets(
     *,
     reads: str = "",
     phase: str = "",
+    unread: tuple[str, ...] = (),
     since: str = FOUR,
     until: str | None = None,
-    tells_written: bool = True,
+    reports_written: bool = True,
 ) -> Rule:
     """Return a row that sets arguments; its finding is made of their values and `doc`."""
     return Rule(
         id=id,
         when=when,
         sets=values,
+        unread=unread,
         doc=doc,
         source=source,
         severity="change",
@@ -38,5 +40,5 @@ def sets(
         phase=phase,
         since=since,
         until=until,
-        tells_written=tells_written,
+        reports_written=reports_written,
     )

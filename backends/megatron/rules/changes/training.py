@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
+from backends.megatron.mapping.kernels import FLASH_SWITCH
+from backends.megatron.mapping.parallel import OTHER_LIBRARY
 from backends.megatron.rules.changes.sources import ARGS, sets
-from backends.megatron.rules.terms import FOUR
+from backends.megatron.rules.terms import FOUR, THREE
 from launcher.job import Value
+from launcher.mapping.rows import UnreadArgs
 from launcher.rules.registry import Rule, RuleContext
+from launcher.rules.table import unread
 
+_OLD_ARGS = "ms-swift 3.12.6 megatron/argument/megatron_args.py"
 _HALF, _SCALED = ("float16", "float32"), "apply_query_key_layer_scaling"
 
 
@@ -14,20 +19,27 @@ def _plain(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _per_token(facts: RuleContext) -> Value:
-    return facts["task_type"] == "causal_lm" and facts["rlhf_type"] is None
+def _always_unread(id: str, args: UnreadArgs) -> Rule:
+    """Return the rule of an argument that nothing reads in any job."""
+    when = f"{args.flags[0]}?"
+    return unread(id, when, args.flags, args.why, args.source, phase="launch", since=args.since, until=args.until)
 
 
-def _callbacks(facts: RuleContext) -> Value:
+def _per_token(context: RuleContext) -> Value:
+    return context["task_type"] in (None, "causal_lm") and context["rlhf_type"] is None
+
+
+def _callbacks(context: RuleContext) -> Value:
     own: Sequence[str] = ("print", "default_flow")
-    return (*facts.items("callbacks"), *own, *facts.items("report_to"))
+    return (*context.items("callbacks"), *own, *context.items("report_to"))
 
 
-def _names_tied_head(facts: RuleContext) -> bool:
+def _names_tied_head(context: RuleContext) -> bool:
     other = (
-        facts["task_type"] not in (None, "causal_lm", "generative_reranker") or facts.job.task.type == "reward_model"
+        context["task_type"] not in (None, "causal_lm", "generative_reranker")
+        or context.job.task.type == "reward_model"
     )
-    return bool(other and facts.job.model.tie_word_embeddings)
+    return bool(other and context.job.model.tie_word_embeddings)
 
 
 DTYPE = (
@@ -38,7 +50,7 @@ DTYPE = (
         flags=("torch_dtype",),
         when="torch_dtype=float32|torch.float32 & fp16=None & bf16=None",
         sets={"fp16": True, "bf16": False},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="torch_dtype float32 → fp16 mixed precision, unless fp16 and bf16 are both false",
         doc="A float32 model trains in fp16 unless both mixed precisions are switched off.",
         source="ms-swift 4.6.0 arguments/base_args/model_args.py:130",
@@ -50,10 +62,10 @@ TUNING = (
         "SW-SET-TRAIN-TYPE",
         "train_type!=None",
         {"tuner_type": "{train_type}"},
-        "The older argument stands for the newer one.",
+        "The older argument sets the newer one.",
         "ms-swift 4.0.0 arguments/base_args/base_args.py:153",
         until="4.5",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-TARGETS",
@@ -61,7 +73,7 @@ TUNING = (
         {"target_modules": "{target_regex}"},
         "A pattern names the modules that get an adapter.",
         f"{ARGS}:496",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-NO-RECOMPUTE",
@@ -69,12 +81,12 @@ TUNING = (
         {"recompute_granularity": None},
         "none is no recomputation.",
         f"{ARGS}:848",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-LR",
         "lr=None",
-        {"lr": lambda facts: 1e-5 if (facts["tuner_type"] or facts["train_type"]) == "full" else 1e-4},
+        {"lr": lambda context: 1e-5 if (context["tuner_type"] or context["train_type"]) == "full" else 1e-4},
         "Adapters learn ten times as fast as all weights.",
         f"{ARGS}:777; ms-swift 3.12.6 megatron/argument/megatron_args.py:615",
         reads="tuner_type train_type",
@@ -93,15 +105,16 @@ TUNING = (
         "calculate_per_token_loss=None",
         {"calculate_per_token_loss": _per_token},
         "Language models average the loss over tokens.",
-        f"{ARGS}:786",
+        f"{ARGS}:786; {_OLD_ARGS}:657",
         reads="task_type rlhf_type",
+        since="3.7",
     ),
 )
 RUN = (
     sets(
         "SW-SET-VISION",
         "vit_gradient_checkpointing=None",
-        {"vit_gradient_checkpointing": lambda facts: not facts["freeze_vit"]},
+        {"vit_gradient_checkpointing": lambda context: not context["freeze_vit"]},
         "A vision model that is trained recomputes its activations.",
         f"{ARGS}:857",
         reads="freeze_vit",
@@ -113,7 +126,7 @@ RUN = (
         check=_names_tied_head,
         reads="job.task.type job.model.tie_word_embeddings",
         message="tie_word_embeddings true → false: this task has a head of its own",
-        doc="Tasks other than causal language models have a head of their own.",
+        doc="Tasks other than causal language modelling have a separate output head.",
         source=f"{ARGS}:898",
         since=FOUR,
         fields=("task.type", "model.tie_word_embeddings"),
@@ -134,12 +147,12 @@ RUN = (
         "A run prints, follows its plan and reports.",
         f"{ARGS}:908",
         reads="callbacks report_to",
-        tells_written=False,
+        reports_written=False,
     ),
     sets(
         "SW-SET-METRIC",
         "metric_for_best_model=None",
-        {"metric_for_best_model": lambda facts: "reward" if facts["rlhf_type"] == "grpo" else "loss"},
+        {"metric_for_best_model": lambda context: "reward" if context["rlhf_type"] == "grpo" else "loss"},
         "The best checkpoint is the one with the lowest loss, of GRPO with the highest reward.",
         f"{ARGS}:916",
         reads="rlhf_type",
@@ -147,7 +160,7 @@ RUN = (
     sets(
         "SW-SET-GREATER",
         "greater_is_better=None",
-        {"greater_is_better": lambda facts: "loss" not in facts["metric_for_best_model"]},
+        {"greater_is_better": lambda context: "loss" not in context["metric_for_best_model"]},
         "Of a loss less is better, of anything else more.",
         f"{ARGS}:918",
         reads="metric_for_best_model",
@@ -165,7 +178,7 @@ RUN = (
         flags=("merge_lora",),
         when="@lora & merge_lora=None & save_safetensors",
         sets={"merge_lora": True},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="merge_lora unset → true: merged weights are written beside the adapters (save_safetensors)",
         doc="With save_safetensors, merged weights are written unless merge_lora is false.",
         source=f"{ARGS}:923",
@@ -186,7 +199,7 @@ RUN = (
         when="tuner_type=None|full",
         then="!adapters & !mcore_adapter & !ref_adapters & !mcore_ref_adapter",
         sets={"tuner_type": "lora"},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="tuner_type full → lora: adapters are given",
         doc="Adapters that are given are trained, not all weights.",
         source=f"{ARGS}:932",
@@ -198,25 +211,27 @@ PRECISION = (
     sets(
         "SW-SET-FP16",
         "fp16=None",
-        {"fp16": lambda facts: _plain(facts["torch_dtype"]) in _HALF},
+        {"fp16": lambda context: _plain(context["torch_dtype"]) in _HALF},
         "Models in float16 and float32 train in fp16.",
-        "ms-swift 4.6.0 arguments/base_args/model_args.py:137",
+        "ms-swift 4.6.0 arguments/base_args/model_args.py:137; 3.12.6 llm/argument/base_args/model_args.py:137",
         reads="torch_dtype",
+        since="",
     ),
     sets(
         "SW-SET-BF16",
         "bf16=None",
-        {"bf16": lambda facts: _plain(facts["torch_dtype"]) not in _HALF},
-        "Models in bfloat16, as is config.json's unless torch_dtype says otherwise, train in bf16.",
+        {"bf16": lambda context: _plain(context["torch_dtype"]) not in _HALF},
+        "A bfloat16 model (config.json's dtype unless torch_dtype is set) trains in bf16.",
         "ms-swift 4.6.0 arguments/base_args/model_args.py:139",
         reads="torch_dtype",
+        since="",
     ),
     Rule(
         id="SW-SET-QK-SCALING",
         severity="change",
         when="job.precision.dtype=fp16 & apply_query_key_layer_scaling=None",
         sets={"apply_query_key_layer_scaling": True},
-        tells_unwritten=True,
+        reports_unwritten=True,
         message="apply_query_key_layer_scaling unset → true: fp16 training scales Q·K by the layer",
         doc="fp16 training scales attention scores by the layer's number, and softmax is then in fp32.",
         source=f"{ARGS}:794",
@@ -227,6 +242,16 @@ PRECISION = (
         {_SCALED: "{fp16}"},
         "Only fp16 training scales attention scores by the layer's number.",
         f"{ARGS}:794",
+    ),
+    sets(
+        "SW-SET-MODEL-DTYPE",
+        "torch_dtype=None",
+        {"torch_dtype": lambda context: "float16" if context["fp16"] else "bfloat16"},
+        "Without torch_dtype the model has config.json's, which is bfloat16 today.",
+        "ms-swift 3.12.6 llm/argument/base_args/model_args.py:120",
+        reads="fp16",
+        since="",
+        until=THREE,
     ),
     sets(
         "SW-SET-MODEL-FP16",
@@ -260,4 +285,18 @@ PRECISION = (
         "Constant weight decay starts and ends with the same value.",
         f"{ARGS}:1217",
     ),
+)
+UNREAD = (
+    unread(
+        "SW-UNREAD-SAFETENSORS",
+        "load_safetensors?",
+        "load_safetensors",
+        "The option is declared only: weights of --model are read anyway.",
+        f"{_OLD_ARGS}:328",
+        phase="launch",
+        since="3.12",
+        until=THREE,
+    ),
+    _always_unread("SW-UNREAD-FLASH", FLASH_SWITCH),
+    _always_unread("SW-UNREAD-LIBRARY", OTHER_LIBRARY),
 )

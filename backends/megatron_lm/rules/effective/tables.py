@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16
+from launcher.rules import table
 from launcher.rules.registry import Range, Rule, RuleContext, Setting
 
 ALONE: Mapping[str, Range] = {"megatron_lm": (None, None)}
@@ -18,12 +20,18 @@ def sets(
     source: str,
     versions: Mapping[str, Range] = EVERY,
     reads: str = "",
+    unread: tuple[str, ...] = (),
 ) -> Rule:
-    """Return a row that sets arguments; a bare switch that stores false is set to True to store it."""
+    """Return a row that sets arguments; a bare switch that stores false is set to True to store it.
+
+    Args:
+        unread: arguments that only stand for what is set.
+    """
     return Rule(
         id=id,
         when=when,
         sets=values,
+        unread=unread,
         doc=doc,
         source=source,
         versions=versions,
@@ -34,15 +42,29 @@ def sets(
     )
 
 
-def data_ranks(facts: RuleContext) -> int:
+def unread(
+    id: str,
+    when: str,
+    flags: str,
+    doc: str,
+    source: str,
+    versions: Mapping[str, Range] = EVERY,
+    equivalent: Mapping[str, Setting] | None = None,
+) -> Rule:
+    """Return a row of arguments that training does not read, of the backends that the versions name."""
+    found = table.unread(id, when, flags, doc, source, equivalent=equivalent, versions=versions, phase="launch")
+    return replace(found, backends=tuple(name for name in BACKENDS if name in versions))
+
+
+def data_ranks(context: RuleContext) -> int:
     """Return the data-parallel ranks before a split rank moves stages (arguments.py:325 @0.12.1); 0: uneven."""
     kinds = ("", "encoder-")
     sizes = [
         math.prod(
-            facts.number(f"{kind}{axis}-model-parallel-size", 0 if kind else 1) for axis in ("tensor", "pipeline")
+            context.number(f"{kind}{axis}-model-parallel-size", 0 if kind else 1) for axis in ("tensor", "pipeline")
         )
         for kind in kinds
     ]
-    size = sum(sizes) * facts.number("context-parallel-size", 1)
-    devices = facts.job.cluster.world_size
+    size = sum(sizes) * context.number("context-parallel-size", 1)
+    devices = context.job.cluster.world_size
     return devices // size if size > 0 and devices % size == 0 else 0

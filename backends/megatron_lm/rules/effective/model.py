@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from backends.megatron_lm.rules.effective_tables import SIXTEEN, sets
+from backends.megatron_lm.rules.effective.tables import SIXTEEN, sets
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.job.width import megatron_width
@@ -13,19 +13,19 @@ _SIZES = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embe
 _EVERY_FEW = "no-rope-freq"
 
 
-def _width(facts: RuleContext) -> Value:
-    return megatron_width(facts.number("hidden-size"), gated=bool(facts.flag("swiglu")))
+def _width(context: RuleContext) -> Value:
+    return megatron_width(context.number("hidden-size"), gated=bool(context.flag("swiglu")))
 
 
-def _default_width(facts: RuleContext) -> str:
+def _default_width(context: RuleContext) -> str:
     """Return the message for an FFN size that is not set; empty if the script does not describe the model."""
-    if not all(facts.flag(name) for name in _SIZES):
+    if not all(context.flag(name) for name in _SIZES):
         return ""
-    return f"intermediate_size not set → {_width(facts)}"
+    return f"intermediate_size not set → {_width(context)}"
 
 
-def _places(facts: RuleContext) -> Value:
-    every, layers = facts.number(_EVERY_FEW), facts.number("num-layers")
+def _places(context: RuleContext) -> Value:
+    every, layers = context.number(_EVERY_FEW), context.number("num-layers")
     return tuple([0] * (every - 1) + [1]) * (layers // every)
 
 
@@ -50,13 +50,13 @@ _VALIDATED = (
             f"swiglu {' '.join(_SIZES)}",
         ),
         check=_default_width,
-        tells_unwritten=True,
+        reports_unwritten=True,
         fields=("model.intermediate_size",),
     ),
     sets(
         "MLM-SET-HEAD-WIDTH",
         "!kv-channels? & hidden-size? & num-attention-heads>0",
-        {"kv-channels": lambda facts: facts.number("hidden-size") // facts.number("num-attention-heads")},
+        {"kv-channels": lambda context: context.number("hidden-size") // context.number("num-attention-heads")},
         "Heads share the width of the model.",
         arguments(681, 815),
     ),
@@ -170,7 +170,9 @@ _CONFIGURED = (
             SIXTEEN,
             f"num-layers {_EVERY_FEW}",
         ),
-        check=lambda facts: facts.number(_EVERY_FEW) > 0 and facts.number("num-layers") % facts.number(_EVERY_FEW) == 0,
+        check=lambda context: (
+            context.number(_EVERY_FEW) > 0 and context.number("num-layers") % context.number(_EVERY_FEW) == 0
+        ),
     ),
 )
 declare(_VALIDATED, backends=BACKENDS)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from backends.megatron_lm.effective import chunks_of
-from backends.megatron_lm.rules.effective_tables import ALONE, SIXTEEN, data_ranks, sets
+from backends.megatron_lm.mapping.chunks import chunks_of
+from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, data_ranks, sets
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, SINCE_12, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
@@ -28,29 +28,29 @@ _ROUTING = ("moe_router", "moe_preprocess")
     "account-for-embedding-in-pipeline-split",
     "account-for-loss-in-pipeline-split",
 )
-def chunks(facts: RuleContext) -> int:
+def chunks(context: RuleContext) -> int:
     """Return the chunks of a pipeline stage: virtual_pipeline_model_parallel_size (arguments.py:515-556 @0.16.1)."""
-    layout = facts.flag("pipeline-model-parallel-layout")
+    layout = context.flag("pipeline-model-parallel-layout")
     if layout is not None:
-        return len(layout_chunks(str(layout))) // max(facts.number(_STAGES, 1), 1)
-    return chunks_of(facts.values) or facts.number(_CHUNKS, 1)
+        return len(layout_chunks(str(layout))) // max(context.number(_STAGES, 1), 1)
+    return chunks_of(context.values) or context.number(_CHUNKS, 1)
 
 
-def _one_round(facts: RuleContext) -> str:
+def _one_round(context: RuleContext) -> str:
     """Return the message for a global batch size that is not set; empty if it is set or the ranks are unknown."""
-    micro, ranks = facts.number("micro-batch-size"), data_ranks(facts)
-    if not (facts.existing and micro and ranks):
+    micro, ranks = context.number("micro-batch-size"), data_ranks(context)
+    if not (context.existing and micro and ranks):
         return ""
     return f"global_batch_size not set → {micro * ranks} (micro_batch_size {micro} × dp {ranks})"
 
 
-def _with_experts(facts: RuleContext) -> Value:
-    modules = facts.items(_MODULES)
+def _with_experts(context: RuleContext) -> Value:
+    modules = context.items(_MODULES)
     return modules if "moe" in modules else (*modules, "moe")
 
 
-def _with_both_parts(facts: RuleContext) -> Value:
-    scopes = facts.items(_SCOPE)
+def _with_both_parts(context: RuleContext) -> Value:
+    scopes = context.items(_SCOPE)
     return (*scopes, *(part for part in _ROUTING if part not in scopes))
 
 
@@ -76,6 +76,7 @@ _VALIDATED = (
         {"recompute-granularity": "selective"},
         "The older switch stands for selective recomputation.",
         arguments(380, 431),
+        unread=("recompute-activations",),
     ),
     sets(
         "MLM-SET-GRAPH-LOCAL",
@@ -84,6 +85,7 @@ _VALIDATED = (
         "The older switch stands for Megatron-core's own CUDA graphs.",
         arguments("", 446),
         SIXTEEN,
+        unread=("enable-cuda-graph",),
     ),
     sets(
         "MLM-SET-GRAPH-TE",
@@ -92,12 +94,13 @@ _VALIDATED = (
         "The older switch stands for CUDA graphs of Transformer Engine.",
         arguments("", 453),
         SIXTEEN,
+        unread=("external-cuda-graph",),
     ),
     replace(
         sets(
             "MLM-GLOBAL-BATCH-DEFAULT",
             "!global-batch-size?",
-            {"global-batch-size": lambda facts: facts.number("micro-batch-size") * data_ranks(facts)},
+            {"global-batch-size": lambda context: context.number("micro-batch-size") * data_ranks(context)},
             "A command line without a global batch size runs one micro-batch on every data-parallel rank.",
             arguments(422, 498),
             EVERY,
@@ -105,7 +108,7 @@ _VALIDATED = (
             f"context-parallel-size {_ENCODER_STAGES} {_ENCODER_RANKS}",
         ),
         check=_one_round,
-        tells_unwritten=True,
+        reports_unwritten=True,
         fields=("batch.global_batch_size",),
     ),
     # After the global batch size, whose ranks are counted with the stages as they are written (arguments.py:325).
@@ -114,7 +117,7 @@ _VALIDATED = (
         f"{_SPLIT}?",
         {
             _ENCODER_STAGES: "{" + _SPLIT + "}",
-            _STAGES: lambda facts: facts.number(_STAGES) - facts.number(_SPLIT),
+            _STAGES: lambda context: context.number(_STAGES) - context.number(_SPLIT),
         },
         "The split rank divides the pipeline stages between encoder and decoder.",
         arguments("347, 348"),
@@ -179,7 +182,7 @@ _VALIDATED = (
     sets(
         "MLM-SET-STREAMS",
         "use-torch-fsdp2",
-        {_STREAMS: lambda facts: tuple(dict.fromkeys((*facts.items(_STREAMS), "dp_cp")))},
+        {_STREAMS: lambda context: tuple(dict.fromkeys((*context.items(_STREAMS), "dp_cp")))},
         "PyTorch's FSDP communicates on a stream of high priority.",
         arguments("", 960),
         SIXTEEN,
@@ -195,7 +198,7 @@ _VALIDATED = (
             SIXTEEN,
             "transformer-impl cuda-graph-impl",
         ),
-        check=lambda facts: "transformer_engine" in (facts["transformer-impl"], facts["cuda-graph-impl"]),
+        check=lambda context: "transformer_engine" in (context["transformer-impl"], context["cuda-graph-impl"]),
     ),
     sets(
         "MLM-SET-GRAPH-SCOPE",
@@ -230,6 +233,7 @@ _CONFIGURED = (
         config("763, 765", "1264, 1266"),
         SINCE_12,
         _MODULES,
+        unread=("moe-layer-recompute",),
     ),
     sets(
         "MLM-SET-GRAPH-ROUTING",

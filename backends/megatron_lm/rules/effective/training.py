@@ -1,7 +1,7 @@
 """What validation sets of training: data, precision, optimizer, checkpoints."""
 
-from backends.megatron_lm.effective import TOKENIZER
-from backends.megatron_lm.rules.effective_tables import ALONE, SIXTEEN, sets
+from backends.megatron_lm.mapping.tokenizer import TOKENIZER
+from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, sets
 from backends.megatron_lm.rules.versions import BACKENDS, arguments
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
@@ -11,8 +11,8 @@ _PHASES, _FP32 = "phase-transition-iterations", "accumulate-allreduce-grads-in-f
 _NAN = "no-check-for-nan-in-loss-and-grad"
 
 
-def _in_order(facts: RuleContext) -> Value:
-    text = str(facts[_PHASES])
+def _in_order(context: RuleContext) -> Value:
+    text = str(context[_PHASES])
     return ",".join(str(step) for step in sorted(int(part) for part in text.split(",") if part.strip().isdigit()))
 
 

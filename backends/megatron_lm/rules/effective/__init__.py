@@ -1,0 +1,1 @@
+"""What Megatron-LM's validation leaves of the arguments, and what training reads of them then."""

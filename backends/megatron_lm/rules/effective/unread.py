@@ -1,0 +1,155 @@
+"""What training does not read of the arguments after validation, and other arguments with which it is the same."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from backends.megatron_lm.mapping.checkpoint import OLD_FORMAT, PARALLEL_SAVE, SAVE_PRE_014
+from backends.megatron_lm.mapping.chunks import CHUNKS, LAYERS_OF_CHUNK, chunks_of
+from backends.megatron_lm.mapping.evaluation import EVAL_INTERVAL
+from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, unread
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, arguments
+from launcher.families.layer_pattern import expand
+from launcher.job import Value
+from launcher.mapping.rows import UnreadArgs
+from launcher.rules.registry import Range, Rule, RuleContext
+from launcher.rules.table import declare
+
+_FREQUENCY = "moe-layer-freq"
+
+
+def _layers(context: RuleContext) -> Value:
+    """Return a pattern of layers as its list; None where it is a number, or none that Megatron-LM reads."""
+    places = context.flag(_FREQUENCY)
+    kinds = expand(places) if isinstance(places, str) else None
+    return None if kinds is None else str(kinds)
+
+
+def _chunks(context: RuleContext) -> Value:
+    """Return the number of chunks; None for one, which is the plain schedule."""
+    found = chunks_of(context.values) or 1
+    return found if found > 1 else None
+
+
+def _always_unread(id: str, args: UnreadArgs, versions: Mapping[str, Range] = EVERY) -> Rule:
+    """Return the rule of arguments that nothing reads in any job."""
+    return unread(id, "", " ".join(args.flags), args.why, args.source, versions)
+
+
+declare(
+    (
+        unread(
+            "MLM-UNREAD-MCORE",
+            "use-mcore-models",
+            "use-mcore-models",
+            "Models are Megatron-core's unless --use-legacy-models is given.",
+            "Megatron-LM core_v0.12.1 arguments.py:1746",
+            SINCE_12,
+        ),
+        _always_unread("MLM-UNREAD-PARALLEL-SAVE", PARALLEL_SAVE),
+        _always_unread("MLM-UNREAD-DIST-CKPT", OLD_FORMAT, SINCE_12),
+        _always_unread("MLM-UNREAD-PRE-014", SAVE_PRE_014, SIXTEEN),
+        unread(
+            "MLM-UNREAD-ROTARY",
+            "use-rotary-position-embeddings",
+            "use-rotary-position-embeddings",
+            "The older switch stands for --position-embedding-type rope.",
+            arguments(812, 990),
+        ),
+        unread(
+            "MLM-UNREAD-FLASH",
+            "use-flash-attn & !use-legacy-models",
+            "use-flash-attn",
+            "Models of Megatron-core read --attention-backend, which takes flash attention where it can.",
+            "Megatron-LM core_v0.12.1 legacy/model/transformer.py:541; "
+            "Megatron-LM core_v0.16.1 legacy/model/transformer.py:541",
+            ALONE,
+        ),
+        unread(
+            "MLM-UNREAD-EVAL-INTERVAL",
+            "eval-interval=None",
+            "",
+            "Without an interval 0.16 divides by None: the launcher always writes one, 0.12's default.",
+            "Megatron-LM core_v0.16.1 training.py:3307",
+            SIXTEEN,
+            {"eval-interval": EVAL_INTERVAL},
+        ),
+        replace(
+            unread(
+                "MLM-UNREAD-CHUNK-LAYERS",
+                f"{LAYERS_OF_CHUNK}?",
+                LAYERS_OF_CHUNK,
+                "The layers of a chunk are a number of chunks.",
+                arguments("443-464", "515-556"),
+                ALONE,
+                {CHUNKS: _chunks},
+            ),
+            check=lambda context: chunks_of(context.values) is not None,
+            reads="num-layers pipeline-model-parallel-size",
+        ),
+        unread(
+            "MLM-UNREAD-P2P",
+            "@chunks<=1",
+            "no-overlap-p2p-communication no-align-param-gather",
+            "Only the schedule with chunks overlaps pipeline communication, and aligns the gathering of weights.",
+            arguments("470, 471", "585, 586"),
+            ALONE,
+        ),
+        unread(
+            "MLM-UNREAD-DEEPEP",
+            "moe-enable-deepep",
+            "moe-enable-deepep",
+            "The older switch stands for --moe-flex-dispatcher-backend deepep, the default.",
+            "megatron-core 0.16.1 transformer_config.py:1063",
+            SIXTEEN,
+        ),
+        unread(
+            "MLM-UNREAD-SINKHORN",
+            "moe-router-load-balancing-type=sinkhorn",
+            "moe-router-pre-softmax",
+            "Sinkhorn has scores of its own.",
+            "megatron-core 0.12.1 moe/router.py:142; megatron-core 0.16.1 moe/router.py:220",
+        ),
+        unread(
+            "MLM-UNREAD-PRE-SOFTMAX",
+            "moe-router-score-function=sigmoid",
+            "moe-router-pre-softmax",
+            "A sigmoid is always before the choice of experts.",
+            "megatron-core 0.12.1 moe/moe_utils.py:544; megatron-core 0.16.1 moe/moe_utils.py:717",
+        ),
+        unread(
+            "MLM-UNREAD-GQA",
+            "group-query-attention",
+            "group-query-attention",
+            "The configuration has a number of query groups only.",
+            arguments(1034, 1348),
+            EVERY,
+        ),
+        unread(
+            "MLM-UNREAD-POSITIONS",
+            "position-embedding-type=rope",
+            "no-position-embedding",
+            "Models with rotary positions have no others.",
+            arguments(822, 999),
+        ),
+        replace(
+            unread(
+                "MLM-UNREAD-PATTERN",
+                "num-experts?",
+                "",
+                "A pattern of layers is the list that it describes.",
+                "Megatron-LM core_v0.12.1 arguments.py:249; Megatron-LM core_v0.16.1 arguments.py:231",
+                EVERY,
+                {_FREQUENCY: _layers},
+            ),
+            check=lambda context: _layers(context) is not None,
+        ),
+        unread(
+            "MLM-UNREAD-EXPERT-TP",
+            "!num-experts",
+            "expert-tensor-parallel-size",
+            "A dense model has no experts to divide.",
+            arguments(359, 410),
+        ),
+    ),
+    backends=BACKENDS,
+)
