@@ -54,7 +54,7 @@ def our_step(argv: list[str], output_dir: str) -> Callable[[], None]:
     model = build(settings, vocab_size=320, padded_vocab_size=320, layer_impl="local")
     stepper = build_stepper(settings, model)
     data = batches.build(settings, options.data, tokenizer.load(None), vocab_size=320)
-    history, iterators = History(first_iteration=0), trainer.iterators(data.train, 0)
+    history, iterators = History(first_iteration=0, weights="random"), trainer.iterators(data.train, 0)
     progress = Progress(
         Path(output_dir), iterations=settings.train_iters, show=False, tensorboard_dir=None, first_iteration=0
     )

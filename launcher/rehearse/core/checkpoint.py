@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.model import Model
 from launcher.rehearse.core.settings import Settings
 from launcher.rehearse.core.step import Stepper
+from launcher.rehearse.core.stored_names import StoredNames
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _PARTIAL = ".partial"
@@ -195,21 +197,38 @@ def _forget_old(settings: Settings, root: Path, iteration: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def load(settings: Settings, stepper: Stepper) -> int:
-    """Load the checkpoint that the arguments name and return the iteration to continue from; 0: from scratch."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a run starts from: the iteration to continue after (0: from the first), and its weights in words."""
+
+    iteration: int
+    weights: str
+
+
+def load(settings: Settings, stepper: Stepper) -> Loaded:
+    """Load the checkpoint that the arguments name, whichever layout and layers wrote it.
+
+    Only its weights are loaded, and training starts at iteration 1, with --finetune, from --pretrained-checkpoint, or
+    where the checkpoint has no optimizer state.
+    """
     from megatron.core import dist_checkpointing
 
     found = find(settings)
     if found is None:
-        return 0
+        return Loaded(iteration=0, weights=f"random, seed {settings.value('seed')}")
     path, iteration, weights_only = found
-    common = dist_checkpointing.load_common_state_dict(str(path))
+    with _readable_errors(path):
+        common = dist_checkpointing.load_common_state_dict(str(path))
+        names = StoredNames(str(path))
+    has_optimizer = "optimizer" in common
+    weights_only = weights_only or not (has_optimizer or settings.value("no_load_optim"))
     with_optimizer = not (weights_only or settings.value("no_load_optim"))
     if with_optimizer:
         _check_optimizer(settings, path, common)
-    metadata = _metadata(settings)
-    state = _model_state(stepper.model, metadata)
-    model_keys = list(state)
+    # Layers by number; `names` makes them one tensor where the checkpoint has them so.
+    metadata = _metadata(settings) | _stored_sharding(path) | {"non_homogeneous_layers": True}
+    models = _model_state(stepper.model, metadata)
+    state: dict[str, Any] = {name: names.without_absent_objects(model) for name, model in models.items()}
     if with_optimizer:
         state["optimizer"] = stepper.optimizer.sharded_state_dict(dict(state), is_loading=True, metadata=metadata)
     same_layout = common.get("layout") == _layout_key(settings)
@@ -217,8 +236,10 @@ def load(settings: Settings, stepper: Stepper) -> int:
         state["rng_state"] = _random_state(settings)
     described = optimizer_state.describe(state["optimizer"]) if with_optimizer else ()
     with _readable_errors(path):
+        names.rename(state)
+        notes = names.check_complete(settings.value("num_layers"), mtp=bool(settings.value("mtp_num_layers")))
         loaded = dist_checkpointing.load(state, str(path), strict=settings.value("dist_ckpt_strictness"))
-        for name, chunk in zip(model_keys, stepper.model.unwrapped, strict=True):
+        for name, chunk in zip(models, stepper.model.unwrapped, strict=True):
             chunk.load_state_dict(loaded[name], strict=False)
         if with_optimizer:
             stepper.optimizer.load_state_dict(optimizer_state.fit(loaded["optimizer"], described))
@@ -227,7 +248,17 @@ def load(settings: Settings, stepper: Stepper) -> int:
             stepper.optimizer.reload_model_params()
     if "rng_state" in loaded:
         _restore_random_state(loaded["rng_state"])
-    return 0 if weights_only else iteration
+    alone = "" if with_optimizer or has_optimizer else ", which has no optimizer state"
+    told = "; ".join((f"loaded from {path}{alone}", *notes))
+    return Loaded(iteration=0 if weights_only else iteration, weights=told)
+
+
+def _stored_sharding(path: Path) -> dict[str, Any]:
+    """Return how a checkpoint's distributed optimizer is stored, where it says so."""
+    from megatron.core import dist_checkpointing
+
+    stored = dist_checkpointing.load_content_metadata(str(path)) or {}
+    return {name: value for name, value in stored.items() if name.startswith("distrib_optim")}
 
 
 def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
@@ -243,8 +274,6 @@ def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
 
 def _check_optimizer(settings: Settings, path: Path, common: dict[str, Any]) -> None:
     """Reject a checkpoint whose optimizer state this run's optimizer cannot load."""
-    if "optimizer" not in common:
-        raise RehearsalError(f"{path}: saved without the optimizer's state; works: --no-load-optim, or --finetune")
     saved, wanted = common.get("distributed_optimizer"), settings.value("use_distributed_optimizer")
     if saved is not None and saved != wanted:
         add = "with" if saved else "without"

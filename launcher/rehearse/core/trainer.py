@@ -28,6 +28,8 @@ class History:
     """Progress so far; the same on every rank."""
 
     first_iteration: int
+    weights: str
+    """What the first iteration's weights are."""
     losses: list[float] = dataclasses.field(default_factory=list)
     validation: list[tuple[int, float]] = dataclasses.field(default_factory=list)
     milliseconds: list[float] = dataclasses.field(default_factory=list)
@@ -64,7 +66,8 @@ class Trainer:
             model = build(settings, vocab_size=vocab, padded_vocab_size=padded, layer_impl=self.options.layer_impl)
         with stage("optimizer"):
             stepper = build_stepper(settings, model)
-        history = History(first_iteration=checkpoint.load(settings, stepper))
+        loaded = checkpoint.load(settings, stepper)
+        history = History(first_iteration=loaded.iteration, weights=loaded.weights)
         if history.first_iteration >= settings.train_iters:
             if environment.rank() == 0:
                 print(f"nothing to do: trained to iteration {history.first_iteration} of {settings.train_iters} before")
@@ -98,6 +101,7 @@ class Trainer:
             f"vpp {layout.vpp or 1} cp {layout.cp} ep {layout.ep} etp {layout.etp} dp {layout.dp}"
             f"{' sp' if layout.sequence_parallel else ''}, {model.layer_impl} layers"
         )
+        progress.print_line(f"weights: {history.weights}")
         for row in self.ignored:
             progress.print_line(f"ignored: {row.flag} ({row.why})")
         if history.first_iteration:
@@ -243,6 +247,7 @@ class Trainer:
             "ms_per_iteration": mean,
             "tokens_per_s": self._tokens() / mean * 1e3 if mean else None,
             "parameters": self.parameters,
+            "weights": history.weights,
             "seconds": time.perf_counter() - self.started,
             "peak_memory_bytes": peak_memory(),
             "checkpoint": history.last_checkpoint,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from core_world import DENSE, MOE, Zygote, split_args
+from token_files import write_tokens
 
 from launcher.rehearse.core.data.tokenizer import bundled_directory, load
 from launcher.rehearse.core.options import DataOptions, FakeWorld
@@ -60,23 +61,9 @@ def test_megatron_files_train_the_same_at_every_layout(zygote: Zygote, tmp_path:
 
 
 def write_token_file(prefix: Path) -> str:
-    """Write the .bin/.idx pair of Megatron's indexed datasets (megatron/core/datasets/indexed_dataset.py:165)."""
     import numpy
 
-    documents = [numpy.frombuffer(b"Call me Ishmael. Some years ago. " * 8, dtype=numpy.uint8)] * 30
-    lengths = numpy.array([len(document) for document in documents], dtype=numpy.int32)
-    pointers = numpy.concatenate([[0], numpy.cumsum(lengths[:-1].astype(numpy.int64) * 2)]).astype(numpy.int64)
-    prefix.with_suffix(".bin").write_bytes(b"".join(document.astype(numpy.uint16).tobytes() for document in documents))
-    header = b"MMIDIDX\x00\x00" + numpy.uint64(1).tobytes() + numpy.uint8(8).tobytes()
-    counts = numpy.uint64(len(documents)).tobytes() + numpy.uint64(len(documents) + 1).tobytes()
-    prefix.with_suffix(".idx").write_bytes(
-        header
-        + counts
-        + lengths.tobytes()
-        + pointers.tobytes()
-        + numpy.arange(len(documents) + 1, dtype=numpy.int64).tobytes()
-    )
-    return str(prefix)
+    return write_tokens(prefix, [numpy.frombuffer(b"Call me Ishmael. Some years ago. " * 8, dtype=numpy.uint8)] * 30)
 
 
 @pytest.mark.slow

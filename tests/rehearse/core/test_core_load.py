@@ -1,0 +1,114 @@
+"""The trainer starts from what `launch convert` and other stacks write: its first loss is transformers' own."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_world import Run, Zygote
+from token_files import write_tokens
+
+from launcher.rehearse.core.options import DataOptions
+from tests.convert import zoo
+from tests.convert.core_logits import megatron_argv
+from tests.convert.helpers import launch
+
+LENGTH = 32
+RELATIVE = 1e-6
+SEQUENCE = ["parallel.tp=2", "parallel.sequence_parallel=true"]
+
+# name: model, layers whose names the checkpoint has, layout that trains, ranks
+CASES: dict[str, tuple[str, str, list[str], int]] = {
+    "qwen3": ("qwen3", "transformer_engine", [], 1),
+    "qwen3 local": ("qwen3", "local", [], 1),
+    "llama tp2": ("llama", "transformer_engine", ["parallel.tp=2"], 2),
+    "llama tied pp2": ("llama_tied", "transformer_engine", ["parallel.pp=2"], 2),
+    "qwen2 cp2": ("qwen2", "transformer_engine", ["parallel.cp=2"], 2),
+    "qwen3_moe": ("qwen3_moe", "transformer_engine", [], 1),
+    "qwen3_moe local": ("qwen3_moe", "local", [], 1),
+    "qwen3_moe ep2": ("qwen3_moe", "transformer_engine", ["parallel.ep=2"], 2),
+    "qwen3_moe tp2 ep2 etp1": ("qwen3_moe", "transformer_engine", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"], 2),
+    "deepseek_v3": ("deepseek_v3", "transformer_engine", [], 1),
+    "deepseek_v3 local": ("deepseek_v3", "local", [], 1),
+    "deepseek_v3 pp2": ("deepseek_v3", "transformer_engine", ["parallel.pp=2"], 2),
+    "deepseek_v3 tp2": ("deepseek_v3", "transformer_engine", SEQUENCE, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name to the folder of a tiny Hugging Face model."""
+    pytest.importorskip("transformers", reason="the models are written by transformers")
+    root = tmp_path_factory.mktemp("models")
+    return cache(lambda name: zoo.make(name, root / name))
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, DataOptions]:
+    """One sample, and a token file of which every sample is that one, in whatever order."""
+    import numpy
+
+    period = numpy.random.default_rng(0).integers(0, zoo.BASE["vocab_size"], LENGTH)
+    prefix = write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", [numpy.tile(period, 64)])
+    return numpy.concatenate([period, period[:1]]), DataOptions(kind="megatron", paths=(prefix,))
+
+
+def transformers_loss(folder: Path, tokens: Any) -> float:
+    """The mean loss that transformers computes on one sample, in float32."""
+    import torch
+
+    logits = torch.from_numpy(zoo.logits(folder, tokens[None, :-1]))[0].double()
+    return float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens[1:]).long()))
+
+
+def started(
+    zygote: Zygote,
+    folder: Path,
+    checkpoint: Path,
+    overrides: list[str],
+    ranks: int,
+    tokens: tuple[Any, DataOptions],
+    *more: str,
+) -> Run:
+    """Train some iterations from a checkpoint with the arguments of a Hugging Face folder's model."""
+    argv = megatron_argv(str(folder), *overrides, "schedule.train_iters=2", world=ranks)
+    return zygote.run([*argv, "--load", str(checkpoint), "--split", "100,0,0", *more], ranks=ranks, data=tokens[1])
+
+
+@pytest.mark.sample(keep=4)
+@pytest.mark.parametrize("name,layers,overrides,ranks", CASES.values(), ids=CASES.keys())
+def test_the_first_loss_is_that_of_transformers(
+    zygote: Zygote,
+    model: Callable[[str], Path],
+    tokens: tuple[Any, DataOptions],
+    tmp_path: Path,
+    name: str,
+    layers: str,
+    overrides: list[str],
+    ranks: int,
+) -> None:
+    folder, out = model(name), tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, "--layers", layers) == 0
+    run = started(zygote, folder, out, overrides, ranks, tokens)
+    assert run.losses[0] == pytest.approx(transformers_loss(folder, tokens[0]), rel=RELATIVE)
+    assert len(run.losses) == 2
+    assert run.summary["weights"] == f"loaded from {out}/iter_0000001, which has no optimizer state"
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, DataOptions], tmp_path: Path
+) -> None:
+    folder, out = model("llama"), tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", folder, "--out", out) == 0
+    for flags, said in {
+        ("--num-layers", "2"): "has 4 layers, this model 2",
+        ("--num-layers", "6"): "has 4 layers, fewer than this model",
+        ("--qk-layernorm",): "self_attention.q_layernorm.weight: this model has it, the checkpoint does not",
+        ("--add-qkv-bias",): "linear_qkv.bias: this model has it",
+        ("--ffn-hidden-size", "128"): "does not fit this run",
+    }.items():
+        refused = started(zygote, folder, out, [], 1, tokens, *flags)
+        assert refused.exit_codes == [1], refused.output
+        assert said in refused.output
+        assert "Traceback" not in refused.output
