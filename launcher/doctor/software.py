@@ -1,14 +1,9 @@
 """Checks that the backend is installed, in the version of the arguments, with compatible dependencies."""
 
-import json
 import os
-import platform
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -17,35 +12,15 @@ from packaging.version import InvalidVersion, Version
 from launcher.catalogue.requirements import Needed
 from launcher.catalogue.versions import version_key
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
+from launcher.installed import Installed, installed
 from launcher.mapping.backend import Backend
 from launcher.runtime import missing_requirements, requirements_of
 
 _SECONDS = 60
-_ASK = """import json, platform, sys
-from importlib.metadata import PackageNotFoundError, version
-found = {"python": platform.python_version()}
-for name in sys.argv[1:]:
-    try: found[name] = version(name)
-    except PackageNotFoundError: pass
-print(json.dumps(found))"""
 # Variables in which CANN's set_env.sh sets its folder, and files there that contain its version.
 _CANN = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 _CANN_FILES = ("version.cfg", "compiler/version.info", "ascend_toolkit_install.info")
 _NUMBER = re.compile(r"(?:[Vv]ersion|runtime_running_version)\s*=\s*\[?([0-9][\w.]*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
-    """Installed versions, by name.
-
-    Attributes:
-        problem: why the versions could not be read; "" if they were.
-        other_python: the Python that was queried, if it is not this one.
-    """
-
-    versions: Mapping[str, str]
-    problem: str = ""
-    other_python: str = ""
 
 
 def software(
@@ -75,25 +50,6 @@ def software(
         if made.what not in reported:
             checks.append(made)
     return checks
-
-
-def installed(names: list[str], python: str | None) -> Installed:
-    """Return the versions of distributions that a Python has."""
-    if python is None or python == sys.executable or "/" not in python:
-        known = {"python": platform.python_version()}
-        for name in names:
-            try:
-                known[name] = version(name)
-            except PackageNotFoundError:
-                continue
-        return Installed(versions=known)
-    try:
-        done = subprocess.run(
-            [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-        return Installed(versions=json.loads(done.stdout), other_python=python)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return Installed(versions={}, problem=f"{python} cannot be queried: {error}")
 
 
 def _missing(

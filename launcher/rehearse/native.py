@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+
+from launcher.installed import installed
 
 INJECT = Path(__file__).parent / "cpu" / "inject"
 """The folder whose ``sitecustomize.py`` installs the stand-ins; first on PYTHONPATH of a native rehearsal."""
@@ -82,12 +83,19 @@ def environment(native: NativeOnCpu, environ: Mapping[str, str]) -> dict[str, st
     }
 
 
+def versions_in(python: str | None, native: NativeOnCpu) -> Callable[[str], str | None]:
+    """Return a function from a distribution to its version in the environment of the ranks; None: not installed.
+
+    Args:
+        python: the interpreter that runs the ranks (`cluster.python`); None: this one.
+    """
+    names = [need.distribution for need in (*native.requires, *native.tested_with)]
+    return installed(names, python).versions.get
+
+
 def installed_version(distribution: str) -> str | None:
     """Return the version of a distribution in this interpreter's environment, or None where it is not installed."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    return installed([distribution], None).versions.get(distribution)
 
 
 def missing(

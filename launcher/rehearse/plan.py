@@ -206,7 +206,7 @@ def _default_ranks(job: Job) -> tuple[int, ...]:
 def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     """The backend's plan, with the environment that lets its ranks run on CPU."""
     from launcher.pipeline import judge
-    from launcher.rehearse.native import announcement, environment, missing, untested
+    from launcher.rehearse.native import announcement, environment, missing, untested, versions_in
 
     job, prepare = _with_sample(dataclasses.replace(outcome.job, runtime="native"), outcome)
     judged = judge(job, fixes=False)
@@ -217,7 +217,8 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
         raise RehearsalRefused([_refusal("rehearse.entry", outcome.job, "this backend has no native entry on CPU")])
     module = import_module(outcome.backend.native_cpu)
     native = module.NATIVE_CPU
-    lacking = missing(native, os.environ)
+    version_of = versions_in(outcome.job.cluster.python, native)
+    lacking = missing(native, os.environ, version_of)
     if lacking:
         raise RehearsalRefused(
             [
@@ -242,8 +243,8 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
         plan,
         nodes=nodes,
         prepare=(*prepare, *plan.prepare),
-        what=f"rehearsal: {announcement(native)}",
-        notes=(*notes, *untested(native), *((native.note,) if native.note else ()), *plan.notes),
+        what=f"rehearsal: {announcement(native, version_of)}",
+        notes=(*notes, *untested(native, version_of), *((native.note,) if native.note else ()), *plan.notes),
     )
 
 

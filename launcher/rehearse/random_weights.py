@@ -19,13 +19,19 @@ _GIB = 1 << 30
 
 
 def make_directory(
-    config: Mapping[str, Any], tokenizer: Path, out: Path, *, seed: int = 0, limit_gib: float = 8.0
+    config: Mapping[str, Any],
+    tokenizer: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    limit_gib: float = 8.0,
+    spread: float = 0.0,
 ) -> int:
     """Write ``config.json``, random ``model.safetensors`` and a copy of the tokenizer; return the number of parameters.
 
     ``config`` is the content of a Hugging Face config.json and must name its ``model_type``. The same config and seed
     give the same weights, drawn by the model's initialisation in float32 and stored in the config's dtype (bfloat16
-    without one).
+    without one). ``spread`` is the standard deviation of what is added to norm weights and biases, which are 1 and 0.
     Needs transformers and torch. Raises ValueError where the model is unknown, larger than ``limit_gib`` of float32
     weights, or has a smaller vocabulary than the tokenizer; FileExistsError where ``out`` has files in it.
     """
@@ -39,6 +45,8 @@ def make_directory(
     _check_size(torch, transformers, built, limit_gib)
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(built, **_float32(torch, transformers))
+    for vector in (tensor for tensor in model.state_dict().values() if tensor.dim() == 1 and spread):
+        vector.add_(torch.randn_like(vector) * spread)
     out.parent.mkdir(parents=True, exist_ok=True)
     # A separate folder: other files beside `out` belong to the user.
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))

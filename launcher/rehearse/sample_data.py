@@ -4,14 +4,18 @@ python -m launcher.rehearse.sample_data FOLDER
 """
 
 import array
+import itertools
 import json
 import struct
 import sys
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
 TEXT, TOKENS = "sample.jsonl", "sample_text_document"
-_END_OF_DOCUMENT = 256  # of the shipped tokenizer, whose tokens below 256 are the bytes
+# Of the shipped tokenizer, whose tokens below 256 are the bytes. Not its padding: Megatron-core 0.12 masks the loss of
+# padding, also where it ends a document (megatron/core/datasets/gpt_dataset.py:203).
+END_OF_DOCUMENT, END_TEXT = 258, "<|im_end|>"
 _MAGIC, _VERSION, _UINT16 = b"MMIDIDX\x00\x00", 1, 8  # megatron/core/datasets/indexed_dataset.py
 
 
@@ -32,14 +36,19 @@ def write(folder: Path) -> None:
     texts = documents()
     lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
     (folder / TEXT).write_text("".join(lines), encoding="utf-8")
-    tokens = [[*text.encode("utf-8"), _END_OF_DOCUMENT] for text in texts]
+    write_token_file(folder / TOKENS, [[*text.encode("utf-8"), END_OF_DOCUMENT] for text in texts])
+
+
+def write_token_file(prefix: Path, tokens: Sequence[Sequence[int]]) -> None:
+    """Write documents of token numbers below 65,536 as `prefix`.bin and `prefix`.idx."""
     lengths = [len(document) for document in tokens]
-    starts = [2 * sum(lengths[:index]) for index in range(len(lengths))]
+    starts = [2 * start for start in itertools.accumulate(lengths, initial=0)][:-1]
     flat = array.array("H", [token for document in tokens for token in document])
-    (folder / f"{TOKENS}.bin").write_bytes(flat.tobytes())
+    prefix.with_name(f"{prefix.name}.bin").write_bytes(flat.tobytes())
     head = _MAGIC + struct.pack("<QBQQ", _VERSION, _UINT16, len(tokens), len(tokens) + 1)
     index = array.array("i", lengths).tobytes() + array.array("q", starts).tobytes()
-    (folder / f"{TOKENS}.idx").write_bytes(head + index + array.array("q", range(len(tokens) + 1)).tobytes())
+    whole = head + index + array.array("q", range(len(tokens) + 1)).tobytes()
+    prefix.with_name(f"{prefix.name}.idx").write_bytes(whole)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import same_everywhere
 from launcher.doctor.machine import checkpoint_bytes, devices, devices_seen, disk, rendezvous
-from launcher.doctor.software import cann, checkout_version, fits, installed, software
+from launcher.doctor.software import cann, checkout_version, fits, software
 from launcher.executors.ssh.executor import Hosts
+from launcher.installed import installed
 from launcher.job import Job
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.plan import LaunchPlan, NodePlan, Start

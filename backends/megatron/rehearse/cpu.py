@@ -1,8 +1,10 @@
 """Stand-ins that let unmodified ms-swift 4.6 train on CPU; imported only in its rank processes."""
 
+import functools
+import os
 from typing import Any
 
-from launcher.rehearse.cpu import triton_standin, with_transformer_engine
+from launcher.rehearse.cpu import recorder, triton_standin, with_transformer_engine
 from launcher.rehearse.cpu.after_import import after_import
 
 UNGUARDED_TRITON = ("mcore_bridge.model.modules.kernels.qsa_block_sparse_attn",)
@@ -15,6 +17,7 @@ def install(_script: str) -> None:
     triton_standin.install((*triton_standin.MEGATRON_CORE, *UNGUARDED_TRITON))
     after_import("modelscope.hub.check_model", _no_questions)
     after_import("mcore_bridge.utils.safetensors", _saved_tensors_are_copies)
+    after_import("swift.megatron.trainers.base", _recorded)
 
 
 def _no_questions(module: Any) -> None:
@@ -36,3 +39,19 @@ def _saved_tensors_are_copies(module: Any) -> None:
         return add_tensor(self, name, tensor.clone() if self.is_save_rank else tensor)
 
     module.StreamingSafetensorSaver.add_tensor = add_copy
+
+
+def _recorded(module: Any) -> None:
+    """Record what each iteration's log is given (swift/megatron/trainers/base.py: on_log)."""
+    if recorder.VARIABLE not in os.environ:
+        return
+    on_log = module.BaseMegatronTrainer.on_log
+
+    @functools.wraps(on_log)
+    def on_recorded_log(self: Any, logs: Any, prefix: str = "") -> Any:
+        result = on_log(self, logs, prefix)
+        if "loss" in logs and not prefix:
+            recorder.record(self.state.iteration, logs["loss"], logs.get("grad_norm"))
+        return result
+
+    module.BaseMegatronTrainer.on_log = on_recorded_log

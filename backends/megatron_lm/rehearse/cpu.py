@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from backends.megatron_lm.rehearse import TESTED_CORES
-from launcher.rehearse.cpu import dataset_helpers, standins, triton_standin, with_transformer_engine
+from launcher.rehearse.cpu import dataset_helpers, recorder, standins, triton_standin, with_transformer_engine
 from launcher.rehearse.cpu.after_import import after_import
 
 
@@ -28,6 +28,7 @@ def install(script: str) -> None:
     dataset_helpers.install()
     sys.modules["fused_weight_gradient_mlp_cuda"] = _weight_gradient_kernels()
     after_import("megatron.training.initialize", _without_cuda)
+    after_import("megatron.training.training", recorder.training_log)
     after_import("megatron.legacy.fused_kernels", _no_compiler)
     after_import("megatron.core.dist_checkpointing.strategies.filesystem_async", _write_item)
     after_import("megatron.core.dist_checkpointing.validation", _numpy_2)

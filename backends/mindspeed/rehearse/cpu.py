@@ -22,7 +22,7 @@ def install(script: str) -> None:
     import torch
     import torch._dynamo  # transformers imports it anyway, and it must see torch's own functions, not the stand-ins
 
-    from launcher.rehearse.cpu import dataset_helpers, torch_cuda, torch_npu_standin
+    from launcher.rehearse.cpu import dataset_helpers, recorder, torch_cuda, torch_npu_standin
     from launcher.rehearse.cpu.after_import import after_import
 
     _see_checkouts()
@@ -34,6 +34,7 @@ def install(script: str) -> None:
     torch_npu_standin.install()
     dataset_helpers.install()
     _fork_instead_of_spawn()
+    after_import("mindspeed_llm.training.training", recorder.training_log)
     for module, repair in REPAIRS.items():
         after_import(module, repair)
 

@@ -19,6 +19,7 @@ from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, 
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
 from launcher.rehearse.core.supported_args import IgnoredArg
+from launcher.rehearse.cpu import recorder
 
 _VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
@@ -132,6 +133,7 @@ class Trainer:
         if self.settings.value("check_for_nan_in_loss_and_grad") and trained.loss != trained.loss:
             raise RehearsalError(f"the loss is not a number at iteration {history.iteration + 1}")
         history.losses.append(trained.loss)
+        recorder.record(history.iteration, trained.loss, trained.grad_norm)
         history.milliseconds.append((time.perf_counter() - started) * 1e3)
         history.skipped += trained.skipped
         if progress is not None:

@@ -1,0 +1,51 @@
+"""Versions of the Python distributions that an interpreter has: this one, or the one that runs a job."""
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+_SECONDS = 60
+_ASK = """import json, platform, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {"python": platform.python_version()}
+for name in sys.argv[1:]:
+    try: found[name] = version(name)
+    except PackageNotFoundError: pass
+print(json.dumps(found))"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """Installed versions, by name.
+
+    Attributes:
+        problem: why the versions could not be read; "" if they were.
+        other_python: the Python that was queried, if it is not this one.
+    """
+
+    versions: Mapping[str, str]
+    problem: str = ""
+    other_python: str = ""
+
+
+def installed(names: Sequence[str], python: str | None) -> Installed:
+    """Return the versions of distributions that a Python has."""
+    if python is None or python == sys.executable or "/" not in python:
+        known = {"python": platform.python_version()}
+        for name in names:
+            try:
+                known[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return Installed(versions=known)
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        return Installed(versions=json.loads(done.stdout), other_python=python)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return Installed(versions={}, problem=f"{python} cannot be queried: {error}")
