@@ -43,6 +43,7 @@ VERBS = {
     "search": Verb(module="launcher.cli.search", doc="the parallel strategy with the least step time"),
     "balance": Verb(module="launcher.cli.balance", doc="layers and recomputation over pipeline stages"),
     "diff": Verb(module="launcher.cli.diff", doc="differences between files, jobs or backends, side by side"),
+    "parity": Verb(module="launcher.cli.parity", doc="the same training on several backends, measured and compared"),
     "explain": Verb(module="launcher.cli.explain", doc="meaning of a field, argument, variable or rule"),
     "import": Verb(module="launcher.cli.import_", doc="convert an existing script or configuration to a job"),
     "convert": Verb(module="launcher.cli.convert", doc="convert checkpoints to another format or layout, verified"),

@@ -15,7 +15,7 @@ from pathlib import Path
 TEXT, TOKENS = "sample.jsonl", "sample_text_document"
 # Of the shipped tokenizer, whose tokens below 256 are the bytes. Not its padding: Megatron-core 0.12 masks the loss of
 # padding, also where it ends a document (megatron/core/datasets/gpt_dataset.py:203).
-END_OF_DOCUMENT, END_TEXT = 258, "<|im_end|>"
+END_OF_DOCUMENT = 258
 _MAGIC, _VERSION, _UINT16 = b"MMIDIDX\x00\x00", 1, 8  # megatron/core/datasets/indexed_dataset.py
 
 

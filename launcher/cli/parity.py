@@ -1,0 +1,179 @@
+"""`launch parity`: one job trained on several backends, with loss and gradient norm of each iteration compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.cli.options import parse, parser, print_json
+from launcher.cli.refusal import NotDone, WrongUse
+from launcher.mapping.backend import backend_names
+from launcher.terminal import can_redraw
+
+if TYPE_CHECKING:
+    from launcher.parity.parity import Request, Result
+
+_EXAMPLE = "launch parity +recipe=tiny_qwen3_moe --backends megatron_lm,{cuda}"
+_ITERATIONS = 10
+
+
+def main(words: list[str]) -> int:
+    """Compare; exit 0 if all agree, 1 if they part or one fails, 2 for a wrong command line."""
+    made = parser(
+        "parity",
+        "Train a small model of the job on several backends, from the same weights on the same samples, on this "
+        "machine, and compare loss and gradient norm of each iteration.",
+        _EXAMPLE,
+    )
+    made.add_argument(
+        "--backends", metavar="A,B[,C]", required=True, help="names, each with @VERSION if not the newest"
+    )
+    made.add_argument("--reference", choices=("transformers",), help="compare with it; default: the first backend")
+    made.add_argument("--iterations", type=int, default=_ITERATIONS, metavar="N", help=f"default: {_ITERATIONS}")
+    made.add_argument(
+        "--entry",
+        choices=("native", "core"),
+        help="the backends' own entry points, or Launch's trainer on megatron-core; default: native where installed",
+    )
+    made.add_argument(
+        "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has this backend"
+    )
+    made.add_argument(
+        "--tolerance", type=float, metavar="R", help="largest relative difference; default: by number format and spread"
+    )
+    made.add_argument("-o", "--out", metavar="DIR", help="new folder for everything that is written")
+    options = parse(made, words)
+    asked = _request(options)
+
+    from launcher.parity.parity import CannotCompare, as_tree, measure
+
+    quiet = options.json
+    progress = _Progress(quiet)
+    try:
+        result = measure(asked, show=progress.line, advanced=progress.advance)
+    except CannotCompare as error:
+        raise NotDone(
+            error.message, *error.works, findings=error.findings, job=error.job, rule="PARITY-REFUSED"
+        ) from None
+    tree = as_tree(result)
+    (result.folder / "parity.json").write_text(_text(tree), encoding="utf-8")
+    if options.json:
+        print_json(tree)
+    else:
+        progress.end()
+        _show(result)
+    return 0 if result.agrees else 1
+
+
+def _text(tree: object) -> str:
+    from launcher.cli.streams import json_text
+
+    return json_text(tree) + "\n"
+
+
+def _request(options: argparse.Namespace) -> Request:
+    from launcher.parity.parity import Request
+
+    names = [name.strip() for name in options.backends.split(",")]
+    for name in names:
+        if name.partition("@")[0] not in backend_names():
+            raise WrongUse(f"--backends {options.backends}: no backend {name!r}", *backend_names())
+    if len(set(names)) < len(names):
+        raise WrongUse(f"--backends {options.backends}: each backend once")
+    if len(names) < 2 and options.reference is None:
+        raise WrongUse(
+            f"--backends {options.backends}: two are needed, or --reference transformers",
+            f"--backends {options.backends},{next(each for each in backend_names() if each not in names)}",
+        )
+    if options.iterations < 1:
+        raise WrongUse(f"--iterations {options.iterations}: must be at least 1", f"--iterations {_ITERATIONS}")
+    if options.tolerance is not None and not 0 <= options.tolerance < 1:
+        raise WrongUse(f"--tolerance {options.tolerance}: a relative difference from 0 to 1", "--tolerance 1e-5")
+    return Request(
+        overrides=options.overrides,
+        backends=names,
+        iterations=options.iterations,
+        reference=options.reference,
+        entry=options.entry,
+        pythons=dict(_pythons(options.python, names)),
+        tolerance=options.tolerance,
+        folder=None if options.out is None else Path(options.out).expanduser(),
+        config_dirs=options.config_dir,
+    )
+
+
+def _pythons(pairs: list[str], names: list[str]) -> list[tuple[str, str]]:
+    known = {name.partition("@")[0] for name in names}
+    found = []
+    for pair in pairs:
+        name, sign, path = pair.partition("=")
+        if not sign or name not in known:
+            raise WrongUse(f"--python {pair}: BACKEND=PATH, with one of {', '.join(sorted(known))}")
+        file = Path(path).expanduser()
+        if not file.is_file():
+            raise WrongUse(f"--python {pair}: there is no such file")
+        found.append((name, str(file.absolute())))
+    return found
+
+
+class _Progress:
+    """Lines for a log; on a terminal the iterations of the current training are redrawn in place."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.drawn = not quiet and can_redraw(sys.stderr)
+        self.open = False
+
+    def line(self, text: str) -> None:
+        self.end()
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def advance(self, label: str, count: int, total: int) -> None:
+        if self.drawn:
+            print(f"\r{label}: iteration {count}/{total} ", end="", file=sys.stderr, flush=True)
+            self.open = True
+
+    def end(self) -> None:
+        if self.open:
+            print(file=sys.stderr, flush=True)
+        self.open = False
+
+
+def _show(result: Result) -> None:
+    from launcher.parity.compare import table
+
+    rows = table(result.trained)
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    first = result.trained[0]
+    if first.problem:
+        print(f"{first.label} failed: {first.problem} (log: {first.log})")
+    for each in result.compared:
+        print(_verdict(each, result))
+    print(f"details: {result.folder / 'parity.json'}")
+
+
+def _verdict(each: object, result: Result) -> str:
+    from launcher.parity.compare import Compared
+
+    assert isinstance(each, Compared)
+    reference = result.trained[0].label
+    side = next(one for one in result.trained if one.label == each.label)
+    if each.problem:
+        return f"{each.label} failed: {each.problem} (log: {side.log})"
+    sizes = ", ".join(
+        f"{name.replace('grad_norm', 'gradient norm')} {value:.1e}" for name, value in each.largest.items()
+    )
+    if each.agrees:
+        return f"{each.label} agrees with {reference}: largest relative difference of {sizes}"
+    part = each.first
+    assert part is not None
+    name = part.quantity.replace("grad_norm", "gradient norm")
+    return (
+        f"{each.label} parts from {reference} at iteration {part.iteration}: {name} {part.value:.7g} against "
+        f"{part.reference:.7g}, relative difference {part.relative:.1e}, tolerance {part.tolerance:.1e}"
+    )

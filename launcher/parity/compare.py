@@ -1,0 +1,159 @@
+"""Loss and gradient norm of several trainings beside each other, and whether they are one training."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.parity.runs import Iteration, Trained
+
+# Largest relative difference that is rounding: of the loss, and of the gradient norm, which sums squares of all
+# gradients. fp32 at iteration 1: measured at most 3e-7 and 2e-6 between implementations (docs/parity.md).
+_ROUNDING: Mapping[str, tuple[float, float]] = {"fp32": (1e-5, 1e-4), "fp16": (1e-3, 1e-2), "bf16": (5e-3, 3e-2)}
+# Two implementations differ in more reductions than the two runs of the reference, so their spread counts this often.
+_SPREADS = 10.0
+QUANTITIES = ("loss", "grad_norm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first value in which a side leaves the tolerance.
+
+    Attributes:
+        iteration: its number, from 1.
+        quantity: `loss` or `grad_norm`.
+        reference, value: the two values; None: not reported.
+        relative: their relative difference.
+        tolerance: what would have been allowed.
+    """
+
+    iteration: int
+    quantity: str
+    reference: float | None
+    value: float | None
+    relative: float
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One side beside the reference.
+
+    Attributes:
+        label: the side.
+        agrees: whether all values are within the tolerance.
+        largest: largest relative difference of each quantity.
+        first: the first value outside the tolerance; None: there is none, or the side failed.
+        problem: why the side failed; "" where it did not.
+    """
+
+    label: str
+    agrees: bool
+    largest: Mapping[str, float]
+    first: Difference | None
+    problem: str = ""
+
+
+def tolerances(
+    dtype: str, reference: Trained, reordered: Trained | None, asked: float | None
+) -> dict[int, tuple[float, float]]:
+    """Return the relative tolerance of loss and gradient norm by iteration.
+
+    Args:
+        dtype: number format of the training: fp32, bf16 or fp16.
+        reordered: the reference again, with the sums of its MLPs in another order; None: not measured.
+        asked: tolerance of the command line, for both quantities at every iteration; None: by number format, from
+            iteration 1 on, and ten times the largest spread so far of the two runs of the reference.
+    """
+    again = {each.iteration: each for each in reordered.iterations} if reordered is not None else {}
+    loss, norm = _ROUNDING.get(dtype, _ROUNDING["bf16"])
+    found = {}
+    for each in reference.iterations:
+        if asked is not None:
+            found[each.iteration] = (asked, asked)
+            continue
+        other = again.get(each.iteration)
+        if other is not None:
+            loss = max(loss, _SPREADS * relative(each.loss, other.loss))
+            norm = max(norm, _SPREADS * relative(each.grad_norm, other.grad_norm))
+        found[each.iteration] = (loss, norm)
+    return found
+
+
+def compared(reference: Trained, side: Trained, allowed: Mapping[int, tuple[float, float]]) -> Compared:
+    """Compare a side with the reference, iteration by iteration."""
+    differences = list(_differences(reference, side, allowed))
+    first = next((each for each in differences if not each.relative <= each.tolerance), None)
+    largest = {
+        quantity: max((each.relative for each in differences if each.quantity == quantity), default=math.nan)
+        for quantity in QUANTITIES
+    }
+    missing = len(side.iterations) < len(reference.iterations) or not side.iterations
+    problem = side.problem or ("it recorded no iteration" if missing and first is None else "")
+    agrees = first is None and not problem and not missing
+    return Compared(label=side.label, agrees=agrees, largest=largest, first=first, problem=problem)
+
+
+def _differences(reference: Trained, side: Trained, allowed: Mapping[int, tuple[float, float]]) -> Iterator[Difference]:
+    values: Mapping[int, Iteration] = {each.iteration: each for each in side.iterations}
+    for each in reference.iterations:
+        other = values.get(each.iteration)
+        if other is None:
+            return
+        for quantity, tolerance in zip(QUANTITIES, allowed[each.iteration], strict=True):
+            expected, value = getattr(each, quantity), getattr(other, quantity)
+            yield Difference(
+                iteration=each.iteration,
+                quantity=quantity,
+                reference=expected,
+                value=value,
+                relative=relative(expected, value),
+                tolerance=tolerance,
+            )
+
+
+def relative(expected: float | None, value: float | None) -> float:
+    """Return |value - expected| / |expected|; 0 where either is not reported, infinity where one is not a number."""
+    if expected is None or value is None or expected == value:
+        return 0.0
+    if not (math.isfinite(expected) and math.isfinite(value)):
+        return math.inf
+    return abs(value - expected) / max(abs(expected), 1e-30)
+
+
+def table(trained: Sequence[Trained]) -> list[list[str]]:
+    """Return the rows of the table: iteration, then loss and gradient norm of each side."""
+    head = ["iteration", *(f"{each.label} {name}" for each in trained for name in ("loss", "grad norm"))]
+    by_number = [{each.iteration: each for each in one.iterations} for one in trained]
+    numbers = sorted(set().union(*by_number))
+    return [head, *([str(number), *_cells(number, by_number)] for number in numbers)]
+
+
+def _cells(number: int, sides: Sequence[Mapping[int, Iteration]]) -> Iterator[str]:
+    for side in sides:
+        each = side.get(number)
+        yield "-" if each is None else f"{each.loss:.6f}"
+        yield "-" if each is None or each.grad_norm is None else f"{each.grad_norm:.5f}"
+
+
+def as_tree(each: Compared) -> dict[str, Any]:
+    """Return plain data for --json."""
+    first = each.first
+    return {
+        "side": each.label,
+        "agrees": each.agrees,
+        "largest_relative_difference": {
+            name: None if value != value else value for name, value in each.largest.items()
+        },
+        "parts_at": None
+        if first is None
+        else {
+            "iteration": first.iteration,
+            "quantity": first.quantity,
+            "reference": first.reference,
+            "value": first.value,
+            "relative": None if math.isinf(first.relative) else first.relative,
+            "tolerance": first.tolerance,
+        },
+        "problem": each.problem or None,
+    }

@@ -1,0 +1,343 @@
+"""Measures one job on several backends: shared model and data, one run each, and a comparison."""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from backends import CORE_BACKEND
+from launcher.job import Job, output_dir
+from launcher.job.finding import Finding
+from launcher.parity import reference as transformers_reference
+from launcher.parity.compare import Compared, compared, tolerances
+from launcher.parity.data import read_samples, write_data
+from launcher.parity.model import make_model, with_tokenizer
+from launcher.parity.reordered import reordered_model
+from launcher.parity.runs import Trained, launch_words, train
+from launcher.parity.sides import Entry, Side, conversion_of, job_file, on_shared, side_of
+from launcher.pipeline import judge
+from launcher.rehearse.native import missing, versions_in
+from launcher.rehearse.sample_data import END_OF_DOCUMENT
+
+TRANSFORMERS = "transformers"
+_LEAST_VOCABULARY = END_OF_DOCUMENT + 1
+
+
+class CannotCompare(Exception):
+    """The comparison cannot be made: a sentence for the user, what would work, and findings about a job."""
+
+    def __init__(self, message: str, *works: str, findings: Sequence[Finding] = (), job: Job | None = None) -> None:
+        super().__init__(message)
+        self.message, self.works, self.findings, self.job = message, works, tuple(findings), job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is compared.
+
+    Attributes:
+        overrides: the job.
+        backends: NAME or NAME@VERSION, each once; the first one is the reference.
+        iterations: iterations to train.
+        reference: `transformers`, or None for the first backend.
+        entry: entry of all sides; None: a backend's own where it is installed, else the embedded trainer for the
+            dialect that it reads.
+        pythons: interpreter of the ranks by backend name, where it is not the one of this program.
+        tolerance: largest relative difference; None: by number format and measured spread.
+        folder: what is written goes there; None: a new folder below `launch_output`.
+        config_dirs: folders with the user's own recipes and groups.
+    """
+
+    overrides: Sequence[str]
+    backends: Sequence[str]
+    iterations: int
+    reference: str | None = None
+    entry: Entry | None = None
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    tolerance: float | None = None
+    folder: Path | None = None
+    config_dirs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished comparison.
+
+    Attributes:
+        folder: where everything was written.
+        sides: the backends' trainings as they were planned.
+        trained: all trainings, the reference first.
+        reordered: the reference again, with its MLPs' sums in another order; None: not measured.
+        tolerance: relative tolerance of loss and gradient norm, by iteration.
+        compared: every training but the first, beside the first.
+        model: number of parameters and where the weights are from, one line.
+    """
+
+    folder: Path
+    sides: tuple[Side, ...]
+    jobs: tuple[Job, ...]
+    trained: tuple[Trained, ...]
+    reordered: Trained | None
+    tolerance: Mapping[int, tuple[float, float]]
+    compared: tuple[Compared, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every training is within the tolerance of the first."""
+        return all(each.agrees for each in self.compared) and not self.trained[0].problem
+
+
+Show = Callable[[str], None]
+
+
+def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int], None]) -> Result:
+    """Train the job on every backend and compare.
+
+    Args:
+        show: called with one line before each step.
+        advanced: called with the label of a training, the iterations done, and all of them.
+
+    Raises:
+        CannotCompare: a backend is not installed, or refuses the job; nothing has been trained.
+        ComposeError, Refused: the overrides do not describe a job, or there is no such version.
+        OSError: the folder cannot be written.
+    """
+    sides = tuple(_sides(request))
+    folder = _new_folder(request, sides[0].job)
+    for line in sides[0].notes:
+        show(f"shrunk: {line}")
+    show(f"model and data: {folder / 'shared'}")
+    model = _model(request, sides, folder / "shared")
+    samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
+    length = sides[0].job.batch.seq_length or 0
+    write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
+    _check(sides, jobs)
+    trained: list[Trained] = []
+    if request.reference is not None:
+        show("transformers: trains")
+        trained.append(_reference(request, sides[0].job, model, folder, advanced))
+    for side, job in zip(sides, jobs, strict=True):
+        trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
+    again = _again(request, sides[0], model, folder, show, advanced) if request.tolerance is None else None
+    allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
+    return Result(
+        folder=folder,
+        sides=sides,
+        jobs=jobs,
+        trained=tuple(trained),
+        reordered=again,
+        tolerance=allowed,
+        compared=tuple(compared(trained[0], each, allowed) for each in trained[1:]),
+    )
+
+
+def _sides(request: Request) -> Sequence[Side]:
+    """Compose every side; refuse what is not installed, and jobs whose models differ."""
+    made = []
+    for backend in request.backends:
+        name = backend.partition("@")[0]
+        python = request.pythons.get(name)
+        side = side_of(
+            request.overrides,
+            backend,
+            entry=request.entry or "native",
+            python=python,
+            config_dirs=request.config_dirs,
+            iterations=request.iterations,
+        )
+        made.append(_with_entry(side, request.entry))
+    first = made[0].job.model
+    for side in made[1:]:
+        if side.job.model != first:
+            raise CannotCompare(f"the job is another model on {side.label} than on {made[0].label}")
+    return made
+
+
+def _with_entry(side: Side, asked: Entry | None) -> Side:
+    """Return the side with an entry that can run here."""
+    from dataclasses import replace
+
+    dialect = side.backend.name == CORE_BACKEND[0]
+    if asked == "core" and not dialect:
+        raise CannotCompare(
+            f"--entry core: the embedded trainer reads the arguments of {CORE_BACKEND[0]}, not of {side.backend.name}",
+            "without --entry (each backend's own entry point where it is installed)",
+        )
+    lacking = _lacking(side)
+    if asked == "core" or (asked is None and lacking and dialect):
+        return replace(side, entry="core", label=f"{side.backend.name} (core)")
+    if lacking:
+        name = side.backend.name
+        works = [f"--python {name}=DIR/bin/python (an environment that has it)"]
+        raise CannotCompare(f"{side.backend.title} cannot run here: {'; '.join(lacking)}", *works)
+    return side
+
+
+def _lacking(side: Side) -> list[str]:
+    if side.backend.native_cpu is None:
+        return ["it has no entry point on CPU"]
+    native = import_module(side.backend.native_cpu).NATIVE_CPU
+    return missing(native, os.environ, versions_in(side.python, native))
+
+
+def _new_folder(request: Request, job: Job) -> Path:
+    if request.folder is not None:
+        if request.folder.exists() and any(request.folder.iterdir()):
+            raise CannotCompare(f"{request.folder} is not empty; nothing is overwritten", "another folder")
+        folder = request.folder
+    else:
+        first = Path(output_dir(job)).parent / f"parity-{job.name or 'job'}"
+        folder, number = first, 1
+        while folder.exists():
+            number += 1
+            folder = first.with_name(f"{first.name}-{number}")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
+
+
+def _name(side: Side) -> str:
+    """Return the name of a side's folder."""
+    return side.label.replace(" (core)", "-core").replace("@", "-")
+
+
+def _model(request: Request, sides: Sequence[Side], folder: Path) -> Path:
+    """Return the directory of the shared model: the user's weights, or random ones of the small job."""
+    folder.mkdir(parents=True)
+    job = sides[0].job
+    if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
+        raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
+    if job.model.path is not None and Path(job.model.path).is_dir():
+        return with_tokenizer(Path(job.model.path), folder)
+    try:
+        return make_model(job, folder)
+    except ModuleNotFoundError as error:
+        raise CannotCompare(f"{error.name} is needed to make the model", f"pip install {error.name}") from None
+    except ValueError as error:
+        raise CannotCompare(f"no model of this job can be made: {error}") from None
+
+
+def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
+    """Refuse before anything trains what a backend would refuse."""
+    for side, job in zip(sides, jobs, strict=True):
+        outcome = judge(job)
+        errors = [finding for finding in outcome.findings if finding.severity == "error"]
+        if errors:
+            raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
+
+
+def _train(
+    side: Side,
+    job: Job,
+    folder: Path,
+    iterations: int,
+    show: Show,
+    advanced: Callable[[str, int, int], None],
+) -> Trained:
+    """Convert the weights if the backend needs it, and train; what fails is the result's problem."""
+    folder.mkdir(parents=True)
+    file = folder / "job.yaml"
+    file.write_text(job_file(side, job), encoding="utf-8")
+    loads = [f"checkpoint.load={job.checkpoint.load}"] if job.checkpoint.load is not None else []
+    command = ("launch", "run", f"+job={file}", *loads)
+    conversion = conversion_of(side, job)
+    if conversion:
+        show(f"{side.label}: converts the weights")
+        done = subprocess.run([*launch_words(), *conversion[1:]], capture_output=True, text=True, check=False)
+        if done.returncode:
+            (folder / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+            return Trained(
+                label=side.label,
+                iterations=(),
+                problem=f"launch convert: {_last(done.stderr)}",
+                command=shlex.join(conversion),
+                log=str(folder / "log.txt"),
+                seconds=0.0,
+            )
+    show(f"{side.label}: trains")
+    return train(
+        side.label,
+        (*launch_words(), *command[1:]),
+        folder,
+        environ={},
+        advanced=lambda count: advanced(side.label, count, iterations),
+    )
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "no message"
+
+
+def _reference(
+    request: Request,
+    job: Job,
+    model: Path,
+    folder: Path,
+    advanced: Callable[[str, int, int], None],
+    name: str = TRANSFORMERS,
+) -> Trained:
+    """Train with transformers in a child process."""
+    own = folder / name
+    own.mkdir()
+    try:
+        options = transformers_reference.options_of(job, model, read_samples(folder / "data"))
+    except ValueError as error:
+        raise CannotCompare(str(error)) from None
+    (own / "options.json").write_text(options.to_json(), encoding="utf-8")
+    argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
+    return train(name, argv, own, environ={}, advanced=lambda count: advanced(name, count, request.iterations))
+
+
+def _again(
+    request: Request, side: Side, model: Path, folder: Path, show: Show, advanced: Callable[[str, int, int], None]
+) -> Trained | None:
+    """Train the reference once more on the reordered model; None where its MLPs are not known."""
+    other = folder / "shared" / "reordered"
+    if not reordered_model(model, other):
+        return None
+    show("the reference again, with the sums of its MLPs in another order")
+    if request.reference is not None:
+        return _reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")
+    own = folder / f"{_name(side)}-reordered"
+    job = on_shared(side, model=other, data=folder / "data", folder=own)
+    return _train(side, job, own, request.iterations, lambda _line: None, advanced)
+
+
+def as_tree(result: Result) -> dict[str, Any]:
+    """Return plain data for --json."""
+    from launcher.parity.compare import as_tree as compared_tree
+
+    by_label = {side.label: side for side in result.sides}
+    return {
+        "ok": result.agrees,
+        "folder": str(result.folder),
+        "reference": result.trained[0].label,
+        "sides": [
+            {
+                "side": each.label,
+                "backend": by_label[each.label].backend.name if each.label in by_label else None,
+                "version": by_label[each.label].version if each.label in by_label else None,
+                "entry": by_label[each.label].entry if each.label in by_label else None,
+                "iterations": [
+                    {"iteration": one.iteration, "loss": one.loss, "grad_norm": one.grad_norm}
+                    for one in each.iterations
+                ],
+                "seconds": round(each.seconds, 1),
+                "command": each.command,
+                "log": each.log,
+                "problem": each.problem or None,
+            }
+            for each in result.trained
+        ],
+        "tolerance": [
+            {"iteration": number, "loss": loss, "grad_norm": norm}
+            for number, (loss, norm) in sorted(result.tolerance.items())
+        ],
+        "compared": [compared_tree(each) for each in result.compared],
+    }

@@ -1,0 +1,187 @@
+"""Trains the model with transformers and AdamW of torch, which share no code with Megatron.
+
+python -m launcher.parity.reference OPTIONS.json
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.job import Job
+from launcher.rehearse.cpu.recorder import record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the reference trains.
+
+    Attributes:
+        model: directory with config.json and weights.
+        samples: token numbers of each sample, in the order of the training; all but the first are predicted.
+        iterations, global_batch_size, micro_batch_size: of the job.
+        lr, min_lr, decay, warmup, decay_iters: learning-rate schedule; warm-up and decay in iterations.
+        weight_decay, betas, eps, clip_grad: AdamW and the largest gradient norm (0: none).
+        aux_loss_coeff: of the load-balancing loss of each micro-batch; 0: none.
+    """
+
+    model: str
+    samples: Sequence[Sequence[int]]
+    iterations: int
+    global_batch_size: int
+    micro_batch_size: int
+    lr: float
+    min_lr: float
+    decay: str
+    warmup: int
+    decay_iters: int
+    weight_decay: float
+    betas: tuple[float, float]
+    eps: float
+    clip_grad: float
+    aux_loss_coeff: float
+
+    def to_json(self) -> str:
+        """Return the options as JSON."""
+        return json.dumps(asdict(self))
+
+
+def options_of(job: Job, model: Path, samples: Sequence[Sequence[int]]) -> Options:
+    """Return the reference's options for a small job.
+
+    Raises:
+        ValueError: the job has something that the reference does not compute, with the field.
+    """
+    problems = [f"{path}={value}" for path, value in _unsupported(job)]
+    if problems:
+        raise ValueError(f"the reference does not compute {', '.join(problems)}; works: without --reference")
+    schedule, optimizer = job.schedule, job.optimizer
+    return Options(
+        model=str(model),
+        samples=samples,
+        iterations=schedule.train_iters or 0,
+        global_batch_size=job.batch.global_batch_size or 1,
+        micro_batch_size=job.batch.micro_batch_size,
+        lr=optimizer.lr or 0.0,
+        min_lr=optimizer.min_lr,
+        decay=schedule.lr_decay_style,
+        warmup=schedule.lr_warmup_iters or 0,
+        decay_iters=schedule.lr_decay_iters or schedule.train_iters or 0,
+        weight_decay=optimizer.weight_decay,
+        betas=(optimizer.adam_beta1, optimizer.adam_beta2),
+        eps=optimizer.adam_eps,
+        clip_grad=optimizer.clip_grad,
+        aux_loss_coeff=(job.moe.aux_loss_coeff or 0.0) if job.model.is_moe else 0.0,
+    )
+
+
+def _unsupported(job: Job) -> Iterator[tuple[str, object]]:
+    model = job.model
+    if job.precision.dtype != "fp32":
+        yield "precision.dtype", job.precision.dtype
+    if model.num_nextn_predict_layers:
+        yield "model.num_nextn_predict_layers", model.num_nextn_predict_layers
+    if job.schedule.lr_decay_style not in ("constant", "linear", "cosine"):
+        yield "schedule.lr_decay_style", job.schedule.lr_decay_style
+    if job.optimizer.type != "adam":
+        yield "optimizer.type", job.optimizer.type
+    if model.is_moe and (job.moe.aux_loss_coeff or 0.0) and job.moe.load_balancing_type != "aux_loss":
+        yield "moe.load_balancing_type", job.moe.load_balancing_type
+    if model.is_moe and (job.moe.z_loss_coeff or 0.0):
+        yield "moe.z_loss_coeff", job.moe.z_loss_coeff
+    if model.is_moe and (model.scoring_func != "softmax") and (job.moe.aux_loss_coeff or 0.0):
+        yield "model.scoring_func", model.scoring_func
+
+
+def rate(options: Options, iteration: int) -> float:
+    """Return the learning rate of an iteration, counted from 0.
+
+    Source: megatron/core/optimizer_param_scheduler.py, OptimizerParamScheduler.get_lr.
+    """
+    if options.warmup and iteration <= options.warmup:
+        return options.lr * iteration / options.warmup
+    if options.decay == "constant":
+        return options.lr
+    if iteration > options.decay_iters:
+        return options.min_lr
+    ratio = (iteration - options.warmup) / max(1, options.decay_iters - options.warmup)
+    share = 1.0 - ratio if options.decay == "linear" else 0.5 * (math.cos(math.pi * ratio) + 1.0)
+    return options.min_lr + share * (options.lr - options.min_lr)
+
+
+def train(options: Options) -> None:
+    """Train and record every iteration."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
+    # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        options.model, attn_implementation="eager", **{name: torch.float32}
+    )
+    model.train()
+    # Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        lr=options.lr,
+        betas=options.betas,
+        eps=options.eps,
+        foreach=False,
+    )
+    for iteration in range(options.iterations):
+        optimizer.zero_grad()
+        loss = _gradients(torch, model, options, iteration)
+        parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
+        if options.clip_grad > 0 and norm > options.clip_grad:
+            for parameter in parameters:
+                parameter.grad.mul_(options.clip_grad / (norm + 1e-6))
+        for group in optimizer.param_groups:
+            group["lr"] = rate(options, iteration)
+        optimizer.step()
+        record(iteration + 1, loss, norm)
+        print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
+
+
+def _gradients(torch: Any, model: Any, options: Options, iteration: int) -> float:
+    """Add the gradients of one global batch, micro-batch by micro-batch; return its mean loss per token."""
+    first, size = iteration * options.global_batch_size, options.micro_batch_size
+    count = options.global_batch_size // size
+    total = 0.0
+    for start in range(first, first + options.global_batch_size, size):
+        tokens = torch.tensor(options.samples[start : start + size])
+        routed = {"output_router_logits": True} if options.aux_loss_coeff else {}
+        output = model(input_ids=tokens, **routed)
+        loss = torch.nn.functional.cross_entropy(output.logits[:, :-1].float().flatten(0, 1), tokens[:, 1:].flatten())
+        extra = _balancing(torch, model, output.router_logits) if options.aux_loss_coeff else 0.0
+        ((loss + options.aux_loss_coeff * extra) / count).backward()
+        total += loss.item() / count
+    return total
+
+
+def _balancing(torch: Any, model: Any, logits: Sequence[Any]) -> Any:
+    """Return the load-balancing loss of Switch Transformers (arXiv:2101.03961, eq. 4 to 6), summed over layers.
+
+    Per layer E * sum_e f_e P_e, with the share f_e of the top-k choices and the mean probability P_e of each expert.
+    """
+    chosen = model.config.num_experts_per_tok
+    total = torch.zeros(())
+    for layer in logits:
+        scores = torch.softmax(layer.float(), dim=-1)
+        experts = scores.shape[-1]
+        picks = torch.topk(scores, chosen, dim=-1).indices
+        share = torch.bincount(picks.flatten(), minlength=experts).float() / picks.numel()
+        total = total + experts * (share * scores.mean(0)).sum()
+    return total
+
+
+if __name__ == "__main__":
+    read = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    train(Options(**{**read, "betas": tuple(read["betas"])}))

@@ -1,0 +1,38 @@
+"""The same model with the neurons of its MLPs in another order: one function, whose sums round differently."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Rows of the first two and columns of the third belong to one neuron (transformers' names; w1, w3, w2: Mixtral).
+_MLPS = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+
+
+def reordered_model(model: Path, out: Path) -> bool:
+    """Write the model with the neurons of each MLP reversed; return False where it has no MLP under a known name."""
+    from safetensors.torch import load_file, save_file
+
+    changed = False
+    out.mkdir(parents=True)
+    for file in sorted(model.iterdir()):
+        if file.suffix != ".safetensors":
+            shutil.copyfile(file, out / file.name)
+            continue
+        tensors = load_file(file)
+        for name, axis in list(_neurons(tensors)):
+            tensors[name] = tensors[name].flip(axis).contiguous()
+            changed = True
+        save_file(tensors, out / file.name, metadata={"format": "pt"})
+    return changed
+
+
+def _neurons(tensors: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the tensors that hold neurons, and their axis."""
+    for name, tensor in tensors.items():
+        part = name.rsplit(".", 2)[-2] if name.count(".") > 1 else ""
+        for gate, up, down in _MLPS:
+            if part in (gate, up):
+                yield name, 0
+            elif part == down and tensor.dim() == 2:
+                yield name, 1

@@ -1,0 +1,122 @@
+"""Trains one side as a run of its own: a child process of `launch run`, with its folder, log and record."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.rehearse.cpu.recorder import VARIABLE
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """What one iteration reported; `grad_norm` is None where the backend reports none."""
+
+    iteration: int
+    loss: float
+    grad_norm: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """One training, finished or failed.
+
+    Attributes:
+        label: the side's label.
+        iterations: what was recorded, up to a failure.
+        problem: why it failed; "" where it did not.
+        command: what repeats it.
+        log: the file with its output.
+        seconds: from start to end.
+    """
+
+    label: str
+    iterations: tuple[Iteration, ...]
+    problem: str
+    command: str
+    log: str
+    seconds: float
+
+
+def train(
+    label: str, argv: Sequence[str], folder: Path, *, environ: Mapping[str, str], advanced: Callable[[int], None]
+) -> Trained:
+    """Run a command that records its iterations, and wait for its end.
+
+    Args:
+        argv: `launch run …` without `--json`, or another command that writes the record.
+        advanced: called with the number of iterations whenever it changed.
+
+    Raises:
+        KeyboardInterrupt: after the child has ended, too.
+    """
+    record, log = folder / "record.jsonl", folder / "log.txt"
+    started = time.monotonic()
+    with log.open("w", encoding="utf-8") as output:
+        child = subprocess.Popen(
+            argv, env={**os.environ, **environ, VARIABLE: str(record)}, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            seen = -1
+            while child.poll() is None:
+                time.sleep(_POLL_SECONDS)
+                count = len(read_record(record))
+                if count != seen:
+                    advanced(seen := count)
+        except BaseException:
+            _end(child)
+            raise
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return Trained(
+        label=label,
+        iterations=read_record(record),
+        problem="" if child.returncode == 0 else _reason(text, child.returncode),
+        command=" ".join(argv),
+        log=str(log),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End the child as Ctrl-C does (a terminal has sent it the signal already), and wait for it."""
+    try:
+        child.wait(timeout=5)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(timeout=30)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            child.kill()
+            child.wait()
+
+
+def read_record(file: Path) -> tuple[Iteration, ...]:
+    """Return the iterations of a record; a line that is being written is left out."""
+    if not file.exists():
+        return ()
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return tuple(Iteration(**each) for each in found)
+
+
+def _reason(text: str, code: int) -> str:
+    """Return the line of the output that says why the command failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line.removeprefix("launch: ") for line in lines if line.startswith("launch") and "exit code" not in line]
+    errors = [line for line in lines if line.startswith("error ")]
+    if errors:
+        return " ".join(lines[lines.index(errors[0]) : lines.index(errors[0]) + 2])
+    return (said or lines or [f"exit code {code}"])[0 if said else -1]
+
+
+def launch_words() -> tuple[str, ...]:
+    """Return the command that starts this program in a child process."""
+    return (sys.executable, "-m", "launcher")

@@ -1,0 +1,154 @@
+"""What each backend runs: the same small job, on the shared model and data."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from launcher.compose import compose
+from launcher.convert.offer import offered
+from launcher.importing.job_file import job_tree
+from launcher.job import Job, Origin, Value, with_values
+from launcher.job.file_text import job_file_text
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import translate
+from launcher.parity.data import TEXT, TOKENS
+from launcher.pipeline import chosen_backend
+from launcher.rehearse.shrink import shrink
+
+Entry = Literal["native", "core"]
+_ORIGIN = Origin(kind="derived", where="parity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One training of the comparison.
+
+    Attributes:
+        label: its name in tables and folders: the backend, and its entry where it is not the backend's own.
+        backend, version: what it runs on.
+        entry: the backend's own entry point, or the embedded trainer on megatron-core.
+        python: interpreter of its ranks; None: the one that runs this program.
+        job: the small job, before paths are filled in.
+        notes: what is smaller than in the user's job, a line each.
+    """
+
+    label: str
+    backend: Backend
+    version: str
+    entry: Entry
+    python: str | None
+    job: Job
+    notes: tuple[str, ...]
+
+
+def side_of(
+    overrides: Sequence[str],
+    backend: str,
+    *,
+    entry: Entry,
+    python: str | None,
+    config_dirs: Sequence[str],
+    iterations: int,
+) -> Side:
+    """Compose the user's job for a backend and make it small.
+
+    Args:
+        backend: NAME or NAME@VERSION.
+        iterations: iterations to train.
+
+    Raises:
+        ComposeError: the overrides do not describe a job.
+        Refused: there is no such backend or version.
+    """
+    name, _, version = backend.partition("@")
+    words = [*overrides, f"backend={name}", *([f"backend.version={version}"] if version else [])]
+    job = compose(words, config_dirs)
+    chosen, number = chosen_backend(job)
+    small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
+    return Side(
+        label=name if entry == "native" else f"{name} (core)",
+        backend=chosen,
+        version=number,
+        entry=entry,
+        python=python,
+        job=with_values(small.job, {"schedule.train_iters": iterations}),
+        notes=small.report,
+    )
+
+
+def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
+    """Return the job of a side with the shared model and data, and outputs below its folder."""
+    values: dict[str, Value] = {
+        "name": f"parity-{side.backend.name}",
+        "runtime": "rehearsal",
+        "rehearse.entry": side.entry,
+        "rehearse.shrink": False,
+        "output_dir": str(folder / "run"),
+        "cluster.python": side.python,
+        "model.path": str(model),
+        "model.hub_id": None,
+        "model.pretrained": True,
+        "tokenizer.path": None,
+        "tokenizer.type": None,
+        "data.cache_path": str(folder / "cache"),
+        "data.validation_paths": (),
+        "data.test_paths": (),
+        "data.split": None,
+        "data.shuffle": None,
+        "checkpoint.load": None,
+        "checkpoint.save": str(folder / "checkpoints"),
+        "checkpoint.save_interval": side.job.schedule.train_iters,
+        "logging.interval": 1,
+        "logging.tensorboard_dir": None,
+        "evaluation.iters": 0,
+    }
+    job = with_values(side.job, values, _ORIGIN)
+    job = with_values(job, _data(job, side, data), _ORIGIN)
+    weights = offered(job, side.backend, side.version, exists=lambda _path: False)
+    if weights is None:
+        return job
+    return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
+
+
+def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
+    """Return the fields that make a backend read the shared data, in the format that it has."""
+    forms: tuple[dict[str, Value], ...] = (
+        {
+            "data.format": "megatron",
+            "data.paths": (str(data / TOKENS),),
+            "data.split": "100,0,0",
+            "data.eod_mask_loss": True,
+        },
+        {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
+    )
+    for form in forms:
+        changed = with_values(job, form, _ORIGIN)
+        findings = translate(side.backend.prepare(changed, side.version), side.backend, side.version).findings
+        if not any({"data.format", "data.paths"} & set(finding.fields) for finding in findings):
+            return form
+    raise ValueError(f"{side.backend.title} reads neither token files nor texts")
+
+
+def conversion_of(side: Side, job: Job) -> tuple[str, ...]:
+    """Return the `launch convert` command that writes the side's weights; () where it reads Hugging Face's."""
+    offer = offered(job, side.backend, side.version)
+    return () if offer is None else offer.command
+
+
+def job_file(side: Side, job: Job) -> str:
+    """Return the text of the side's job file: `launch run +job=FILE` repeats its training."""
+    tree = job_tree(job, tuple(path for path in _STATED))
+    tree.setdefault("backend", {})["version"] = side.version
+    tree["backend"].pop("name", None)
+    return job_file_text({"defaults": [{"override /backend": side.backend.name}], **tree})
+
+
+# Written although they equal the default, as the choices of the defaults list would fill them otherwise.
+_STATED = ("data.split",)
+
+
+def both(sides: Sequence[Side]) -> Iterator[tuple[Side, Side]]:
+    """Yield each side but the first with the first."""
+    yield from ((sides[0], side) for side in sides[1:])
