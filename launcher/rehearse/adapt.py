@@ -1,7 +1,7 @@
 """Adapts a job to a rehearsal before translation, with a note for each change."""
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from launcher.job import Job, Origin, Value, output_dir, value_at, with_values
 from launcher.job.finding import Finding
@@ -48,8 +48,8 @@ def _separate_paths(job: Job) -> Iterator[tuple[str, Value]]:
         if smaller or job.origin(path).kind != "override":
             yield path, str(folder / name)
     load = job.checkpoint.load
-    named = job.origin("checkpoint.load").kind == "override"
-    if load is not None and load != f"${{{RESUME}}}" and (smaller or (job.checkpoint.finetune and not named)):
+    here = job.origin("checkpoint.load").kind == "override" or (load is not None and Path(load).expanduser().is_dir())
+    if load is not None and load != f"${{{RESUME}}}" and (smaller or (job.checkpoint.finetune and not here)):
         yield "checkpoint.load", None
 
 

@@ -19,6 +19,7 @@ from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
+from launcher.rehearse.weights import initial_weights
 
 BACKEND, VERSION = CORE_BACKEND
 _TASKS = ("pretrain", "sft")
@@ -65,7 +66,9 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     folder = output_dir(job)
     if job.task.type not in _TASKS:
         raise RehearsalRefused([_refusal("task.type", job, f"it trains {' and '.join(_TASKS)}")])
-    argv, dropped = core_argv(job, outcome.backend.name)
+    weights = initial_weights(job, folder)
+    argv, dropped = core_argv(weights.job, outcome.backend.name)
+    argv = (*argv, *weights.argv)
     options = trainer_options(job, folder)
     path = f"{folder}/rehearsal.json"
     ranks = job.cluster.world_size
@@ -93,10 +96,11 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     commands = [start] if alone else [torchrun(job, rank, module) for rank in range(job.cluster.nodes)]
     return LaunchPlan(
         nodes=tuple(NodePlan(rank=rank, argv=command, env=env) for rank, command in enumerate(commands)),
-        files=(PlanFile(path=path, content=options.to_json() + "\n"),),
+        files=(PlanFile(path=path, content=options.to_json() + "\n"), *weights.files),
+        prepare=weights.prepare,
         output_dir=folder,
         what=what,
-        notes=(*notes, *dropped, *judged),
+        notes=(*notes, *filter(None, (weights.note,)), *dropped, *judged),
     )
 
 
@@ -148,8 +152,6 @@ def _notes(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -
     """Yield notes on what the rehearsal omits."""
     if job.backend.args and not passed:
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
-    if job.model.starts_from_weights:
-        yield "random weights: pretrained weights are not loaded in a rehearsal"
     quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
     dropped = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
     if dropped:

@@ -1,5 +1,6 @@
 """The trainer starts from what `launch convert` and other stacks write: its first loss is transformers' own."""
 
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,11 @@ import pytest
 from core_world import Run, Zygote
 from token_files import write_tokens
 
+from launcher.compose import compose
+from launcher.pipeline import judge
 from launcher.rehearse.core.options import DataOptions
+from launcher.rehearse.weights import convert
+from launcher.runtime import planned
 from tests.convert import zoo
 from tests.convert.core_logits import megatron_argv
 from tests.convert.helpers import launch
@@ -112,3 +117,92 @@ def test_a_checkpoint_of_another_model_is_refused(
         assert refused.exit_codes == [1], refused.output
         assert said in refused.output
         assert "Traceback" not in refused.output
+
+
+def rehearsed(zygote: Zygote, tokens: tuple[Any, DataOptions], output_dir: Path, *overrides: str) -> tuple[Run, str]:
+    """Run the plan of a rehearsal: what it converts first, then its trainer; return the run and the plan's notes."""
+    ranks = 2
+    job = compose(
+        [
+            "runtime=rehearsal",
+            "precision.dtype=fp32",
+            f"cluster.devices_per_node={ranks}",
+            f"batch.seq_length={LENGTH}",
+            "batch.micro_batch_size=1",
+            "batch.global_batch_size=4",
+            "schedule.train_iters=1",
+            "optimizer.lr=1e-3",
+            "data.format=megatron",
+            f"data.paths=[{tokens[1].paths[0]}]",
+            "data.split='100,0,0'",
+            f"output_dir={output_dir}",
+            *overrides,
+        ]
+    )
+    plan = planned(judge(job, fixes=False))
+    for node in plan.prepare:
+        (file,) = (file for file in plan.files if file.path == node.argv[-1])
+        convert(json.loads(file.content))
+    argv = list(plan.nodes[0].argv)
+    run = zygote.run(argv[argv.index("--") + 1 :], ranks=ranks, data=tokens[1])
+    return run, "\n".join(plan.notes)
+
+
+FOLDERS = {
+    "qwen3 Megatron-LM": ("qwen3", "megatron_lm", ["parallel.tp=2"]),
+    "qwen3_moe Megatron-SWIFT": ("qwen3_moe", "megatron", ["parallel.ep=2"]),
+    "deepseek_v3 MindSpeed-LLM": ("deepseek_v3", "mindspeed", ["parallel.pp=2"]),
+}
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("name,backend,overrides", FOLDERS.values(), ids=FOLDERS.keys())
+def test_a_hugging_face_folder_is_loaded(
+    zygote: Zygote,
+    model: Callable[[str], Path],
+    tokens: tuple[Any, DataOptions],
+    tmp_path: Path,
+    name: str,
+    backend: str,
+    overrides: list[str],
+) -> None:
+    folder = model(name)
+    words = [f"backend={backend}", f"model.path={folder}", "model.pretrained=true", *overrides]
+    run, notes = rehearsed(zygote, tokens, tmp_path / "out", *words)
+    assert run.losses[0] == pytest.approx(transformers_loss(folder, tokens[0]), rel=RELATIVE)
+    assert f"weights: loaded from {folder} (" in notes
+    assert "random" not in notes
+    fresh, notes = rehearsed(zygote, tokens, tmp_path / "fresh", *words, "model.pretrained=false")
+    assert fresh.losses[0] != pytest.approx(run.losses[0], rel=1e-3)
+    assert "weights: loaded" not in notes
+    assert fresh.summary["weights"].startswith("random, seed ")
+
+
+LEGACY = {
+    "llama tp2 pp2": ("llama", "megatron_lm", ["parallel.tp=2", "parallel.pp=2"], ["parallel.pp=2"]),
+    "qwen3_moe ep2": ("qwen3_moe", "megatron_lm", ["parallel.ep=2"], [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
+    "qwen3_moe grouped": ("qwen3_moe", "megatron_lm", ["moe.grouped_gemm=true"], ["parallel.ep=2"]),
+    "qwen3_moe MindSpeed-LLM": ("qwen3_moe", "mindspeed", ["parallel.ep=2"], ["parallel.ep=2"]),
+    "deepseek_v3 tp2": ("deepseek_v3", "megatron_lm", SEQUENCE, ["parallel.pp=2"]),
+}
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("name,backend,saved,overrides", LEGACY.values(), ids=LEGACY.keys())
+def test_a_legacy_checkpoint_is_loaded_at_another_layout(
+    zygote: Zygote,
+    model: Callable[[str], Path],
+    tokens: tuple[Any, DataOptions],
+    tmp_path: Path,
+    name: str,
+    backend: str,
+    saved: list[str],
+    overrides: list[str],
+) -> None:
+    folder, out = model(name), tmp_path / "legacy"
+    form = ["--backend", "mindspeed"] if backend == "mindspeed" else ["--format", "legacy"]
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, *form, *saved) == 0
+    words = [f"backend={backend}", f"model.path={folder}", f"checkpoint.load={out}", *overrides]
+    run, notes = rehearsed(zygote, tokens, tmp_path / "out", *words, "checkpoint.finetune=true")
+    assert run.losses[0] == pytest.approx(transformers_loss(folder, tokens[0]), rel=RELATIVE)
+    assert f"weights: loaded from {out} (" in notes
