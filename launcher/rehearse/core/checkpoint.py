@@ -226,7 +226,7 @@ def load(settings: Settings, stepper: Stepper) -> Loaded:
     if with_optimizer:
         _check_optimizer(settings, path, common)
     # Layers by number; `names` makes them one tensor where the checkpoint has them so.
-    metadata = _metadata(settings) | _stored_sharding(path) | {"non_homogeneous_layers": True}
+    metadata = _metadata(settings) | {"non_homogeneous_layers": True}
     models = _model_state(stepper.model, metadata)
     state: dict[str, Any] = {name: names.without_absent_objects(model) for name, model in models.items()}
     if with_optimizer:
@@ -253,14 +253,6 @@ def load(settings: Settings, stepper: Stepper) -> Loaded:
     return Loaded(iteration=0 if weights_only else iteration, weights=told)
 
 
-def _stored_sharding(path: Path) -> dict[str, Any]:
-    """Return how a checkpoint's distributed optimizer is stored, where it says so."""
-    from megatron.core import dist_checkpointing
-
-    stored = dist_checkpointing.load_content_metadata(str(path)) or {}
-    return {name: value for name, value in stored.items() if name.startswith("distrib_optim")}
-
-
 def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
     """Resume the learning rate schedule; megatron requires the same one unless a flag selects which applies."""
     try:
@@ -274,6 +266,14 @@ def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
 
 def _check_optimizer(settings: Settings, path: Path, common: dict[str, Any]) -> None:
     """Reject a checkpoint whose optimizer state this run's optimizer cannot load."""
+    from megatron.core import dist_checkpointing
+
+    kind = (dist_checkpointing.load_content_metadata(str(path)) or {}).get("distrib_optim_sharding_type")
+    if kind not in (None, "fully_reshardable"):
+        raise RehearsalError(
+            f"{path}: its distributed optimizer is stored for one layout ({kind}); works: --finetune or "
+            "--no-load-optim, or to save with --dist-ckpt-optim-fully-reshardable"
+        )
     saved, wanted = common.get("distributed_optimizer"), settings.value("use_distributed_optimizer")
     if saved is not None and saved != wanted:
         add = "with" if saved else "without"
