@@ -177,7 +177,11 @@ class Trainer:
     ) -> None:
         if data.valid is None or history.iteration % self.settings.value("eval_interval"):
             return
-        loss = stepper.evaluate(self.iterators(data.valid, 0), self.settings.value("eval_iters"))
+        iterations = self.settings.value("eval_iters")
+        # Megatron-LM's evaluations go on through the token files; other data is evaluated on the same samples each time.
+        before = history.iteration // self.settings.value("eval_interval") - 1
+        first = before * iterations * self.settings.global_batch_size if self.options.data.kind == "megatron" else 0
+        loss = stepper.evaluate(self.iterators(data.valid, first), iterations)
         history.validation.append((history.iteration, loss))
         if progress is not None:
             progress.print_line(f"validation loss {loss:.6f} after iteration {history.iteration}")

@@ -129,6 +129,37 @@ def recompute_without_te() -> None:
     recompute.__init__ = init_without_fp8
 
 
+def uneven_collectives() -> None:
+    """Gather and reduce-scatter parts of different lengths (tensor_parallel/mappings.py:150, 193).
+
+    Gloo requires equal ones; experts under expert tensor parallelism exchange as many tokens as each rank has.
+    """
+    from megatron.core.tensor_parallel import mappings
+
+    gather_equal, scatter_equal = mappings._gather_along_first_dim, mappings._reduce_scatter_along_first_dim
+
+    @functools.wraps(gather_equal)
+    def gather(tensor: Any, group: Any, output_split_sizes: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if output_split_sizes is None or group.size() == 1:
+            return gather_equal(tensor, group, output_split_sizes, *args, **kwargs)
+        lengths = [int(length) for length in output_split_sizes]
+        padded = tensor.new_zeros((max(lengths), *tensor.shape[1:]))
+        padded[: tensor.size(0)] = tensor
+        parts = [torch.empty_like(padded) for _ in lengths]
+        torch.distributed.all_gather(parts, padded, group=group)
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
+    @functools.wraps(scatter_equal)
+    def reduce_scatter(tensor: Any, group: Any, input_split_sizes: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if input_split_sizes is None or group.size() == 1:
+            return scatter_equal(tensor, group, input_split_sizes, *args, **kwargs)
+        total = tensor.contiguous().clone()
+        torch.distributed.all_reduce(total, group=group)
+        return torch.split(total, [int(length) for length in input_split_sizes])[group.rank()].contiguous()
+
+    mappings._gather_along_first_dim, mappings._reduce_scatter_along_first_dim = gather, reduce_scatter
+
+
 class ResultsQueue:
     """Result queue of megatron's checkpoint writers, without a separate process or thread.
 
@@ -232,6 +263,7 @@ FIXES: tuple[Callable[[], None], ...] = (
     latent_attention_without_te,
     latent_attention_gradients,
     recompute_without_te,
+    uneven_collectives,
     checkpoint_queue_without_process,
     torch_adam_resumes,
 )
