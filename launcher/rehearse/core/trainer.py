@@ -178,7 +178,7 @@ class Trainer:
         if data.valid is None or history.iteration % self.settings.value("eval_interval"):
             return
         iterations = self.settings.value("eval_iters")
-        # Megatron-LM's evaluations go on through the token files; other data is evaluated on the same samples each time.
+        # Evaluations of token files go on through them, as in Megatron-LM; others use the same samples each time.
         before = history.iteration // self.settings.value("eval_interval") - 1
         first = before * iterations * self.settings.global_batch_size if self.options.data.kind == "megatron" else 0
         loss = stepper.evaluate(self.iterators(data.valid, first), iterations)
