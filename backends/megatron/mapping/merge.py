@@ -18,11 +18,21 @@ def prepare(job: Job, version: str) -> Job:
     """Return the job with this backend's implicit defaults set and the user's extra arguments merged."""
     wanted = job.model.is_moe and job.parallel.tp > 1 and job.parallel.etp is None
     if wanted and in_range(version, _EXPERT_TENSOR_PARALLEL, None):
-        job = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, etp=1))
+        etp = job.parallel.tp if _must_split_experts(job) else 1
+        job = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, etp=etp))
     sinks = job.model.softmax_type == "learnable" and job.kernels.attention_backend is None
     if sinks and job.imported.backend != "megatron" and in_range(version, _NO_FLASH_SINKS, None):
         job = dataclasses.replace(job, kernels=dataclasses.replace(job.kernels, attention_backend="auto"))
     return _with_specific_keys(job, version)
+
+
+def _must_split_experts(job: Job) -> bool:
+    """Return whether gradients of experts are right only where tensor parallelism splits them (`SW-ETP-REPLICAS`).
+
+    Adapters refuse split experts (mcore-bridge 1.6.5 tuners/lora.py:150), and so do biases (`SW-BIAS-ETP`).
+    """
+    possible = job.lora.rank is None and not job.model.linear_bias
+    return possible and job.parallel.ep == 1 and job.imported.backend != "megatron"
 
 
 def _with_specific_keys(job: Job, version: str) -> Job:

@@ -1,7 +1,7 @@
 """Checks of Megatron-core's configuration classes, on the values that Megatron-SWIFT's options set."""
 
 from backends.megatron.rules.terms import BACKENDS, FOUR
-from launcher.rules.registry import Rule, RuleContext
+from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.sanity_checks import layout_error
 from launcher.rules.table import checked, declare, needs, never
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
@@ -269,6 +269,24 @@ EXPERTS = (
             flags=("moe_router_topk", "moe_router_load_balancing_type"),
             fields=("model.num_experts_per_tok", "model.norm_topk_prob", "moe.load_balancing_type"),
             message="num_experts_per_tok 1 with softmax needs norm_topk_prob false (softmax before the choice)"),
+    Rule(
+        id="SW-ETP-REPLICAS",
+        doc="Without expert parallelism, experts must be split like the other layers: core reduces their gradients "
+        "over the data-parallel group of dense layers, so replicas of experts on tensor-parallel ranks each keep the "
+        "gradient of a part of the tokens and drift apart.",
+        source="megatron-core 0.16.1 extensions/transformer_engine.py:1551; mcore-bridge 1.6.5 "
+        "model/mm_gpts/glm5_next.py:272, which corrects it for GLM-5 only; ms-swift 4.6.0 megatron_args.py:645 "
+        "(default 1); measured: tests/backends/megatron_lm/test_expert_gradients.py",
+        when="job.model.is_moe & expert_model_parallel_size<=1 & "
+        "expert_tensor_parallel_size!={tensor_model_parallel_size}",
+        message="etp {expert_tensor_parallel_size} with tp {tensor_model_parallel_size} and ep 1: gradients of experts "
+        "are not reduced over all ranks that hold them, so training is wrong without an error",
+        flags=("expert_tensor_parallel_size", "tensor_model_parallel_size", "expert_model_parallel_size"),
+        fields=("parallel.etp", "parallel.tp", "parallel.ep"),
+        since="3.7",
+        stricter=True,
+        reason="it trains, with wrong gradients of experts",
+    ),
     never("SW-BIAS-ETP", "job.model.is_moe & job.model.linear_bias & expert_tensor_parallel_size>1",
           "Bias in experts works only where experts are not split by tensor parallelism.", f"{_CONFIG}:1583",
           since="3.7", fields=("model.linear_bias", "parallel.etp"),
@@ -329,3 +347,4 @@ OPTIMIZER = (
 # fmt: on
 
 declare((*LAYOUT, *RECOMPUTE, *PRECISION, *EXPERTS, *OPTIMIZER), backends=BACKENDS, phase="config")
+lower("SW-ETP-REPLICAS", BACKENDS[0], "the command runs as it is", when=lambda context: context.existing)

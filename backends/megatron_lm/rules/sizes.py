@@ -16,7 +16,7 @@ from backends.megatron_lm.rules.versions import (
     config,
 )
 from launcher.job import Value
-from launcher.rules.registry import RuleContext, Violation, rule
+from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
 from launcher.rules.sanity_checks import layout_error
 from launcher.rules.table import declare, never
 
@@ -57,6 +57,24 @@ declare((
           message="num_experts {num-experts} is negative", versions=SINCE_12),
 ), backends=BACKENDS, versions=EVERY)
 declare((
+    Rule(
+        id="MLM-ETP-REPLICAS",
+        doc="Without expert parallelism, experts must be split like the other layers: core reduces their gradients "
+        "over the data-parallel group of dense layers, so replicas of experts on tensor-parallel ranks each keep the "
+        "gradient of a part of the tokens and drift apart, and other splits add up gradients of different shards.",
+        source="core_v0.12.1 megatron/core/tensor_parallel/layers.py:809, 1115; megatron-core 0.16.1 "
+        "megatron/core/tensor_parallel/layers.py:886, 1209, corrected in 0.19.0; MindSpeed 26.1.0 "
+        "te/pytorch/module/grouped_linear.py:228; measured: tests/backends/megatron_lm/test_expert_gradients.py",
+        when="num-experts>0 & expert-model-parallel-size<=1 & expert-tensor-parallel-size? & !moe-tp-extend-ep & "
+        "expert-tensor-parallel-size!={tensor-model-parallel-size}",
+        message="etp {expert-tensor-parallel-size} with tp {tensor-model-parallel-size} and ep 1: gradients of experts "
+        "are not reduced over all ranks that hold them, so training is wrong without an error",
+        flags=("expert-tensor-parallel-size", _TP, "expert-model-parallel-size"),
+        stricter=True,
+        reason="it trains, with wrong gradients of experts",
+    ),
+), backends=BACKENDS, versions=SINCE_12)
+declare((
     never("MLM-CPU-OFFLOAD-LAYERS", "cpu-offloading-num-layers>0 & cpu-offloading-num-layers>={num-layers}",
           "Activations of at least one layer are not offloaded.", config(670, 1140),
           message="offload.activation_layers {cpu-offloading-num-layers} is not below the {num-layers} layers"),
@@ -72,6 +90,9 @@ declare((
           flags=("log-memory-interval", "log-interval")),
 ), backends=PLAIN, since=ONLY_16[0])
 # fmt: on
+
+for _backend in BACKENDS:
+    lower("MLM-ETP-REPLICAS", _backend, "the script runs as it is", when=lambda context: context.existing)
 
 
 def _items(value: Value) -> Sequence[Value]:

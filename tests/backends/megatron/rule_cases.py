@@ -268,6 +268,9 @@ CORE: Mapping[str, Pair] = {
         {"model": {**MOE, "linear_bias": True}, "parallel": {**_SP_TP, "etp": 2}},
         {"model": {**MOE, "linear_bias": True}, "parallel": {**_SP_TP, "etp": 1}},
     ),
+    "SW-ETP-REPLICAS": Pair(
+        {"model": MOE, "parallel": {**_SP_TP, "etp": 1}}, {"model": MOE, "parallel": {**_SP_TP, "etp": 2}}
+    ),
     "SW-BUILD-BIAS": Pair(
         {"model": {"linear_bias": True, "attention_bias": True}}, {"model": {"attention_bias": True}}
     ),

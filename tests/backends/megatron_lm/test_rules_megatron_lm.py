@@ -15,8 +15,8 @@ from tests.backends.rule_pairs import can_be_found, check_pairs
 BACKEND = get_backend("megatron_lm")
 load(BACKEND.rules)
 CASES = list(rule_cases.read(Path(__file__).parent / "rule_pairs.txt"))
-# Rules about the environment have their pairs below.
-ELSEWHERE = {"MLM-CONNECTIONS", "MLM-CONNECTIONS-FSDP", "MLM-DETERMINISTIC-NCCL"}
+# Rules about the environment, and of jobs rather than scripts, have their pairs below.
+ELSEWHERE = {"MLM-CONNECTIONS", "MLM-CONNECTIONS-FSDP", "MLM-DETERMINISTIC-NCCL", "MLM-ETP-REPLICAS"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
@@ -82,6 +82,31 @@ def test_deterministic_training_needs_an_algorithm_of_nccl():
     native = rule_cases.values(BACKEND, "0.16.1", "--deterministic-mode")
     found = {finding.rule: finding.severity for finding in rule_cases.findings(BACKEND, "0.16.1", native)}
     assert found["MLM-DETERMINISTIC-NCCL"] == "warning"
+
+
+ETP_RULE = {"megatron_lm": "MLM-ETP-REPLICAS", "mindspeed": "MLM-ETP-REPLICAS", "megatron": "SW-ETP-REPLICAS"}
+
+
+@pytest.mark.parametrize("backend", ETP_RULE)
+def test_experts_are_split_like_other_layers_or_over_ranks(backend):
+    """Left open, the split is one with right gradients; another one is refused in a job."""
+
+    def found(*overrides):
+        sizes = ("parallel.tp=2", "parallel.sequence_parallel=true", "cluster.devices_per_node=4")
+        job = compose([f"backend={backend}", "+recipe=tiny_qwen3_moe", *sizes, *overrides])
+        return [f for f in judge(job).findings if f.rule == ETP_RULE[backend]]
+
+    assert not found() + found("parallel.etp=2") + found("parallel.etp=1", "parallel.ep=2")
+    (finding,) = found("parallel.etp=1")
+    assert finding.severity == "error"
+    assert ("parallel.etp=2",) in [fix.overrides for fix in finding.fixes]
+
+
+def test_a_script_with_replicas_of_experts_runs_with_a_warning():
+    changes = "--tensor-model-parallel-size 2 --sequence-parallel --expert-tensor-parallel-size 1"
+    native = rule_cases.values(BACKEND, "0.16.1", f"{changes} --expert-model-parallel-size 1", moe=True)
+    found = {finding.rule: finding.severity for finding in rule_cases.findings(BACKEND, "0.16.1", native)}
+    assert found["MLM-ETP-REPLICAS"] == "warning"
 
 
 def test_findings_name_fields_and_flags():
