@@ -119,18 +119,18 @@ def test_an_executor_that_fails_hides_no_other_run(run: Run, tmp_path: Path) -> 
 WRONG = {
     "an unknown option": (
         ("cluster.options.nicce=5",),
-        "'cluster.options.nicce' is no option of detached; works: nice",
+        "'cluster.options.nicce' is not an option of detached; works: nice",
         1,
     ),
     "a wrong type": (("cluster.options.nice=much",), "'cluster.options.nice' needs a whole number", 1),
     "a bound": (("cluster.options.nice=-1",), "-1 is below 0", 1),
     "another executor": (
         ("cluster=local", "cluster.options.nice=1"),
-        "'cluster.options.nice' is no option of local",
+        "'cluster.options.nice' is not an option of local",
         1,
     ),
     "what it cannot start": (("cluster.nodes=2",), "detached starts one node", 1),
-    "a field that it does not read": (("cluster.partition=x",), "cluster.partition is read by cluster=slurm", 0),
+    "a field that it does not read": (("cluster.partition=x",), "only cluster=slurm reads it", 0),
 }
 
 

@@ -29,8 +29,8 @@ def cluster_fields_are_supported(context: RuleContext) -> Iterator[Violation]:
             continue
         readers = [each for each in executor_names() if name in get_executor(each).reads]
         yield Violation(
-            message=f"cluster.{name} is read by cluster={'|'.join(readers)}, and this is {cluster.executor}: "
-            "it has no effect",
+            message=f"cluster.{name} has no effect with cluster={cluster.executor}: only "
+            f"cluster={'|'.join(readers)} reads it",
             fields=(f"cluster.{name}", "cluster.executor"),
         )
 
@@ -55,7 +55,7 @@ def options_are_those_of_the_executor(context: RuleContext) -> Iterator[Violatio
     for problem in executor.wrong_options(context.job):
         is_unknown = problem.kind == "unknown"
         known = ", ".join(field.name for field in dataclasses.fields(executor.options)) if executor.options else ""
-        unknown = f"is no option of {context.job.cluster.executor}" + (f"; works: {known}" if known else "")
+        unknown = f"is not an option of {context.job.cluster.executor}" + (f"; works: {known}" if known else "")
         message = unknown if is_unknown else problem.message
         works = () if is_unknown else tuple(f"{problem.path}={value}" for value in problem.works)
         yield Violation(message=f"{shown(problem.path)} {message}", fields=("cluster.options",), works=works)

@@ -74,10 +74,10 @@ def _switched_off(rule_id: str) -> str:
     if rule_id in RULES:
         if RULES[rule_id].mandatory:
             return f"rules.disable: {rule_id} always applies: without it a value could run as a command"
-        return f"{rule_id} is switched off by rules.disable"
+        return f"{rule_id} is disabled by rules.disable"
     near = nearest(rule_id, RULES)
-    return f"rules.disable: no rule of this backend is called {rule_id}" + (
-        f"; near: {', '.join(near)}" if near else ""
+    return f"rules.disable: this backend has no rule {rule_id}" + (
+        f"; did you mean {' or '.join(near)}?" if near else ""
     )
 
 
@@ -130,7 +130,7 @@ def _finding(rule: Rule, violation: Violation, context: RuleContext) -> Finding:
     severity, message = rule.severity, violation.message
     reason = lowered(rule, context) if rule.id in LOWERED else ""
     if reason:
-        severity, message = "warning", f"{message} ({context.version} runs: {reason})"
+        severity, message = "warning", f"{message} ({context.version} accepts it: {reason})"
     elif rule.is_stricter(context.version):
         if context.job.rules.strict == "upstream" and severity == "error":
             severity = "warning"

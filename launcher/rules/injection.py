@@ -43,8 +43,8 @@ def text_can_be_written(context: RuleContext) -> Iterator[Violation]:
                 )
             elif not text.isprintable() and _is_one_line(path):
                 yield Violation(
-                    message=f"{path} {shown(text)} holds a line end or another control character, which would end the "
-                    "line that it stands in",
+                    message=f"{path} {shown(text)} contains a line break or another control character, but must be "
+                    "one line",
                     fields=(path,),
                     works=_before(path, value),
                 )
@@ -78,10 +78,10 @@ def variables_have_names(context: RuleContext) -> Iterator[Violation]:
         if name in BASH_VARIABLES:
             why = "is set by bash itself: a script cannot give it a value"
         elif name.startswith("BASH_FUNC_"):
-            why = "is a function of bash and no variable"
+            why = "is an exported bash function, not a variable"
         else:
             near = f"; did you mean {plain}?" if plain and is_variable(plain) else ""
-            why = f"is no name of a variable: letters, digits and _, no digit first{near}"
+            why = f"is not a variable name (letters, digits and _, not beginning with a digit){near}"
         field = f"backend.env.{name}" if _PART.fullmatch(name) else "backend.env"
         yield Violation(message=f"backend.env: {shown(name)} {why}", fields=(field,))
 
@@ -135,6 +135,6 @@ def paths_are_no_options(context: RuleContext) -> Iterator[Violation]:
     python = context.job.cluster.python
     if python is not None and ":" in python.rpartition("/")[0]:
         yield Violation(
-            message=f"cluster.python {shown(python)}: its folder is put on PATH, whose folders a colon separates",
+            message=f"cluster.python {shown(python)}: its folder is added to PATH, where a colon separates folders",
             fields=("cluster.python",),
         )

@@ -121,7 +121,7 @@ def sequence_parallel_needs_tp(context: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism splits over tensor-parallel ranks; with one rank it is switched off."""
     if context.job.parallel.sequence_parallel and context.job.parallel.tp == 1:
         yield Violation(
-            message="sequence_parallel true → false: it splits over tp, and tp is 1",
+            message="sequence_parallel true → false: it needs tp above 1",
             fields=("parallel.sequence_parallel",),
         )
 
@@ -170,7 +170,9 @@ def layers_divide_by_stages(context: RuleContext) -> Iterator[Violation]:
     rest, stages = layers + _extra_layers(job) - sum(fixed), parallel.pp - len(fixed)
     fields = ("parallel.pp", "parallel.vpp", "parallel.first_stage_layers", "parallel.last_stage_layers")
     if rest < 0 or (rest and not stages):
-        yield Violation(message=f"uneven stages hold {sum(fixed)} layers, the model has {layers}", fields=fields)
+        yield Violation(
+            message=f"first and last stage have {sum(fixed)} layers, but the model has {layers}", fields=fields
+        )
     elif stages:
         by = f"{stages} stages × {vpp} chunks" if vpp > 1 else f"{stages} stages"
         yield from _indivisible(rest, stages * vpp, "layers", by, fields)
@@ -230,7 +232,9 @@ def expert_parallel_needs_experts(context: RuleContext) -> Iterator[Violation]:
     # An existing file may name a class that only the backend defines.
     unknown = (model.hidden_size is None and named) or (_is_existing_file(context) and model.model_type is None)
     if context.job.parallel.ep > 1 and not model.is_moe and not unknown:
-        yield Violation(message=f"ep {context.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
+        yield Violation(
+            message=f"ep {context.job.parallel.ep} needs experts, but the model is dense", fields=("parallel.ep",)
+        )
 
 
 @rule(
@@ -253,6 +257,6 @@ def experts_with_tp_need_sequence_parallel(context: RuleContext) -> Iterator[Vio
     job = context.job
     if job.model.is_moe and job.parallel.tp > 1 and not job.parallel.sequence_parallel:
         yield Violation(
-            message=f"an MoE model with tp {job.parallel.tp} needs sequence_parallel",
+            message=f"an MoE model with tp {job.parallel.tp} needs parallel.sequence_parallel=true",
             fields=("parallel.sequence_parallel", "parallel.tp"),
         )

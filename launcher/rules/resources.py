@@ -15,7 +15,7 @@ def data_is_named(context: RuleContext) -> Iterator[Violation]:
     data = context.job.data
     if data.format not in ("sample", "mock") and data.paths in ((), ("${DATA_PATH}",)):
         yield Violation(
-            message="data.paths is empty: the job cannot start without data; the script asks for it as DATA_PATH",
+            message="data.paths is empty: the job needs data to start; the script reads it from DATA_PATH",
             fields=("data.paths",),
         )
 
@@ -34,8 +34,7 @@ def master_address_is_known(context: RuleContext) -> Iterator[Violation]:
         return  # all of it runs on this machine
     if cluster.nodes > 1 and cluster.master_addr is None and _is_one_machine(cluster.executor):
         yield Violation(
-            message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: "
-            "MASTER_ADDR must be set where it starts",
+            message=f"{cluster.nodes} nodes need cluster.master_addr, or MASTER_ADDR in the environment of every node",
             fields=("cluster.master_addr",),
         )
     if cluster.nodes > 1 and cluster.master_addr in ("localhost", "127.0.0.1", "127.0.1.1", "::1"):
@@ -115,7 +114,7 @@ def checkpoints_are_written(context: RuleContext) -> Iterator[Violation]:
     interval, end = context.job.checkpoint.save_interval, context.job.schedule.train_iters
     if interval is not None and end is not None and interval > end:
         yield Violation(
-            message=f"checkpoint.save_interval {interval} is beyond the last iteration {end}",
+            message=f"checkpoint.save_interval {interval} is above schedule.train_iters {end}",
             fields=("checkpoint.save_interval", "schedule.train_iters"),
         )
 
@@ -134,7 +133,9 @@ def something_is_saved(context: RuleContext) -> Iterator[Violation]:
         and checkpoint.save_interval is None
         and context.job.data.format not in ("sample", "mock")
     ):
-        yield Violation(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
+        yield Violation(
+            message="no checkpoint is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",)
+        )
 
 
 @rule(
@@ -178,5 +179,5 @@ def lora_options_need_rank(context: RuleContext) -> Iterator[Violation]:
     lora = context.job.lora
     if lora.rank is None and (lora.alpha is not None or lora.target_modules or lora.quantization is not None):
         yield Violation(
-            message="lora options are set, but lora.rank is not: all parameters are trained", fields=("lora.rank",)
+            message="LoRA options are set, but lora.rank is not: all parameters are trained", fields=("lora.rank",)
         )

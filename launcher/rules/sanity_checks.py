@@ -50,22 +50,22 @@ def layout_error(text: str, stages: int, prediction_layers: int) -> str:
     if unknown:
         return f"unknown letters {''.join(unknown)}: E is the embedding, t a layer, m an MTP layer, L the loss"
     if len(chunks) % stages:
-        return f"{len(chunks)} chunks do not spread evenly over pp {stages}"
+        return f"{len(chunks)} chunks are not divisible by pp {stages}"
     if stages == 1 and len(chunks) > 1:
         return f"{len(chunks)} chunks need pp of at least 2"
     if not flat.startswith("E") or not flat.endswith("L") or flat.count("E") != 1 or flat.count("L") != 1:
-        return "it must start with the only E and end with the only L"
+        return "it must have exactly one E, at the start, and one L, at the end"
     return _prediction_error(chunks, stages, prediction_layers)
 
 
 def _prediction_error(chunks: list[str], stages: int, expected: int) -> str:
     flat = "".join(chunks)
     if flat.count("m") != expected:
-        return f"it places {flat.count('m')} MTP layers, the model has {expected}"
+        return f"it has {flat.count('m')} MTP layers, but the model has {expected}"
     if "m" in flat and "t" in flat[flat.index("m") :]:
-        return "MTP layers come after all others"
+        return "MTP layers must come after all other layers"
     if any("m" in chunk for chunk in chunks[:-stages]) or sum("m" in chunk for chunk in chunks) > 1:
-        return "all MTP layers belong to one chunk, the last of its stage"
+        return "all MTP layers must be in one chunk, the last of its stage"
     return ""
 
 
@@ -80,7 +80,7 @@ def layout_places_every_layer(context: RuleContext) -> Iterator[Violation]:
     placed = "".join(layout_chunks(layout)).count("t") if layout is not None else None
     if placed is not None and layers is not None and placed != layers:
         yield Violation(
-            message=f"parallel.layout {layout} places {placed} layers, the model has {layers}",
+            message=f"parallel.layout {layout} has {placed} layers, but the model has {layers}",
             fields=("parallel.layout", "model.num_hidden_layers"),
         )
 
@@ -129,7 +129,7 @@ def length_has_one_setting(context: RuleContext) -> Iterator[Violation]:
     others = [f"schedule.{name}" for name in ("train_iters", "train_samples") if getattr(schedule, name) is not None]
     if schedule.epochs is not None and others:
         yield Violation(
-            message=f"schedule.epochs beside {others[0]}: which of them ends training depends on the backend",
+            message=f"schedule.epochs and {others[0]} are both set: which one ends training depends on the backend",
             fields=("schedule.epochs", *others),
         )
 
@@ -204,7 +204,8 @@ def rope_scaling_covers_the_sequence(context: RuleContext) -> Iterator[Violation
         return
     if length > original * factor:
         yield Violation(
-            message=f"seq_length {length} is beyond rope scaling: {original} × {factor:g} = {original * factor:g}",
+            message=f"seq_length {length} is above the range of RoPE scaling: {original} × {factor:g} = "
+            f"{original * factor:g}",
             fields=("batch.seq_length", "model.rope_scaling.factor"),
         )
 
@@ -242,7 +243,8 @@ def weights_fit_the_model(context: RuleContext) -> Iterator[Violation]:
     changed = [f"model.{name}" for name in job.model.overridden if name in _SHAPES]
     if changed and _starts_from_weights(job) and job.checkpoint.load is None:
         yield Violation(
-            message=f"{', '.join(changed)} differ from config.json: its weights do not fit; set model.pretrained=false",
+            message=f"{', '.join(changed)} differ from config.json, so that its weights cannot be loaded: set "
+            "model.pretrained=false",
             fields=("model.pretrained", *changed),
         )
 
@@ -301,7 +303,7 @@ def tuning_rate_is_small(context: RuleContext) -> Iterator[Violation]:
 def learning_rate_is_not_zero(context: RuleContext) -> Iterator[Violation]:
     """With a learning rate of 0 nothing is learned."""
     if context.job.optimizer.lr == 0:
-        yield Violation(message="optimizer.lr is 0: nothing is learned", fields=("optimizer.lr",))
+        yield Violation(message="optimizer.lr is 0: the weights do not change", fields=("optimizer.lr",))
 
 
 @rule(
@@ -318,13 +320,13 @@ def annealing_belongs_to_its_schedule(context: RuleContext) -> Iterator[Violatio
     names = [f"schedule.{name}" for name in wsd if getattr(schedule, name)]
     if schedule.lr_decay_style != "WSD" and names:
         yield Violation(
-            message=f"{', '.join(names)} belong to lr_decay_style WSD, not {schedule.lr_decay_style}",
+            message=f"{', '.join(names)} need lr_decay_style WSD, not {schedule.lr_decay_style}",
             fields=("schedule.lr_decay_style", *names),
         )
     end = schedule.lr_decay_iters or schedule.train_iters
     if schedule.lr_decay_style == "WSD" and schedule.lr_wsd_decay_iters and end and schedule.lr_wsd_decay_iters > end:
         yield Violation(
-            message=f"annealing of {schedule.lr_wsd_decay_iters} iterations is longer than the {end} of the decay",
+            message=f"lr_wsd_decay_iters {schedule.lr_wsd_decay_iters} is above the {end} iterations of the decay",
             fields=("schedule.lr_wsd_decay_iters",),
         )
 
@@ -340,7 +342,7 @@ def streams_have_no_epochs(context: RuleContext) -> Iterator[Violation]:
     job = context.job
     if job.data.streaming and job.schedule.epochs is not None and job.schedule.train_iters is None:
         yield Violation(
-            message="data.streaming with schedule.epochs: set schedule.train_iters, a stream has no length",
+            message="data.streaming needs schedule.train_iters, not epochs: a stream has no length",
             fields=("schedule.train_iters", "schedule.epochs", "data.streaming"),
         )
 
@@ -359,7 +361,7 @@ def evaluation_has_data(context: RuleContext) -> Iterator[Violation]:
     splits = job.data.format in (None, "megatron", "sample", "mock") or job.data.split or job.data.validation_ratio
     if expected and not splits and not job.data.validation_paths:
         yield Violation(
-            message="evaluation.interval without data for it: set data.validation_paths or data.validation_ratio",
+            message="evaluation.interval needs validation data: set data.validation_paths or data.validation_ratio",
             fields=("evaluation.interval", "data.validation_ratio"),
         )
 
@@ -375,7 +377,8 @@ def evaluation_happens(context: RuleContext) -> Iterator[Violation]:
     interval, end = context.job.evaluation.interval, context.job.schedule.train_iters
     if interval is not None and end is not None and interval > end and context.job.evaluation.iters != 0:
         yield Violation(
-            message=f"evaluation.interval {interval} is beyond the last iteration {end}",
+            message=f"evaluation.interval {interval} is above schedule.train_iters {end}: no evaluation runs "
+            "during training",
             fields=("evaluation.interval", "schedule.train_iters"),
         )
 
@@ -392,7 +395,7 @@ def loss_scale_belongs_to_fp16(context: RuleContext) -> Iterator[Violation]:
     given = [f"precision.{name}" for name in ("loss_scale", "initial_loss_scale") if getattr(precision, name)]
     if given and precision.dtype != "fp16":
         yield Violation(
-            message=f"{', '.join(given)} without effect: the loss is scaled in fp16 only, not {precision.dtype}",
+            message=f"{', '.join(given)} have no effect: the loss is scaled in fp16 only, not {precision.dtype}",
             fields=(*given, "precision.dtype"),
         )
 
@@ -411,7 +414,7 @@ def preference_options_belong_to_preferences(context: RuleContext) -> Iterator[V
     given = [f"task.{name}" for name in names if getattr(task, name) is not None]
     if given and task.type not in _PREFERENCE:
         yield Violation(
-            message=f"{', '.join(given)} have no effect on task.type={task.type}", fields=("task.type", *given)
+            message=f"{', '.join(given)} have no effect with task.type={task.type}", fields=("task.type", *given)
         )
 
 

@@ -85,7 +85,7 @@ def adapters_have_layers(context: RuleContext) -> Iterator[Violation]:
     for name in lora.target_modules:
         if name in _HUGGING_FACE:
             yield Violation(
-                message=f"lora.target_modules {name} is Hugging Face's name: Megatron-core calls it "
+                message=f"lora.target_modules {name} is a Hugging Face name: in Megatron-core it is "
                 f"{_HUGGING_FACE[name]}",
                 fields=("lora.target_modules",),
             )
@@ -132,7 +132,7 @@ def restarts_find_a_checkpoint(context: RuleContext) -> Iterator[Violation]:
     job = context.job
     if job.fault_tolerance.max_restarts and (job.checkpoint.save is None or job.checkpoint.no_save_optim):
         yield Violation(
-            message="fault_tolerance.max_restarts needs checkpoints with optimizer to go on from",
+            message="fault_tolerance.max_restarts needs checkpoints with optimizer states to resume from",
             fields=("fault_tolerance.max_restarts", "checkpoint.save", "checkpoint.no_save_optim"),
         )
 
@@ -150,7 +150,7 @@ def optimizer_has_ranks(context: RuleContext) -> Iterator[Violation]:
     typed = context.job.origin("parallel.distributed_optimizer").kind == "override"
     if typed and parallel.distributed_optimizer and parallel.dp == 1 and parallel.cp == 1:
         yield Violation(
-            message="distributed_optimizer with dp 1: there is no other rank to shard over",
+            message="distributed_optimizer has no effect with dp 1: there are no other ranks to shard over",
             fields=("parallel.distributed_optimizer",),
         )
 
@@ -166,7 +166,7 @@ def tensor_parallelism_stays_in_a_node(context: RuleContext) -> Iterator[Violati
     tp, devices = context.job.parallel.tp, context.job.cluster.devices_per_node
     if tp > devices and context.job.cluster.nodes > 1:
         yield Violation(
-            message=f"tp {tp} spans nodes of {devices} devices: every layer waits for the network",
+            message=f"tp {tp} spans nodes of {devices} devices: every layer communicates over the network",
             fields=("parallel.tp", "cluster.devices_per_node"),
         )
 
@@ -190,7 +190,7 @@ def block_recompute_is_partial(context: RuleContext) -> Iterator[Violation]:
     chunk = layers // (job.parallel.pp * vpp)
     if recompute.num_layers > chunk >= 1:
         yield Violation(
-            message=f"recompute.num_layers {recompute.num_layers} counts layers of a chunk, and chunks have {chunk} "
+            message=f"recompute.num_layers {recompute.num_layers} is above the {chunk} layers of a chunk "
             f"(vpp {vpp}): all layers are recomputed",
             fields=("recompute.num_layers", "parallel.vpp"),
         )
@@ -212,17 +212,19 @@ def profile_is_written(context: RuleContext) -> Iterator[Violation]:
     start, stop = profiler.start_step, profiler.end_step
     if start is not None and stop is not None and start >= stop:
         yield Violation(
-            message=f"profiler steps {start} to {stop} are an empty range",
+            message=f"profiler.start_step {start} must be below profiler.end_step {stop}",
             fields=("profiler.start_step", "profiler.end_step"),
         )
     if start is not None and end is not None and start >= end:
         yield Violation(
-            message=f"profiler.start_step {start} is beyond the last iteration {end}", fields=("profiler.start_step",)
+            message=f"profiler.start_step {start} must be below schedule.train_iters {end}",
+            fields=("profiler.start_step",),
         )
     away = [rank for rank in profiler.ranks if rank >= job.cluster.world_size]
     if away:
         yield Violation(
-            message=f"profiler.ranks {', '.join(map(str, away))} do not exist: there are {job.cluster.world_size}",
+            message=f"profiler.ranks {', '.join(map(str, away))} do not exist: the world size is "
+            f"{job.cluster.world_size}",
             fields=("profiler.ranks",),
         )
 
@@ -243,7 +245,7 @@ def backend_runs_on_the_device(context: RuleContext) -> Iterator[Violation]:
     backend = get_backend(context.backend)
     if job.hardware.device not in backend.devices and job.hardware.device != "cpu":
         yield Violation(
-            message=f"{backend.title} runs on {', '.join(backend.devices)}, {job.hardware.name} is "
+            message=f"{backend.title} runs on {', '.join(backend.devices)}, but {job.hardware.name} is "
             f"{job.hardware.device}",
             fields=("hardware.device", "backend.name"),
         )

@@ -28,10 +28,16 @@ def name_is_a_file_s_name(context: RuleContext) -> Iterator[Violation]:
     if name is None or not name.isprintable() or (_NAME.fullmatch(name) and len(name.encode()) <= _LONGEST_NAME):
         return  # TEXT-CHARACTERS reports what cannot be printed
     plain = re.sub(r"[^\w.+=@-]+", "-", name).strip("-.+=@ ").encode()[:_LONGEST_NAME].decode(errors="ignore")
-    why = "is empty" if not name else "is too long" if len(name.encode()) > _LONGEST_NAME else "is no name of a folder"
+    why = (
+        "is empty"
+        if not name
+        else "is too long"
+        if len(name.encode()) > _LONGEST_NAME
+        else "is not a valid folder name"
+    )
     yield Violation(
-        message=f"name {name[:_LONGEST_NAME]!r} {why}: up to {_LONGEST_NAME} bytes without / and \\, and none of "
-        ". - ~ first",
+        message=f"name {name[:_LONGEST_NAME]!r} {why}: up to {_LONGEST_NAME} bytes without / and \\, not beginning "
+        "with . - ~",
         fields=("name",),
         works=(f"name={plain}",) if plain else (),
     )
@@ -53,9 +59,9 @@ def paths_are_not_empty(context: RuleContext) -> Iterator[Violation]:
         if text is None:
             continue
         if not text.strip():
-            yield Violation(message=f"{path} is given and empty", fields=(path,), works=(f"{path}=null",))
+            yield Violation(message=f"{path} is empty", fields=(path,), works=(f"{path}=null",))
         elif path in _PATHS and path != "output_dir" and is_text(text) and not text.isprintable():
-            yield Violation(message=f"{path} {text!r} holds characters that cannot be printed", fields=(path,))
+            yield Violation(message=f"{path} {text!r} contains unprintable characters", fields=(path,))
 
 
 @rule(
@@ -70,5 +76,5 @@ def image_is_a_reference(context: RuleContext) -> Iterator[Violation]:
     if image is None or not image.strip() or executor is None or not executor.containers:
         return
     if image.isprintable() and (" " in image or image.startswith("-")):
-        message = f"cluster.container {image!r} is no image: {executor.image_forms}"
+        message = f"cluster.container {image!r} is not an image reference: {executor.image_forms}"
         yield Violation(message=message, fields=("cluster.container",))

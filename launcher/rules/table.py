@@ -69,11 +69,16 @@ class Condition:
         return (self.name, *(name for name in _PLACEHOLDERS.findall("".join(self.values)) if name))
 
     @property
+    def is_absence(self) -> bool:
+        """Whether the condition is that a name is off or not written."""
+        return not self.expected and self.sign in ("", "?")
+
+    @property
     def shown(self) -> str:
         """The condition as a part of a sentence."""
         name, either = shown_name(self.name), shown_amount(" or ".join(self.values))
         if self.sign in ("", "?"):
-            return name if self.expected else f"no {name}"
+            return name
         if self.sign in ("=", "~"):
             return f"{name} {either}" if self.expected else f"{name} other than {either}"
         comparisons = {">": "above", "<": "below", ">=": "of at least", "<=": "of at most", "%": "not a multiple of"}
@@ -269,11 +274,26 @@ def message_of(row: Rule, context: RuleContext) -> str:
     conditions = conditions_of(row)
     if row.message:
         return _PLACEHOLDERS.sub(lambda found: _filled(found[0], found[1], context), row.message)
-    cause = " with ".join(_as_it_is(condition, context) for condition in conditions.when)
+    present = (_as_it_is(each, context) for each in conditions.when if not each.is_absence)
+    cause = _without(" with ".join(present), conditions.when)
     if not conditions.then:
         return f"{cause}: {_lower(row.doc)}"
-    expected = " or ".join(" and ".join(condition.shown for condition in option) for option in conditions.then)
+    if len(conditions.then) == 1 and all(each.is_absence for each in conditions.then[0]):
+        excluded = " or ".join(shown_name(each.name) for each in conditions.then[0])
+        return f"{cause} cannot be combined with {excluded}: {_lower(row.doc)}"
+    expected = " or ".join(_needed(option) for option in conditions.then)
     return f"{cause} needs {expected}: {_lower(row.doc)}"
+
+
+def _needed(option: tuple[Condition, ...]) -> str:
+    """Return an alternative of `then` as a part of a sentence."""
+    return _without(" and ".join(each.shown for each in option if not each.is_absence), option)
+
+
+def _without(text: str, conditions: tuple[Condition, ...]) -> str:
+    """Return a text on conditions that hold, followed by the names that must be absent."""
+    absent = " or ".join(shown_name(each.name) for each in conditions if each.is_absence)
+    return " ".join(filter(None, (text, f"without {absent}" if absent else "")))
 
 
 def _filled(text: str, name: str | None, context: RuleContext) -> str:

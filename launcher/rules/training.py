@@ -44,12 +44,12 @@ def micro_batches_fill_stages(context: RuleContext) -> Iterator[Violation]:
     fields = ("batch.global_batch_size", "batch.micro_batch_size", "parallel.vpp", "parallel.microbatch_group_size")
     if not pp <= group <= count:
         yield Violation(
-            message=f"groups of {group} micro-batches: the interleaved schedule takes pp {pp} to all {count} of a step",
+            message=f"microbatch_group_size {group} must be from pp {pp} to the {count} micro-batches of a step",
             fields=fields,
         )
     elif 0 < count % group < pp:
         yield Violation(
-            message=f"{count} micro-batches leave {count % group} beyond groups of {group}; "
+            message=f"{count} micro-batches in groups of {group} leave a remainder of {count % group}: "
             f"the interleaved schedule needs 0 or at least pp {pp}",
             fields=fields,
         )
@@ -66,7 +66,7 @@ def sequence_fits_positions(context: RuleContext) -> Iterator[Violation]:
     length, positions = context.job.batch.seq_length, context.job.model.max_position_embeddings
     if length is not None and positions is not None and length > positions:
         yield Violation(
-            message=f"seq_length {length} is beyond max_position_embeddings {positions}",
+            message=f"seq_length {length} is above max_position_embeddings {positions}",
             fields=("batch.seq_length", "model.max_position_embeddings"),
         )
 
@@ -92,7 +92,7 @@ def warmup_has_one_setting(context: RuleContext) -> Iterator[Violation]:
     schedule = context.job.schedule
     if schedule.lr_warmup_iters and schedule.lr_warmup_fraction:
         names = ("schedule.lr_warmup_iters", "schedule.lr_warmup_fraction")
-        yield Violation(message=f"{names[0]} and {names[1]} both give the warm-up: keep one", fields=names)
+        yield Violation(message=f"{names[0]} and {names[1]} are both set: keep one", fields=names)
 
 
 @rule(
@@ -171,7 +171,7 @@ def recompute_counts_every_chunk(context: RuleContext) -> Iterator[Violation]:
     if not counts:
         return
     if recompute.granularity != "full" or recompute.method != "block":
-        message = f"{path}: needs recompute.granularity=full and recompute.method=block"
+        message = f"{path} needs recompute.granularity=full and recompute.method=block"
         yield Violation(message=message, fields=(path, "recompute.granularity", "recompute.method"))
     elif recompute.per_pp_rank:
         message = f"{path} counts chunks, recompute.per_pp_rank stages: one of them"
@@ -180,7 +180,7 @@ def recompute_counts_every_chunk(context: RuleContext) -> Iterator[Violation]:
         message = f"{path} has {len(counts)} numbers for {parallel.pp * (parallel.vpp or 1)} chunks (pp × vpp)"
         yield Violation(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
     elif min(counts) < 0 or max(counts) > (recompute.num_layers or max(counts)):
-        message = f"{path} {list(counts)}: from 0 to recompute.num_layers {recompute.num_layers}"
+        message = f"{path} {list(counts)}: numbers must be from 0 to recompute.num_layers {recompute.num_layers}"
         yield Violation(message=message, fields=(path, "recompute.num_layers"))
 
 
@@ -199,7 +199,7 @@ def recompute_in_part_counts_every_chunk(context: RuleContext) -> Iterator[Viola
         return
     chosen = recompute.granularity == "selective" or recompute.modules or recompute.activation or recompute.norm
     if not chosen or recompute.method == "uniform":
-        message = f"{path}: needs recompute.modules, activation or norm, and no recompute.method=uniform"
+        message = f"{path} needs recompute.modules, activation or norm, and a recompute.method other than uniform"
         yield Violation(message=message, fields=(path, "recompute.modules", "recompute.activation", "recompute.method"))
     elif recompute.per_pp_rank:
         message = f"{path} counts chunks, recompute.per_pp_rank stages: one of them"
@@ -208,7 +208,7 @@ def recompute_in_part_counts_every_chunk(context: RuleContext) -> Iterator[Viola
         message = f"{path} has {len(counts)} numbers for {parallel.pp * (parallel.vpp or 1)} chunks (pp × vpp)"
         yield Violation(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
     elif min(counts) < 0:
-        yield Violation(message=f"{path} {list(counts)}: no number may be below 0", fields=(path,))
+        yield Violation(message=f"{path} {list(counts)}: numbers must be at least 0", fields=(path,))
 
 
 @rule(
@@ -222,7 +222,7 @@ def selective_recompute_takes_modules(context: RuleContext) -> Iterator[Violatio
     given = [f"recompute.{name}" for name in ("method", "num_layers") if getattr(recompute, name) is not None]
     if recompute.granularity == "selective" and given:
         yield Violation(
-            message=f"{' and '.join(given)}: full recompute only, not granularity=selective",
+            message=f"{' and '.join(given)} need recompute.granularity=full, not selective",
             fields=("recompute.granularity", *given),
         )
 
@@ -243,7 +243,8 @@ def recompute_has_granularity(context: RuleContext) -> Iterator[Violation]:
     ]
     if recompute.granularity is None and given:
         yield Violation(
-            message=f"{', '.join(given)} without recompute.granularity", fields=("recompute.granularity", *given)
+            message=f"{', '.join(given)} have no effect without recompute.granularity",
+            fields=("recompute.granularity", *given),
         )
 
 
@@ -284,8 +285,9 @@ def experts_are_balanced(context: RuleContext) -> Iterator[Violation]:
     balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or intended
     if job.model.is_moe and not balanced:
         yield Violation(
-            message=f"experts are not balanced: {job.moe.load_balancing_type} with aux_loss_coeff 0; "
-            "published models use about 0.001, load_balancing_type=none declares that this is intended",
+            message=f"experts are not balanced: load_balancing_type {job.moe.load_balancing_type} with "
+            "aux_loss_coeff 0; set moe.aux_loss_coeff (about 0.001 in published models), or load_balancing_type=none "
+            "if this is intended",
             fields=("moe.aux_loss_coeff", "moe.load_balancing_type"),
         )
 
@@ -302,7 +304,7 @@ def router_groups_fit(context: RuleContext) -> Iterator[Violation]:
         return
     fields = ("model.n_group", "model.topk_group", "model.num_experts")
     if model.n_group is None or model.topk_group is None:
-        yield Violation(message="model.n_group and model.topk_group go together", fields=fields[:2])
+        yield Violation(message="model.n_group and model.topk_group must be set together", fields=fields[:2])
     elif model.num_experts % model.n_group:
         yield Violation(
             message=f"num_experts {model.num_experts} is not divisible by n_group {model.n_group}", fields=fields
@@ -324,8 +326,8 @@ def group_scores_differ(model: Model) -> str:
     if top // visited == theirs:
         return ""
     return (
-        f"a group of experts counts its best {top // visited} (num_experts_per_tok {top} / topk_group {visited}), "
-        f"in Hugging Face's model its best {theirs}: pretrained weights meet other groups"
+        f"an expert group is scored by its best {top // visited} experts (num_experts_per_tok {top} / topk_group "
+        f"{visited}), in Hugging Face's model by its best {theirs}: tokens are routed to other groups"
     )
 
 
@@ -376,6 +378,6 @@ def fp8_runs_on_hardware(context: RuleContext) -> Iterator[Violation]:
     known = job.hardware.name is not None and job.hardware.bf16_tflops is not None
     if job.precision.fp8_format is not None and known and job.hardware.fp8_tflops is None:
         yield Violation(
-            message=f"{job.hardware.name} has no FP8, but precision.fp8_format={job.precision.fp8_format}",
+            message=f"{job.hardware.name} does not support FP8 (precision.fp8_format={job.precision.fp8_format})",
             fields=("precision.fp8_format", "hardware.name"),
         )

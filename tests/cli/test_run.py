@@ -43,7 +43,7 @@ def test_a_native_run_starts_and_reports_its_exit_code(launch: Launch, installed
 def test_a_native_run_without_data_is_refused(launch: Launch, installed: Install, tmp_path: Path):
     done = launch("run", *NATIVE, installed("echo trained"), "output_dir=out")
     assert done.code == 1, done
-    assert "the job cannot start without data" in done.err
+    assert "the job needs data to start" in done.err
     assert "DATA-MISSING" in done.err
     assert not (tmp_path / "out").exists()
 

@@ -9,10 +9,10 @@ from launcher.rules.table import checked, declare, needs, never
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
 _BASE = "ms-swift 4.6.0 arguments/base_args"
 
-lower("MOE-EP-DENSE", NAME, "expert parallelism of a dense model is dropped without a word", since=FOUR)
-lower("SEQ-POSITIONS", NAME, "it does not compare the two, and positions beyond were never learned", since=FOUR)
-lower("LR-WARMUP-TWICE", NAME, "the share of lr_warmup_fraction wins without a word", since=FOUR)
-lower("MOE-BIAS-SIGMOID", NAME, "the bias of softmax routing is left out without a word", since=FOUR)
+lower("MOE-EP-DENSE", NAME, "ep is silently ignored for a dense model", since=FOUR)
+lower("SEQ-POSITIONS", NAME, "it does not check this, but the model was not trained on longer sequences", since=FOUR)
+lower("LR-WARMUP-TWICE", NAME, "lr_warmup_fraction silently takes precedence", since=FOUR)
+lower("MOE-BIAS-SIGMOID", NAME, "the bias is silently ignored with softmax", since=FOUR)
 
 
 def _no_model(context: RuleContext) -> bool:
@@ -27,16 +27,17 @@ DATA = (
     never("SW-LAZY-PACKING", "lazy_tokenize & packing",
           "Packing needs the length of every sample before training; lazy tokenization has it only during training.",
           f"{_BASE}/base_args.py:165", since="3.7",
-          message="lazy_tokenize true with packing: packing needs the length of every sample beforehand"),
+          message="lazy_tokenize cannot be combined with packing, which needs the length of every sample before "
+          "training"),
     never("SW-LAZY-STREAMING", "lazy_tokenize & streaming",
           "A stream is tokenized as it is read; lazy tokenization needs data that is read at the start.",
           f"{_BASE}/base_args.py:167; 3.6.4 llm/argument/train_args.py:138",
-          message="lazy_tokenize true with streaming: a stream is always tokenized as it is read"),
+          message="lazy_tokenize cannot be combined with streaming: a stream is always tokenized as it is read"),
     never("SW-STREAM-ITERS", "streaming & train_iters=None",
           "A stream has no length, so that epochs cannot be turned into steps: the number of steps must be given.",
           f"{_ARGS}:1155, when training starts", since=FOUR, phase="launch",
           flags=("streaming", "train_iters", "num_train_epochs"),
-          message="streaming without train_iters: a stream has no length, so epochs do not say when training ends"),
+          message="streaming needs train_iters: a stream has no length, so that epochs cannot be converted to steps"),
     checked("SW-STREAM-EVAL", lambda context: context["eval_iters"] is None or context["eval_iters"] < 0,
             "A streamed validation set has no length: the batches of an evaluation must be given.",
             f"{_ARGS}:1164, when training starts", when="streaming & val_dataset", since=FOUR, phase="launch",
@@ -45,7 +46,7 @@ DATA = (
     never("SW-EPOCH-STREAM", "streaming & save_strategy=epoch",
           "Saving at the end of epochs needs a data set with a length.", f"{_ARGS}:1147, when training starts",
           since="3.9", phase="launch", flags=("save_strategy", "streaming"),
-          message="save_strategy epoch with streaming: a stream has no epochs"),
+          message="save_strategy epoch cannot be combined with streaming: a stream has no epochs"),
     needs("SW-GROUP-BY-LENGTH", "group_by_length", "!padding_free & !packing",
           "Grouping samples by length has no effect where samples are concatenated without padding, and is refused.",
           f"{_ARGS}:852", since="4.6", flags=("group_by_length", "padding_free"),
@@ -92,7 +93,7 @@ PARALLEL = (
             "Layers that drop padding inside the MLP cannot be combined with a split sequence; checked up to 4.0 only.",
             "ms-swift 3.12.6 megatron_args.py:611, 4.0.0 :566", when="mlp_padding_free", since="3.9", until="4.0.99",
             flags=("mlp_padding_free", "sequence_parallel", "context_parallel_size"),
-            message="mlp_padding_free with sequence or context parallelism: the MLP sees only a part of each sequence"),
+            message="mlp_padding_free cannot be combined with sequence or context parallelism"),
     Rule(
         id="SW-MLP-PADDING-FREE-UNCHECKED",
         doc="Versions up to 4.0 refused mlp_padding_free with a split sequence; newer ones do not check it.",
@@ -104,7 +105,7 @@ PARALLEL = (
             or (context["sequence_parallel"] and context["tensor_model_parallel_size"] > 1)
         ),
         reads="tensor_model_parallel_size",
-        message="mlp_padding_free with sequence or context parallelism: refused up to 4.0, not checked here",
+        message="mlp_padding_free with sequence or context parallelism: refused up to 4.0, not checked since 4.1",
         severity="warning",
         since="4.1",
     ),
@@ -135,7 +136,7 @@ OPTIMIZER = (
     needs("SW-MUON-OVERLAP", "optimizer=muon", "!overlap_grad_reduce & !overlap_param_gather",
           "Muon orthogonalises whole matrices of gradients and cannot start while they are still being reduced.",
           f"{_ARGS}:1026", since="4.6",
-          message="optimizer muon with overlap_grad_reduce or overlap_param_gather: dist_muon would do it"),
+          message="optimizer muon does not support overlap_grad_reduce and overlap_param_gather: use dist_muon"),
     Rule(
         id="SW-MUON-LR",
         doc="The rates muon_lr and muon_min_lr have no effect with another optimizer.",
@@ -150,12 +151,12 @@ OPTIMIZER = (
     ),
     never("SW-FSDP-OPTIMIZER", "use_megatron_fsdp & optimizer!=adam|sgd",
           "Megatron-FSDP shards the states of Adam and SGD only.", f"{_ARGS}:964", since="4.6",
-          message="Megatron-FSDP (zero_stage) works with adam and sgd, not {optimizer}"),
+          message="Megatron-FSDP (zero_stage) supports the optimizers adam and sgd, not {optimizer}"),
     checked("SW-FSDP-CONNECTIONS", lambda context: context.job.backend.env.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1",
             "Megatron-FSDP needs several hardware queues; swift itself sets CUDA_DEVICE_MAX_CONNECTIONS=1 by default.",
             f"{_ARGS}:967", when="use_megatron_fsdp", since="4.6", flags=("use_megatron_fsdp",),
             fields=("backend.env",), reads="job.backend.env",
-            message="Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1: backend.env sets it to 1"),
+            message="Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1, but backend.env sets it to 1"),
 )
 # fmt: on
 
@@ -174,7 +175,7 @@ TUNING = (
         flags=("adapters",),
         check=lambda context: (
             len(context.items("adapters")) > 1
-            and f"{len(context.items('adapters'))} adapters: training continues from one"
+            and f"adapters names {len(context.items('adapters'))} adapters: training continues from one only"
         ),
         since="3.10",
     ),
@@ -194,40 +195,41 @@ TUNING = (
     ),
     never("SW-LORA-LLM-LANGUAGE", "tuner_type=lora_llm & language_model_only",
           "lora_llm distinguishes the language model from the rest of a multimodal model.", f"{_ARGS}:801", since="4.6",
-          message="tuner_type lora_llm with language_model_only true: use lora"),
+          message="tuner_type lora_llm cannot be combined with language_model_only: use lora"),
     never("SW-LORA-LLM-TEXT", "tuner_type=lora_llm & job.model.model_type?",
           "lora_llm treats the language model of a multimodal model differently; a text model has no other part.",
           f"{_ARGS}:927", since="4.6",
-          message="tuner_type lora_llm with the text model {job.model.model_type}: use lora"),
+          message="tuner_type lora_llm needs a multimodal model, not {job.model.model_type}: use lora"),
     needs("SW-QK-LAYERNORM-DECAY", "apply_wd_to_qk_layernorm & job.model.model_type?",
           "job.model.model_type=qwen3_next|qwen3_5|qwen3_5_moe|qwen4_exp",
           "Weight decay of the query and key norms supports models with zero-centred norms only.",
           f"{_ARGS}:881; 4.0.0 megatron/arguments/megatron_args.py:615", since="4.0", fields=("model.model_type",),
-          message="apply_wd_to_qk_layernorm is not for {job.model.model_type}"),
+          message="apply_wd_to_qk_layernorm does not support {job.model.model_type}"),
     never("SW-SINK-FLASH", "job.model.softmax_type=learnable & attention_backend=flash|flash_2|flash_3|flash_4",
           "Flash attention, ms-swift's default backend, does not support learnable sinks.",
           "ms-swift 4.6.0 megatron/model/utils.py:17", since="4.6", flags=("attention_backend",),
           fields=("kernels.attention_backend", "model.softmax_type"),
-          message="attention_backend {attention_backend} has no learnable softmax_type: unfused or fused"),
+          message="attention_backend {attention_backend} does not support softmax_type learnable: use fused or "
+          "unfused"),
     needs("SW-TORCH-DTYPE", "torch_dtype?",
           "torch_dtype=float16|bfloat16|float32|torch.float16|torch.bfloat16|torch.float32",
           "The dtype is named as in torch; any other name ends with an AttributeError.",
           "ms-swift 4.6.0 utils/hf_config.py:186", since="3.10", phase="parse",
-          message="torch_dtype {torch_dtype}: float16, bfloat16 or float32"),
+          message="torch_dtype {torch_dtype} must be float16, bfloat16 or float32"),
     never("SW-SKIP-INIT", "skip_megatron_init",
           "Only the driver of a Ray pipeline skips the initialisation; without it, training has no process group.",
           "ms-swift 4.6.0 megatron/arguments/megatron_base_args.py:19", since="4.6",
-          message="skip_megatron_init is for the driver of a Ray pipeline: leave it out"),
+          message="skip_megatron_init is for the driver of a Ray pipeline only: remove it"),
     never("SW-LORA-DEEPSEEK-V41", "model_type=deepseek_v41 & @lora & recompute_granularity=selective",
           "Selective recompute frees what the adapters of DeepSeek-V4.1 still need in the backward pass.",
           f"{_ARGS}:824", since="4.6",
-          message="LoRA of deepseek_v41 needs recompute.granularity full, or none (the default is selective)"),
+          message="LoRA of deepseek_v41 needs recompute.granularity full or none (the default is selective)"),
     never("SW-BRIDGE-LORA", "bridge_backend=megatron-bridge & tuner_type!=None|full",
           "NVIDIA's megatron-bridge does not load adapters yet.", f"{_ARGS}:811", since="4.6",
-          message="bridge_backend megatron-bridge trains all weights only: use mcore-bridge for {tuner_type}"),
+          message="bridge_backend megatron-bridge does not support tuner_type {tuner_type}: use mcore-bridge"),
     needs("SW-BRIDGE-TASK", "bridge_backend=megatron-bridge", "task_type=None|causal_lm & rlhf_type!=rm",
           "NVIDIA's megatron-bridge supports causal language models only.", f"{_ARGS}:872", since="4.6",
-          message="bridge_backend megatron-bridge trains causal language models only"),
+          message="bridge_backend megatron-bridge supports causal language models only"),
     checked("SW-ATTENTION", lambda context: context["attention_backend"] not in _BACKENDS,
             "An unknown attention backend ends in a bare KeyError.", f"{_ARGS}:973-993", when="attention_backend!=None",
             since=FOUR, flags=("attention_backend",),
@@ -243,7 +245,7 @@ TUNING = (
             and isinstance(context["megatron_extra_kwargs"], dict)
             and (context["megatron_extra_kwargs"].get("softmax_type") == "learnable")
         ),
-        message="attention_backend {attention_backend} has no learnable softmax: use fused or unfused",
+        message="attention_backend {attention_backend} does not support softmax_type learnable: use fused or unfused",
         since="4.6",
     ),
 )

@@ -24,11 +24,11 @@ def _offload_fault(context: RuleContext) -> str:
     if not wanted:
         return ""
     if layers is not None and not 0 <= wanted < layers:
-        return f"fewer than all {layers} layers can wait on the host"
+        return f"must be from 0 to below num_hidden_layers {layers}"
     if context["pipeline_model_parallel_size"] > 1:
-        return f"not with a pipeline (pp {context['pipeline_model_parallel_size']})"
+        return f"needs pp 1, not {context['pipeline_model_parallel_size']}"
     granularity = context["recompute_granularity"]
-    return "" if granularity in (None, "none") else f"not with recomputation (recompute_granularity {granularity})"
+    return "" if granularity in (None, "none") else f"cannot be combined with recompute_granularity {granularity}"
 
 
 # fmt: off
@@ -52,8 +52,8 @@ LAYOUT = (
           f"{_CONFIG}:1305; Megatron-LM core_v0.13 arguments.py", since="3.7",
           flags=("pipeline_model_parallel_layout", *_ENDS, *_ACCOUNTS),
           fields=("parallel.layout", "parallel.first_stage_layers", "parallel.last_stage_layers"),
-          message="pipeline_model_parallel_layout stands alone: no first or last stage, no accounting for embedding or "
-          "loss"),
+          message="pipeline_model_parallel_layout cannot be combined with first or last stage layers, or with "
+          "account_for_embedding or account_for_loss"),
     Rule(
         id="SW-UNEVEN-ACCOUNT",
         doc="Uneven ends are given, or follow from counting embedding and loss as layers: not both.",
@@ -67,12 +67,12 @@ LAYOUT = (
             )
             and (context["account_for_embedding_in_pipeline_split"] or context["account_for_loss_in_pipeline_split"])
         ),
-        message="first or last stage layers with account_for_embedding or account_for_loss: keep one way to split",
+        message="first or last stage layers cannot be combined with account_for_embedding or account_for_loss",
     ),
     checked("SW-STAGE-EMPTY", lambda context: any(context[name] is not None and context[name] <= 0 for name in _ENDS),
             "The first and the last stage have at least one layer each.", f"{_CONFIG}:1368,1387; {_OLD}:787,806",
             flags=_ENDS,
-            message="first and last stage hold at least one layer each: use a layout for empty ones"),
+            message="first and last stage need at least one layer each: use parallel.layout for empty stages"),
 )
 # fmt: on
 
@@ -88,15 +88,16 @@ _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "s
 RECOMPUTE = (
     never("SW-DISTRIBUTE-SP", "job.recompute.distribute_saved_activations & sequence_parallel & "
           "tensor_model_parallel_size>1 & recompute_granularity!=None|none",
-          "Sequence parallelism spreads kept activations already; spreading them again is refused with recompute.",
+          "Sequence parallelism already distributes saved activations over tensor-parallel ranks.",
           f"{_CONFIG}:1187", since=FOUR, flags=("megatron_extra_kwargs", "recompute_granularity", "sequence_parallel"),
           fields=("recompute.distribute_saved_activations", "parallel.sequence_parallel"),
-          message="recompute.distribute_saved_activations with sequence_parallel, which does that already"),
+          message="recompute.distribute_saved_activations cannot be combined with sequence_parallel"),
     needs("SW-RC-DEFAULT", "job.recompute.granularity=None & recompute_granularity=selective",
           "recompute_method=None & recompute_num_layers=None",
           "swift recomputes selectively by default, and a method or a number of layers contradicts that.",
           f"ms-swift 4.6.0 megatron_args.py:849; {_CONFIG}:1180",
-          message="recompute.method and num_layers need granularity full: swift's own default is selective"),
+          message="recompute.method and num_layers need recompute.granularity=full (the default of swift is "
+          "selective)"),
     Rule(
         id="SW-RC-MODULES",
         doc="Selective recomputation supports these modules.",
@@ -105,7 +106,7 @@ RECOMPUTE = (
         when="recompute_granularity=selective",
         check=lambda context: (
             set(_modules(context)) - set(_MODULES)
-            and f"recompute_modules {', '.join(sorted(set(_modules(context)) - set(_MODULES)))}: known are "
+            and f"recompute_modules {', '.join(sorted(set(_modules(context)) - set(_MODULES)))}: supported are "
             f"{', '.join(_MODULES)}"
         ),
         since="3.7",
@@ -118,7 +119,7 @@ RECOMPUTE = (
     never("SW-RC-SHARED-OLD", "recompute_granularity=selective & recompute_modules~shared_experts",
           "Core 0.12 does not recompute shared experts separately.", f"megatron-core {_OLD} transformer_config.py:728",
           until="3.6.99", flags=("recompute_modules",),
-          message="recompute.modules shared_experts: this version's Megatron-core does not know it"),
+          message="recompute.modules shared_experts is not supported by megatron-core 0.12"),
     never("SW-RC-MOE-ACT", "recompute_granularity=selective & recompute_modules~moe_act & moe_grouped_gemm=False",
           "The activation of experts is recomputed inside the grouped kernel only.", f"{_CONFIG}:1207; {_OLD}:735",
           flags=("recompute_modules", "moe_grouped_gemm"),
@@ -127,7 +128,7 @@ RECOMPUTE = (
           "& !job.model.is_mla",
           "The up-projection of latent attention exists only in models that have it.", f"{_CONFIG}:1212; {_OLD}:740",
           flags=("recompute_modules",),
-          message="recompute.modules mla_up_proj, but the model has no multi-head latent attention"),
+          message="recompute.modules mla_up_proj needs a model with multi-head latent attention"),
     never("SW-RC-SHARED-OVERLAP", "recompute_granularity=selective & recompute_modules~shared_experts & "
           "moe_shared_expert_overlap & job.model.shared_expert_intermediate_size!=None",
           "A shared expert that overlaps with the dispatch cannot be recomputed separately.", f"{_CONFIG}:1226",
@@ -140,7 +141,8 @@ RECOMPUTE = (
           message="recompute.modules moe_act and layernorm need an fp8_recipe other than delayed"),
     never("SW-RC-LAYER", "moe_layer_recompute & recompute_granularity=full",
           "The old argument for recomputing MoE layers needs selective recomputation.", f"{_CONFIG}:1250; {_OLD}:759",
-          message="moe_layer_recompute with full recompute: use recompute.granularity=selective, modules [moe]"),
+          message="moe_layer_recompute with full recompute: use recompute.granularity=selective "
+          "recompute.modules=[moe]"),
 )
 
 PRECISION = (
@@ -168,9 +170,11 @@ PRECISION = (
                 )
             )
             and (
-                "fp16 true, and bf16 follows a bfloat16 model: both at once, write bf16 false"
+                "fp16 is true, and bf16 is not set, which makes it true for a bfloat16 model: set bf16 to false"
                 if context["fp16"]
-                else f"bf16 true, and fp16 follows torch_dtype {context['torch_dtype']}: both at once, write fp16 false"
+                else "bf16 is true, and fp16 is not set, which makes it true for torch_dtype "
+                    f"{context['torch_dtype']}: "
+                "set fp16 to false"
             )
         ),
         since=FOUR,
@@ -237,16 +241,16 @@ EXPERTS = (
         check=lambda context: (
             len(_balances(context)) > 1
             and len(context.items("moe_aux_loss_coeff")) != len(_balances(context))
-            and f"{len(_balances(context))} balancing losses, but "
-            f"{len(context.items('moe_aux_loss_coeff'))} coefficients"
+            and f"moe_router_load_balancing_type has {len(_balances(context))} values, moe_aux_loss_coeff "
+            f"{len(context.items('moe_aux_loss_coeff'))}"
         ),
         since=FOUR,
     ),
     never("SW-ALLGATHER", "moe_token_dispatcher_type=allgather",
           "The all-gather dispatcher needs sequences of one length; mcore-bridge always lets them vary.",
           f"{_CONFIG}:1827; mcore-bridge 1.6.5 config/model_config.py", since=FOUR,
-          message="moe.token_dispatcher_type allgather is offered but always refused: lengths of sequences may vary "
-          "here"),
+          message="moe.token_dispatcher_type allgather does not support variable_seq_lengths, which "
+          "mcore-bridge always sets"),
     Rule(
         id="SW-ALLTOALL-SEQ",
         doc="The alltoall_seq dispatcher needs the same tensor-parallel size for experts, and no fused permutation.",
@@ -268,7 +272,7 @@ EXPERTS = (
             when="job.model.num_experts_per_tok=1 & job.model.scoring_func=softmax & job.model.norm_topk_prob",
             flags=("moe_router_topk", "moe_router_load_balancing_type"),
             fields=("model.num_experts_per_tok", "model.norm_topk_prob", "moe.load_balancing_type"),
-            message="num_experts_per_tok 1 with softmax needs norm_topk_prob false (softmax before the choice)"),
+            message="num_experts_per_tok 1 with softmax needs norm_topk_prob false (softmax before top-k)"),
     Rule(
         id="SW-ETP-REPLICAS",
         doc="Without expert parallelism, experts must be split like the other layers: core reduces their gradients "

@@ -42,7 +42,7 @@ def _prompt_fault(context: RuleContext) -> str | None:
     size, generations = generated
     prompts, micro = size // generations, context["micro_batch_size"]
     if prompts % dp:
-        return f"{prompts} prompts ({size} samples / {generations} generations) do not spread over dp {dp}"
+        return f"{prompts} prompts ({size} samples / {generations} generations) are not divisible by dp {dp}"
     if prompts // dp < 1 or (prompts // dp) % micro:
         return f"{prompts // dp} prompts of a data-parallel rank are not a multiple of micro_batch_size {micro}"
     if size // context.job.cluster.world_size < 1:
@@ -61,7 +61,7 @@ def _generates(context: RuleContext) -> bool:
 def _lacks(option: str, what: str, since: str | None = "3.7", until: str | None = None) -> Rule:
     return Rule(
         id=f"SW-GRPO-{what}",
-        doc=f"GRPO under Megatron does not have {option} yet.",
+        doc=f"GRPO under Megatron does not support {option} yet.",
         source=f"{_ARGS}:393-400; 3.12.6 :199-208",
         flags=(option,),
         fields=("task.type",),
@@ -85,7 +85,7 @@ RLHF = (
           "rlhf_type=grpo & job.task.type=grpo & generation_batch_size!=None & steps_per_generation!=None",
           "The number of generated samples is given once.", "ms-swift 3.12.6 megatron_args.py:217, 4.0.0 :242",
           since="3.7", until="4.5.99", flags=_SIZES[:2], fields=("task.type",),
-          message="generation_batch_size and steps_per_generation both given: keep one"),
+          message="generation_batch_size and steps_per_generation are both set: keep one"),
     checked("SW-GRPO-PROMPTS", lambda context: _generates(context) and _prompt_fault(context),
             "Prompts spread evenly over data-parallel ranks, in whole micro-batches.",
             f"{_ARGS}:307-329; 3.12.6 :228-255", since="3.7", flags=(*_SIZES, "micro_batch_size"), fields=_FIELDS,
@@ -115,7 +115,7 @@ RLHF = (
           until="4.5.99", flags=("dataset_shuffle",),
           message="GRPO does not support data.shuffle=false in this version"),
     never("SW-GKD-SEQUENCE", "rlhf_type=gkd & job.task.type=gkd & seq_kd",
-          "Distillation from sequences of the teacher is not written yet.", f"{_ARGS}:247", since=FOUR,
+          "Distillation from sequences of the teacher is not implemented.", f"{_ARGS}:247", since=FOUR,
           flags=("seq_kd",), fields=("task.type",),
           message="GKD under Megatron does not support seq_kd"),
     Rule(
@@ -129,7 +129,7 @@ RLHF = (
             (context["teacher_model_server"] is not None and context["gkd_logits_topk"] is None)
             or (context["gkd_logits_topk"] is not None and context["gkd_logits_topk"] <= 0)
         ),
-        message="gkd_logits_topk must be above 0, and is needed with teacher_model_server",
+        message="teacher_model_server needs gkd_logits_topk, and gkd_logits_topk must be above 0",
         since=FOUR,
     ),
     checked("SW-GKD-TEACHER",
@@ -137,7 +137,7 @@ RLHF = (
             "Distillation needs one teacher: a model or a server.", "ms-swift 4.0.0 megatron_args.py:207-210",
             when="rlhf_type=gkd & job.task.type=gkd", since=FOUR, until="4.5.99",
             flags=("teacher_model", "teacher_model_server"), fields=("task.type",),
-            message="GKD needs teacher_model or teacher_model_server, one of them"),
+            message="GKD needs exactly one of teacher_model and teacher_model_server"),
 )
 # fmt: on
 

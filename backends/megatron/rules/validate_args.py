@@ -18,9 +18,9 @@ def _chunk_fault(context: RuleContext) -> str | None:
         context["decoder_first_pipeline_num_layers"] is not None
         or context["decoder_last_pipeline_num_layers"] is not None
     ):
-        return "cannot be combined with first or last stage layers: give the number of chunks instead"
+        return "cannot be combined with first or last stage layers: set the number of chunks instead"
     if layers is not None and (layers % pp or (layers // pp) % size):
-        return f"{layers} layers on pp {pp} are not whole chunks of {size}"
+        return f"{layers} layers on pp {pp} are not divisible into chunks of {size}"
     return None
 
 
@@ -28,7 +28,7 @@ def _chunk_fault(context: RuleContext) -> str | None:
 SEED = (
     never("SW-CHUNKS-TWICE", f"{_CHUNKS}!=None & {_STAGES}!=None",
           "Chunks are given by their number or by their size.", f"{_ARGS}:429", until=THREE, fields=("parallel.vpp",),
-          message=f"{_CHUNKS} and {_STAGES} both given: keep one"),
+          message=f"{_CHUNKS} and {_STAGES} are both set: keep one"),
     checked("SW-CHUNK-LAYERS",
             lambda context: _chunk_fault(context) and f"{_CHUNKS} {context[_CHUNKS]}: {_chunk_fault(context)}",
             "Chunks of a given size fill every stage, and there are several stages.", f"{_ARGS}:434-461",
@@ -44,12 +44,12 @@ SEED = (
     never("SW-EP-FP16", "expert_model_parallel_size>1 & job.precision.dtype=fp16",
           "Expert parallelism does not train in fp16.", f"{_ARGS}:854", until="3.6.99",
           flags=("expert_model_parallel_size", "fp16"), fields=("parallel.ep", "precision.dtype"),
-          message="ep {expert_model_parallel_size} cannot train in fp16"),
+          message="ep {expert_model_parallel_size} does not support fp16"),
     never("SW-DETERMINISTIC", "deterministic_mode & cross_entropy_loss_fusion",
-          "The fused cross entropy gives other bits each time.", f"{_ARGS}:877", until=THREE,
+          "The fused cross entropy is not deterministic.", f"{_ARGS}:877", until=THREE,
           message="kernels.deterministic cannot be combined with kernels.cross_entropy_fusion"),
     never("SW-DETERMINISTIC-FLASH", "deterministic_mode & use_flash_attn",
-          "The flash attention of the old switch gives other bits each time.", f"{_ARGS}:877", until=THREE,
+          "The flash attention of the deprecated switch is not deterministic.", f"{_ARGS}:877", until=THREE,
           message="kernels.deterministic cannot be combined with use_flash_attn"),
     checked("SW-DETERMINISTIC-NCCL", lambda context: "NCCL_ALGO" not in context.job.backend.env,
             "Deterministic reductions need an algorithm of NCCL that is chosen by name.", f"{_ARGS}:880",
@@ -58,7 +58,7 @@ SEED = (
             message="kernels.deterministic needs NCCL_ALGO: Tree, Ring, CollnetDirect, CollnetChain or ^NVLS"),
     needs("SW-DISTRIBUTE-TP", "job.recompute.distribute_saved_activations",
           "tensor_model_parallel_size!=1 & recompute_granularity=full & !sequence_parallel",
-          "Kept activations spread over tensor-parallel ranks under full recompute, without sequence parallelism.",
+          "Saved activations are distributed over tp ranks under full recompute, without sequence parallelism.",
           f"{_ARGS}:736-746; megatron-core 0.12.1 transformer_config.py:717", until=THREE,
           fields=("recompute.distribute_saved_activations", "parallel.tp", "parallel.sequence_parallel"),
           message="recompute.distribute_saved_activations needs tp above 1, full recompute and no sequence_parallel"),

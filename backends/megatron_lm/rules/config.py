@@ -12,7 +12,7 @@ declare((
           "The switch means selective recomputation, which has no number of layers.", config(712, 1182)),
     never("MLM-DISTRIBUTE-SP", "distribute-saved-activations & sequence-parallel & tensor-model-parallel-size>1 & "
           "recompute-granularity=full",
-          "Under sequence parallelism activations are spread already.", config(718, 1188)),
+          "Sequence parallelism already distributes saved activations over tensor-parallel ranks.", config(718, 1188)),
     needs("MLM-PAD-CAPACITY", "moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor?",
           "Experts' inputs are padded to a capacity, which needs its factor.", config(663, 1133)),
     needs("MLM-DEFER-EMBEDDING-PP", "defer-embedding-wgrad-compute", "pipeline-model-parallel-size>1",
@@ -20,13 +20,14 @@ declare((
     never("MLM-DEFER-EMBEDDING-FUSION", "defer-embedding-wgrad-compute & no-gradient-accumulation-fusion",
           "Deferring the embedding's weight gradient needs fused gradient accumulation.", _PARALLEL),
     needs("MLM-SQUARED-RELU", "squared-relu", "!swiglu",
-          "The network has one activation function.", arguments(1028, 1339)),
+          "Both set the activation function of the MLP.", arguments(1028, 1339)),
 ), backends=BACKENDS, versions=EVERY)
 declare((
     needs("MLM-FP8-FIRST-LAST-DELAYED", "fp8-format & first-last-layers-bf16",
           "fp8-recipe=tensorwise|mxfp8|blockwise|custom",
           "Delayed scaling cannot leave the first and last layers in bf16.", config(583, 991)),
-    needs("MLM-FP8-PARAM", "fp8-param-gather", "fp8-format", "Weights in FP8 need products in FP8.", config(615, 1028)),
+    needs("MLM-FP8-PARAM", "fp8-param-gather", "fp8-format", "Weights in FP8 need matrix products in "
+        "FP8.", config(615, 1028)),
     needs("MLM-FP8-PARAM-OPTIMIZER", "fp8-param-gather",
           "use-distributed-optimizer or use-torch-fsdp2 or use-megatron-fsdp",
           "Weights in FP8 are gathered by the distributed optimizer or FSDP.",
@@ -46,10 +47,12 @@ declare((
           "Full recomputation covers MoE layers already.", config(760, 1261)),
     needs("MLM-UNEVEN-ACCOUNT-FIRST", "decoder-first-pipeline-num-layers?",
           "!account-for-embedding-in-pipeline-split & !account-for-loss-in-pipeline-split",
-          "Stages are uneven by number or by counting embedding and loss, not both.", config(773, 1300)),
+          "Uneven stages are given by their layers or by counting embedding and loss as layers, not "
+          "both.", config(773, 1300)),
     needs("MLM-UNEVEN-ACCOUNT-LAST", "decoder-last-pipeline-num-layers?",
           "!account-for-embedding-in-pipeline-split & !account-for-loss-in-pipeline-split",
-          "Stages are uneven by number or by counting embedding and loss, not both.", config(773, 1300)),
+          "Uneven stages are given by their layers or by counting embedding and loss as layers, not "
+          "both.", config(773, 1300)),
     never("MLM-UNEVEN-FIRST-EMPTY", "decoder-first-pipeline-num-layers? & decoder-first-pipeline-num-layers<=0",
           "The first stage has at least one layer.", config(788, 1369)),
     never("MLM-UNEVEN-LAST-EMPTY", "decoder-last-pipeline-num-layers? & decoder-last-pipeline-num-layers<=0",
@@ -59,21 +62,21 @@ declare((
     never("MLM-MLA-INTERLEAVED", "multi-latent-attention & rotary-interleaved",
           "Multi-latent attention does not support interleaved RoPE.", config(933, 1559)),
     never("MLM-XAVIER", "init-method-xavier-uniform",
-          "The argument reaches a configuration that does not have it (scaled_init_method).", arguments(1033, 1345)),
+          "It sets scaled_init_method, which TransformerConfig does not have: a TypeError.", arguments(1033, 1345)),
     needs("MLM-WARMUP-FLUSH", "overlap-p2p-communication-warmup-flush", "num-layers-per-virtual-pipeline-stage? & "
           f"{_P2P} or num-virtual-stages-per-pipeline-rank? & {_P2P} or pipeline-model-parallel-layout? & {_P2P}",
           "Only the interleaved schedule overlaps its first and last exchanges.",
           "megatron-core 0.12.1 and 0.16.1 model_parallel_config.py overlap_p2p_comm_warmup_flush"),
     needs("MLM-DENSE-GROUPS", "moe-router-group-topk>0", "num-experts>0",
-          "Groups are groups of experts.", config(998, 1654)),
+          "Group-limited routing needs experts.", config(998, 1654)),
     never("MLM-IN-MEMORY", "non-persistent-ckpt-type=in_memory",
-          "Checkpoints that are overwritten are global or local.", arguments(280, 297)),
+          "Non-persistent checkpoints are global or local.", arguments(280, 297)),
     needs("MLM-LOCAL-SPEC", "attention-backend=local", "spec~local",
-          "The local attention comes with the local layer specification.", arguments(319, 321)),
+          "Local attention needs the local layer specification.", arguments(319, 321)),
 ), backends=BACKENDS, versions=SINCE_12)
 declare((
     never("MLM-EXPERTS-ZERO", "num-experts=0",
-          "Zero experts are taken for an encoder, and refused: leave the argument out.",
+          "Megatron-LM checks 0 experts as an encoder configuration and refuses it: remove the argument.",
           "Megatron-LM core_v0.12.1 arguments.py:301"),
     never("MLM-FP8-MXFP8-PARAM", "fp8-format & fp8-param-gather & fp8-recipe=mxfp8",
           "MXFP8 does not keep weights in FP8.", config(612)),
@@ -81,7 +84,7 @@ declare((
           "The flex dispatcher does not pad experts' inputs.", config(635)),
     needs("MLM-CAPACITY-BALANCE", "moe-expert-capacity-factor?",
           "moe-router-load-balancing-type=aux_loss|seq_aux_loss|none",
-          "Tokens are dropped under the auxiliary losses only.", config(657)),
+          "Tokens are dropped only under an auxiliary loss or no balancing.", config(657)),
     never("MLM-CUDA-GRAPH-RC", "enable-cuda-graph & recompute-granularity?",
           "CUDA graphs exclude recomputation.", config(1017)),
     never("MLM-CUDA-GRAPH-RC-ACTIVATIONS", "enable-cuda-graph & recompute-activations",
@@ -95,9 +98,9 @@ declare((
     needs("MLM-MLA-FUSION", "multi-latent-attention & !no-rope-fusion", "position-embedding-type!=rope",
           "Multi-latent attention has no fused RoPE kernel.", config(930)),
     never("MLM-UNEVEN-FIRST", "decoder-first-pipeline-num-layers? & pipeline-model-parallel-size=1",
-          "Uneven stages need stages.", config(779)),
+          "A first or last stage of another size needs several pipeline stages.", config(779)),
     never("MLM-UNEVEN-LAST", "decoder-last-pipeline-num-layers? & pipeline-model-parallel-size=1",
-          "Uneven stages need stages.", config(779)),
+          "A first or last stage of another size needs several pipeline stages.", config(779)),
 ), backends=PLAIN, until=ONLY_12["megatron_lm"][1])
 # fmt: on
 # MindSpeed-LLM disables this check during validation (core/transformer/transformer_config.py:21 @26.1.0).
@@ -111,9 +114,9 @@ declare((
           "The learned bias of experts is defined for sigmoid scores, and checked for dense models, too.",
           config(958, 1595)),
     needs("MLM-RETRO", "retro-add-retriever", "retro-project-dir?",
-          "Retrieval reads its lengths and samples from the project that was preprocessed.", arguments(796)),
+          "Retrieval reads its lengths and samples from the preprocessed project directory.", arguments(796)),
     never("MLM-ROPE-TYPE", "rope-type=yarn & !multi-latent-attention",
-          "This argument names the positions of latent attention; others take --position-embedding-type.",
+          "--rope-type is for multi-latent attention only: other models use --position-embedding-type.",
           arguments("", 1357)),
 ), backends=PLAIN)
 # fmt: on

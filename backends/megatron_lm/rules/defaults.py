@@ -51,12 +51,12 @@ declare((
     never("MLM-GROUPS-UNUSED", "moe-router-num-groups? & !moe-router-group-topk",
           "Expert groups take effect only with moe-router-group-topk, the number of groups selected per token.",
           config(986, 1643),
-          message="n_group without topk_group has no effect: tokens visit all groups", severity="warning",
+          message="n_group without topk_group has no effect: tokens are routed to all groups", severity="warning",
           fields=("model.n_group", "model.topk_group"), versions=SINCE_12),
     never("MLM-GROUP-ONE", "num-experts & moe-router-num-groups=1 & moe-router-group-topk>1",
           "A token is routed to at most as many expert groups as there are; with one group that is all experts.",
           config(1001, 1658),
-          message="--moe-router-group-topk {moe-router-group-topk} is more than the one group",
+          message="--moe-router-group-topk {moe-router-group-topk} is above --moe-router-num-groups 1",
           flags=("moe-router-num-groups", "moe-router-group-topk"), versions=SINCE_12),
 ), backends=BACKENDS)
 # fmt: on
@@ -86,7 +86,7 @@ for _backend in BACKENDS:
     lower(
         "MLM-DETERMINISTIC-NCCL",
         _backend,
-        "the shell that starts a script may set it",
+        "the shell that starts the script may set it",
         when=lambda context: context.existing,
     )
 

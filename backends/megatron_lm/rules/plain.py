@@ -28,15 +28,16 @@ declare((
           "The layout already gives the number of chunks.", arguments("", 503)),
     never("MLM-LAYOUT-TWICE-STAGES", "pipeline-model-parallel-layout & num-virtual-stages-per-pipeline-rank",
           "The layout already gives the number of chunks.", arguments("", 503)),
-    never("MLM-FP4-FP8", "fp4-format & fp8-format", "Matrix products are in FP4 or in FP8.", arguments("", 661)),
+    never("MLM-FP4-FP8", "fp4-format & fp8-format", "Matrix products are in FP4 or in FP8, not "
+        "both.", arguments("", 661)),
     needs("MLM-FP4-PARAM", "fp4-param-gather", "fp4-format",
-          "Weights in FP4 need products in FP4.", arguments("", 665)),
+          "Weights in FP4 need matrix products in FP4.", arguments("", 665)),
     needs("MLM-MFSDP-FORMAT", "use-megatron-fsdp", "ckpt-format=fsdp_dtensor",
           "Megatron FSDP saves in the format fsdp_dtensor only.", arguments("", 690)),
     needs("MLM-FSDP-DTENSOR", "ckpt-format=fsdp_dtensor", "use-megatron-fsdp",
-          "The fsdp_dtensor format is Megatron FSDP's.", arguments("", 1050)),
+          "The fsdp_dtensor format is for Megatron FSDP only.", arguments("", 1050)),
     needs("MLM-LOAD-MAIN-PARAMS", "load-main-params-from-ckpt", "no-load-optim",
-          "Main weights are taken from the checkpoint only where the optimizer is not.", arguments("", 1136)),
+          "Main parameters are loaded from the checkpoint only if the optimizer is not.", arguments("", 1136)),
     needs("MLM-DELAY-WGRAD-TE", "delay-wgrad-compute", "transformer-impl=transformer_engine",
           "Only Transformer Engine's layers delay weight gradients.", arguments("", 1210)),
     needs("MLM-FINE-OFFLOAD-TE", "fine-grained-activation-offloading", "transformer-impl=transformer_engine",
@@ -50,9 +51,9 @@ declare((
     never("MLM-MUON-DISTRIBUTED", "optimizer=muon|dist_muon & use-distributed-optimizer",
           "Muon does not work with the distributed optimizer.", arguments("", 1184)),
     needs("MLM-MUON-FORMAT", "optimizer=muon|dist_muon", "ckpt-format=torch|torch_dist",
-          "Muon is saved in the formats torch and torch_dist.", arguments("", 1187)),
+          "Muon supports the checkpoint formats torch and torch_dist only.", arguments("", 1187)),
     needs("MLM-CPU-OFFLOAD-FP8", "optimizer-cpu-offload & fp8-param-gather", "fp8-recipe=delayed",
-          "An optimizer on the host keeps FP8 weights under delayed scaling only.", arguments("", 1195)),
+          "CPU offloading of the optimizer supports FP8 weights under delayed scaling only.", arguments("", 1195)),
     never("MLM-HYBRID-CP-PP", "hybrid-context-parallel & pipeline-model-parallel-size>1",
           "Context parallelism by sample length does not support pipeline parallelism.", arguments("", 919)),
     needs("MLM-HYBRID-CP-LOSS", "hybrid-context-parallel", "calculate-per-token-loss",
@@ -62,14 +63,14 @@ declare((
     never("MLM-MOE-LATENT-DENSE", "moe-latent-size & !num-experts",
           "Latent projections need an MoE model.", arguments("", 1271)),
     never("MLM-PHASE-RAMPUP", "phase-transition-iterations & rampup-batch-size",
-          "Several phases exclude a growing batch.", arguments("", 492)),
+          "Phase transitions do not support batch size ramp-up.", arguments("", 492)),
 ), backends=PLAIN, since=ONLY_16[0])
 declare((
     needs("MLM-SHARDING-DISTRIBUTED", "data-parallel-sharding-strategy=optim_grads_params", "use-distributed-optimizer",
-          "The strategy gathers weights behind computation, which only the distributed optimizer does.",
+          "The strategy overlaps weight gathering, which needs the distributed optimizer.",
           arguments("495, 503")),
     never("MLM-SHARDING-LEGACY", "data-parallel-sharding-strategy=optim_grads_params & use-legacy-models",
-          "The strategy gathers weights behind computation, which legacy models cannot.", arguments("495, 507")),
+          "The strategy overlaps weight gathering, which legacy models do not support.", arguments("495, 507")),
 ), backends=BACKENDS, versions=ONLY_12)
 # fmt: on
 
@@ -88,7 +89,7 @@ def encoder_has_room(context: RuleContext) -> Iterator[Violation]:
     """A separate encoder uses additional devices, at most as many per stage as the decoder."""
     tp, encoder_tp, encoder_pp = context.number(_TP, 1), context.number(_ENCODER_TP), context.number(_ENCODER_PP)
     if encoder_tp > 0 and (context.number("num-attention-heads") % encoder_tp or encoder_tp > tp):
-        message = f"--{_ENCODER_TP} {encoder_tp} must divide the heads and be at most tp {tp}"
+        message = f"--{_ENCODER_TP} {encoder_tp} must divide num_attention_heads and be at most tp {tp}"
         yield Violation(message=message, flags=(_ENCODER_TP, _TP))
     if encoder_pp > 0:
         per_stage, cp, world = encoder_tp or tp, context.number(_CP, 1), context.job.cluster.world_size
@@ -172,12 +173,14 @@ def graphs_cover_parts_that_exist(context: RuleContext) -> Iterator[Violation]:
     experts = context.number("num-experts")
     padded = context.flag("moe-expert-capacity-factor") and context.flag("moe-pad-expert-input-to-capacity")
     faults = {
-        "full_iteration is for the local implementation": impl != "local" and "full_iteration" in scope,
-        "moe contains moe_router already": {"moe", "moe_router"} <= scope,
-        "moe_preprocess goes with moe_router": "moe_preprocess" in scope and "moe_router" not in scope,
+        "full_iteration needs --cuda-graph-impl local": impl != "local" and "full_iteration" in scope,
+        "moe already contains moe_router": {"moe", "moe_router"} <= scope,
+        "moe_preprocess needs moe_router": "moe_preprocess" in scope and "moe_router" not in scope,
         "a dense model has no experts": experts <= 1 and bool(scope & {"moe", "moe_router"}),
-        "no layer has an mlp besides its experts": "mlp" in scope and experts > 1 and _all_experts(context),
-        "experts' inputs must be padded to a capacity": "moe" in scope and not padded,
+        "every layer is an MoE layer, so that there is no mlp": "mlp" in scope
+        and experts > 1
+        and _all_experts(context),
+        "moe needs --moe-expert-capacity-factor and --moe-pad-expert-input-to-capacity": "moe" in scope and not padded,
     }
     for message, is_fault in faults.items():
         if is_fault:
@@ -204,7 +207,7 @@ def graphs_hold_no_recomputed_experts(context: RuleContext) -> Iterator[Violatio
         and "moe" in _words("recompute-modules", context)
     ):
         yield Violation(
-            message="--cuda-graph-scope moe_router with --recompute-modules moe: no graph in what is recomputed",
+            message="--cuda-graph-scope moe_router cannot be captured inside --recompute-modules moe",
             flags=("cuda-graph-scope", "recompute-modules", "recompute-granularity"),
         )
 

@@ -38,7 +38,7 @@ def ramp_is_three_numbers(context: RuleContext) -> Iterator[Violation]:
     if numbers is None or numbers[0] < 1 or numbers[1] < 1 or numbers[2] < 0:
         said = context.flag("rampup-batch-size")
         yield Violation(
-            message=f"rampup_batch_size {said} is not three numbers: first size, step, sequences",
+            message=f"rampup_batch_size {said} must be three numbers: initial batch size, increment, samples",
             flags=("rampup-batch-size",),
             fields=("batch.rampup_batch_size",),
         )
@@ -59,7 +59,7 @@ def ramp_reaches_the_batch(context: RuleContext) -> Iterator[Violation]:
     start, step, _ = numbers
     if batch <= start or (batch - start) % step:
         yield Violation(
-            message=f"a batch of {start} does not grow to {batch} in steps of {step}",
+            message=f"global_batch_size {batch} is not the initial {start} plus one or more increments of {step}",
             flags=("rampup-batch-size", "global-batch-size"),
             fields=("batch.rampup_batch_size", "batch.global_batch_size"),
         )
@@ -84,7 +84,7 @@ def ramp_fits_the_ranks(context: RuleContext) -> Iterator[Violation]:
     uneven = next((size for size in _sizes(start, step, samples, batch) if size % at_once), None)
     if uneven is not None:
         yield Violation(
-            message=f"on the way, a batch of {uneven} is no multiple of micro_batch_size × dp = {at_once}",
+            message=f"batch size {uneven} of the ramp-up is not a multiple of micro_batch_size × dp = {at_once}",
             flags=("rampup-batch-size", "micro-batch-size"),
             fields=("batch.rampup_batch_size", "batch.micro_batch_size", "parallel.dp"),
         )

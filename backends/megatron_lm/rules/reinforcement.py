@@ -36,7 +36,7 @@ def _on_generation(name: str) -> Rule:
 
     return Rule(
         id=f"MLM-RL-{name.upper()}",
-        doc="Training stops and saves where samples are generated: those in use cannot be stored.",
+        doc="Training stops and saves only when samples are generated: samples in use are not stored.",
         source=arguments("", 381 if name == "exit-interval" else 384),
         flags=(name, "global-batch-size", *_SIZES),
         when=f"{_RL} & {name}?",
@@ -57,13 +57,13 @@ declare((
     _on_generation("exit-interval"),
     _on_generation("save-interval"),
     needs("MLM-RL-PACKING", f"{_RL} & rl-use-sequence-packing", "micro-batch-size=1",
-          "A packed sequence is a micro batch.", arguments("", 387)),
+          "Each packed sequence is one micro-batch.", arguments("", 387)),
     never("MLM-RL-CACHE", f"{_RL} & rl-remove-kv-cache-during-training & rl-offload-kv-cache-during-training",
-          "The cache is removed or moved to the CPU.", arguments("", 340)),
+          "The KV cache is removed or moved to the CPU, not both.", arguments("", 340)),
     never("MLM-RL-PARTIAL", f"{_RL} & rl-partial-rollouts & rl-remove-kv-cache-during-training",
-          "A partial rollout continues from its cache.", arguments("", 343)),
+          "A partial rollout continues from its KV cache.", arguments("", 343)),
     needs("MLM-RL-OFFLOAD", f"{_RL} & rl-offload-inference-model-weights-when-idle",
           "rl-inference-model-unified-memory-level=1",
-          "Idle weights are moved in unified memory.", arguments("", 346)),
+          "Idle weights are offloaded through unified memory.", arguments("", 346)),
 ), backends=PLAIN, since=ONLY_16[0])
 # fmt: on

@@ -38,12 +38,12 @@ declare((
           flags=(_TP, "num-query-groups"), versions=UNTIL_12),
     never("MLM-HEAD-SIZE", "!kv-channels? & num-attention-heads & hidden-size%{num-attention-heads}",
           "Without kv-channels, hidden_size is divisible by the number of attention heads.", arguments(680, 814),
-          message="hidden_size {hidden-size} is not divisible by num_attention_heads {num-attention-heads}, and there "
-          "is no head_dim", flags=("kv-channels", "hidden-size", "num-attention-heads"),
+          message="hidden_size {hidden-size} is not divisible by num_attention_heads {num-attention-heads}, and "
+          "head_dim is not set", flags=("kv-channels", "hidden-size", "num-attention-heads"),
           fields=("model.head_dim", "model.hidden_size", "model.num_attention_heads")),
     never("MLM-DECODER-SEQ", "decoder-seq-length>{max-position-embeddings} & max-position-embeddings",
           "The decoder sequence length may not exceed max_position_embeddings.", arguments(700, 834),
-          message="decoder_seq_length {decoder-seq-length} is beyond max_position_embeddings "
+          message="decoder_seq_length {decoder-seq-length} is above max_position_embeddings "
           "{max-position-embeddings}"),
     never("MLM-SEQ-DISPATCHER-ETP",
           "expert-tensor-parallel-size!={tensor-model-parallel-size} & moe-token-dispatcher-type=alltoall_seq",
@@ -77,7 +77,7 @@ declare((
 declare((
     never("MLM-CPU-OFFLOAD-LAYERS", "cpu-offloading-num-layers>0 & cpu-offloading-num-layers>={num-layers}",
           "Activations of at least one layer are not offloaded.", config(670, 1140),
-          message="offload.activation_layers {cpu-offloading-num-layers} is not below the {num-layers} layers"),
+          message="offload.activation_layers {cpu-offloading-num-layers} must be below num_layers {num-layers}"),
 ), backends=PLAIN)
 declare((
     never("MLM-SAVE-RETAIN", "save & save-interval & save-retain-interval%{save-interval}",
@@ -136,7 +136,7 @@ def uneven_stages_have_a_middle(context: RuleContext) -> Iterator[Violation]:
     # One stage and one uneven end are rejected on every backend that maps them (PAR-UNEVEN-PP).
     if ends and len(ends) == stages and (stages > 1 or context.backend != "megatron_lm"):
         yield Violation(
-            message=f"all {stages} stages have their own number of layers: one must be left open",
+            message=f"all {stages} stages have a fixed number of layers: one stage must have none",
             flags=("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", _STAGES),
         )
 
@@ -172,7 +172,7 @@ def layout_needs_stages(context: RuleContext) -> Iterator[Violation]:
     layout = context.flag("pipeline-model-parallel-layout")
     if isinstance(layout, str) and context.number(_STAGES, 1) == 1 and stages_of(layout) > 1:
         yield Violation(
-            message=f"a layout of {stages_of(layout)} stages needs pp of at least 2",
+            message=f"a layout of {stages_of(layout)} chunks needs pp of at least 2",
             flags=("pipeline-model-parallel-layout", _STAGES),
         )
 
@@ -230,7 +230,7 @@ def context_levels_make_context(context: RuleContext) -> Iterator[Violation]:
     sizes, cp = _items(context.flag("hierarchical-context-parallel-sizes")), context.number("context-parallel-size", 1)
     if sizes and all(str(size).isdigit() for size in sizes) and math.prod(int(size) for size in sizes) != cp:
         yield Violation(
-            message=f"hierarchical context sizes {' × '.join(str(size) for size in sizes)} do not make cp {cp}",
+            message=f"hierarchical_context_parallel_sizes {' × '.join(str(size) for size in sizes)} is not cp {cp}",
             flags=("hierarchical-context-parallel-sizes", "context-parallel-size"),
         )
 
@@ -247,7 +247,7 @@ def communication_per_layer_names_all(context: RuleContext) -> Iterator[Violatio
     kinds, layers = _items(context.flag("cp-comm-type")), context.number("num-layers")
     if context.number("context-parallel-size", 1) > 1 and len(kinds) > 1 and len(kinds) != layers:
         yield Violation(
-            message=f"{len(kinds)} --cp-comm-type for {layers} layers", flags=("cp-comm-type", "num-layers")
+            message=f"--cp-comm-type has {len(kinds)} values for {layers} layers", flags=("cp-comm-type", "num-layers")
         )
 
 
@@ -267,7 +267,7 @@ def recomputed_modules_exist(context: RuleContext) -> Iterator[Violation]:
     unknown = [str(name) for name in _items(context.flag("recompute-modules")) if name not in known]
     if unknown:
         yield Violation(
-            message=f"recompute.modules knows {', '.join(known)}, not {', '.join(unknown)}",
+            message=f"recompute.modules {', '.join(unknown)}: supported are {', '.join(known)}",
             flags=("recompute-modules",),
         )
 
@@ -304,7 +304,7 @@ def layout_fills_stages(context: RuleContext) -> Iterator[Violation]:
     layout, stages = context.flag("pipeline-model-parallel-layout"), context.number("pipeline-model-parallel-size", 1)
     if isinstance(layout, str) and stages_of(layout) % stages:
         yield Violation(
-            message=f"the layout has {stages_of(layout)} stages, which pp {stages} does not divide",
+            message=f"the layout has {stages_of(layout)} chunks, which is not a multiple of pp {stages}",
             flags=("pipeline-model-parallel-layout", "pipeline-model-parallel-size"),
         )
 
@@ -359,7 +359,8 @@ def connections_are_one(context: RuleContext) -> Iterator[Violation]:
     given = context.job.backend.env.get(_CONNECTIONS)
     if wanted and not own and not context.flag("overlap-moe-expert-parallel-comm") and given not in (None, "1", 1):
         yield Violation(
-            message=f"tp or cp above 1 needs {_CONNECTIONS}=1 in the environment, not {given}: leave it out, or say 1",
+            message=f"tp or cp above 1 needs {_CONNECTIONS}=1 in the environment, not {given}: remove it or set "
+            "it to 1",
             fields=(f"backend.env.{_CONNECTIONS}",),
         )
 
@@ -395,7 +396,7 @@ def connections_are_many_for_fsdp(context: RuleContext) -> Iterator[Violation]:
     given = context.job.backend.env.get(_CONNECTIONS)
     if flags and str(given) == "1":
         yield Violation(
-            message=f"--{flags[0]} needs {_CONNECTIONS} other than 1: add backend.env.{_CONNECTIONS}=8",
+            message=f"--{flags[0]} needs {_CONNECTIONS} other than 1: set backend.env.{_CONNECTIONS}=8",
             fields=(f"backend.env.{_CONNECTIONS}",),
             flags=tuple(flags),
         )
@@ -413,6 +414,6 @@ def balances_have_coefficients(context: RuleContext) -> Iterator[Violation]:
     kinds, weights = _items(context.flag("moe-router-load-balancing-type")), _items(context.flag("moe-aux-loss-coeff"))
     if len(kinds) > 1 and len(kinds) != len(weights):
         yield Violation(
-            message=f"{len(kinds)} balancing losses have {len(weights)} coefficients",
+            message=f"--moe-router-load-balancing-type has {len(kinds)} values, --moe-aux-loss-coeff {len(weights)}",
             flags=("moe-router-load-balancing-type", "moe-aux-loss-coeff"),
         )

@@ -56,8 +56,8 @@ lift(
     lambda context: context.version is not None and dialect_of(context) == "legacy" and not context.job.model.is_moe,
 )
 # Its schedules take any end (core/lr/lr_schedule.py @1.6.0).
-lower("LR-WARMUP-LENGTH", NAME, "the learning rate then only rises", when=lambda context: context.existing)
-lower("LR-ORDER", NAME, "the learning rate then grows to its end")
+lower("LR-WARMUP-LENGTH", NAME, "the learning rate then only increases", when=lambda context: context.existing)
+lower("LR-ORDER", NAME, "the learning rate then increases to min_lr")
 # Unsupported data formats have no columns to split; the mapping reports them.
 lift("MF-STRATEGY", NAME, lambda context: data_format(context.job) in ("text", "messages", "mock"))
 
@@ -87,7 +87,7 @@ def _one_of(key: str, known: tuple[Any, ...]) -> Any:
     def when(context: RuleContext) -> Any:
         value = context[key]
         names = ", ".join(map(str, known))
-        return value is not None and value not in known and f"{key} {value}: known are {names}"
+        return value is not None and value not in known and f"{key} {value}: supported are {names}"
 
     return when
 
@@ -121,7 +121,7 @@ def _depth(context: RuleContext) -> Any:
         for key, arg in context.written.items()
     )
     depth, key = max(depths, default=(0, ""))
-    return depth > _DEPTH and f"{key}: {depth} levels of sections, {_DEPTH} are read"
+    return depth > _DEPTH and f"{key} is nested {depth} sections deep: at most {_DEPTH} are supported"
 
 
 def _sizes(context: RuleContext) -> Any:
@@ -129,14 +129,14 @@ def _sizes(context: RuleContext) -> Any:
         key for key in SIZES if context.given(key) or (key in context.written and key != _SPLITS)
     ]  # null is no size
     wrong = [f"{key}={context[key]}" for key in given if not whole(context[key]) or context[key] < 1]
-    return wrong and f"{', '.join(wrong)}: sizes are whole numbers above 0"
+    return wrong and f"{', '.join(wrong)} must be a whole number above 0"
 
 
 def _switches(context: RuleContext) -> Any:
     staged = size_of(context, PP) > 1  # then vocab_emb_dp is set to false before it is looked at
     read = [key for key in _SWITCHES if not (staged and key == _VOCABULARY)]
     wrong = [f"{key}={context[key]}" for key in read if key in context.written and not isinstance(context[key], bool)]
-    return wrong and f"{', '.join(wrong)}: true or false"
+    return wrong and f"{', '.join(wrong)} must be true or false"
 
 
 def _world(context: RuleContext) -> Any:
@@ -144,12 +144,12 @@ def _world(context: RuleContext) -> Any:
         size_of(context, DP) * size_of(context, TP) * size_of(context, CP) * size_of(context, PP),
         context.job.cluster.world_size,
     )
-    return is_counted(context) and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
+    return is_counted(context) and made != world and f"dp × tp × cp × pp = {made}, but there are {world} devices"
 
 
 def _servers(context: RuleContext) -> Any:
     nodes, pp = context.job.cluster.nodes, size_of(context, PP)
-    return nodes > 1 and nodes % pp and f"{nodes} nodes are not a multiple of pp {pp}: a stage spans nodes"
+    return nodes > 1 and nodes % pp and f"{nodes} nodes are not a multiple of pp {pp}: stages do not divide over nodes"
 
 
 def _alone(context: RuleContext) -> Any:
@@ -159,7 +159,8 @@ def _alone(context: RuleContext) -> Any:
     return (
         min(parts, world) > 1
         and why
-        and f"{why}: {world} processes train {world} models: write use_parallel: True, parallel_mode: 1"
+        and f"{why}: each of {world} processes would train a separate model; set use_parallel: True and "
+        "parallel_mode: 1"
     )
 
 
@@ -168,7 +169,9 @@ def _shards(context: RuleContext) -> Any:
     sizes = {"vocab_size": model.vocab_size, "hidden_size": model.hidden_size}
     odd = [f"{name} {size}" for name, size in sizes.items() if size and size % world]
     sharded = context["parallel.enable_parallel_optimizer"]
-    return sharded and odd and f"{', '.join(odd)}: not a multiple of {world} devices, some states stay whole"
+    return (
+        sharded and odd and f"{', '.join(odd)} not divisible by {world} devices: some optimizer states are not sharded"
+    )
 
 
 def _strategy(context: RuleContext) -> Any:
@@ -179,13 +182,16 @@ def _strategy(context: RuleContext) -> Any:
     if not isinstance(strategy, (list, tuple)) or not strategy or not isinstance(strategy[0], (list, tuple)):
         return "full_batch false needs a dataset_strategy such as [[dp, 1], …]"
     dp = size_of(context, DP)
-    return strategy[0][0] != dp and f"dataset_strategy splits {strategy[0][0]} ways, data_parallel is {dp}"
+    return (
+        strategy[0][0] != dp
+        and f"dataset_strategy splits the batch over {strategy[0][0]} ranks, but data_parallel is {dp}"
+    )
 
 
 GENERAL = (
     Rule(
         id="MF-RUN-MODE",
-        doc="The trainer knows four modes, two of which train.",
+        doc="The trainer has four modes, two of which train.",
         source=_VALIDATORS,
         flags=("run_mode",),
         fields=("task.type",),
@@ -207,7 +213,7 @@ GENERAL = (
     ),
     Rule(
         id="MF-PARALLEL-MODE",
-        doc="MindSpore has these parallel modes.",
+        doc="The parallel mode is one that MindSpore has.",
         source=_VALIDATORS,
         flags=(MODE,),
         check=_one_of(MODE, _MODES),
@@ -304,12 +310,12 @@ GENERAL = (
     ),
     Rule(
         id="MF-FULL-BATCH",
-        doc="With full_batch another dataset_strategy is reset.",
+        doc="full_batch replaces another dataset_strategy.",
         source=f"{_TRAINER}:201",
         fields=("backend.args",),
         when=f"@automatic & {FULL_BATCH} & {STRATEGY}!=None|full_batch",
         sets={STRATEGY: "full_batch"},
-        message="dataset_strategy → full_batch: full_batch true resets it",
+        message="dataset_strategy → full_batch: full_batch true replaces it",
         severity="change",
     ),
     Rule(
@@ -334,7 +340,7 @@ def _micro(context: RuleContext) -> Any:
 def _scheduler(context: RuleContext) -> Any:
     name = context[SCHEDULER]
     if name is not None and name not in _SCHEDULERS:
-        return f"pipeline_scheduler {name}: known are {', '.join(_SCHEDULERS)}"
+        return f"pipeline_scheduler {name}: supported are {', '.join(_SCHEDULERS)}"
     return (
         context[INTERLEAVE] is False and name not in (None, "1f1b") and f"pipeline_scheduler {name} needs chunks (vpp)"
     )
@@ -351,7 +357,7 @@ def _zero_bubble(context: RuleContext) -> Any:
     if chunks != 2 or stages < 2:
         return f"zero_bubble_v needs vpp 2 and pp of at least 2, not vpp {chunks} and pp {stages}"
     if model_key(context, "experimental_attention_variant") == "dsa":
-        return "zero_bubble_v does not run sparse attention (dsa)"
+        return "zero_bubble_v does not support sparse attention (dsa)"
     return flat and "zero_bubble_v needs recompute counts for each stage of both chunks: [[…], […]]"
 
 
@@ -396,7 +402,7 @@ PIPELINE = (
     ),
     Rule(
         id="MF-PIPELINE-KEYS",
-        doc="MindSpore wants both keys of pipeline_config, or none.",
+        doc="MindSpore needs both keys of pipeline_config, or none.",
         source="mindspore 2.7.0 parallel/_auto_parallel_context.py:985",
         flags=(INTERLEAVE, SCHEDULER),
         check=lambda context: context.given(INTERLEAVE) != context.given(SCHEDULER),
@@ -404,14 +410,14 @@ PIPELINE = (
     ),
     Rule(
         id="MF-SCHEDULER",
-        doc="MindSpore has these pipeline schedules; all but 1f1b need chunks.",
+        doc="The pipeline schedule is one that MindSpore has; all but 1f1b need chunks (vpp).",
         source="mindspore 2.7.0 parallel/_auto_parallel_context.py",
         flags=(SCHEDULER, INTERLEAVE),
         check=_scheduler,
     ),
     Rule(
         id="MF-SEQVPP",
-        doc="seqvpp splits sequences: with one part it is seqpipe.",
+        doc="seqvpp splits sequences into parts, and needs more than one.",
         source=f"{_CHECKS}:196-210",
         when=f"{SCHEDULER}=seqvpp & parallel_config.seq_split_num=1|None",
         message="pipeline_scheduler seqvpp needs parallel_config.seq_split_num above 1",
@@ -440,7 +446,7 @@ PIPELINE = (
         source="mindformers 2.1.0 parallel_core/training_graph/transformer/moe/router.py:207",
         fields=("moe.load_balancing_type",),
         when=f"parallel_config.seq_split_num>1 & job.model.is_moe & {MODEL}moe_router_load_balancing_type=seq_aux_loss",
-        message="parallel_config.seq_split_num above 1 excludes the balancing loss seq_aux_loss",
+        message="parallel_config.seq_split_num above 1 does not support the balancing loss seq_aux_loss",
         since="2.0",
     ),
 )

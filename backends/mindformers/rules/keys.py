@@ -137,7 +137,7 @@ def _constructor(file: _File, name: str) -> str:
     argument = file.catalogue.get(name)
     # A key of the template is declared by every class of the section.
     takes = argument is not None and (argument.owner.endswith("Config") or kind in argument.owner.split(", "))
-    return f"{kind} does not take it" if kind and not takes else ""
+    return f"{kind} does not accept it" if kind and not takes else ""
 
 
 def _mindspore(file: _File, name: str) -> str:
@@ -146,7 +146,7 @@ def _mindspore(file: _File, name: str) -> str:
     is_set = file.is_parallel if section == "parallel" else section == "context" and file.version == OLD
     if not is_set or not leaf or _is_keyword(file.catalogue, section, leaf):  # without a leaf: a section of null
         return ""
-    return f"MindSpore's set_{'auto_parallel_' * (section == 'parallel')}context does not take it"
+    return f"MindSpore's set_{'auto_parallel_' * (section == 'parallel')}context does not accept it"
 
 
 def _is_keyword(catalogue: Catalogue, section: str, leaf: str) -> bool:
@@ -156,7 +156,7 @@ def _is_keyword(catalogue: Catalogue, section: str, leaf: str) -> bool:
 
 def _experts(file: _File, name: str) -> str:
     is_unknown = name.startswith("moe_config.") and file.dialect == "legacy" and file.catalogue.get(name) is None
-    return "moe_config does not take it" if is_unknown else ""
+    return "moe_config does not accept it" if is_unknown else ""
 
 
 def _model(file: _File, name: str) -> str:
@@ -167,7 +167,7 @@ def _model(file: _File, name: str) -> str:
     kind = file.model_type
     is_of_another = kind in _KINDS and kind not in _ONLY.get(leaf, _KINDS)
     if argument is None or argument.group == "legacy" or is_of_another:
-        return f"the converter of {kind if is_of_another else 'mcore models'} does not take it"
+        return f"the converter of {kind if is_of_another else 'mcore models'} does not accept it"
     return ""
 
 
@@ -191,7 +191,7 @@ def _ignored(context: RuleContext) -> str:
 @lru_cache(maxsize=_FILES)
 def _ignored_keys(file: _File) -> str:
     found = [key for key, name in _keys(file) if _is_ignored(file, name)]
-    return ", ".join(f"{key}{_near(file.catalogue, key)}" for key in found) + ": read by nothing" * bool(found)
+    return ", ".join(f"{key}{_near(file.catalogue, key)}" for key in found) + ": not read by MindFormers" * bool(found)
 
 
 def _is_ignored(file: _File, name: str) -> bool:
@@ -239,7 +239,7 @@ KEYS = (
     ),
     Rule(
         id="MF-KEY-IGNORED",
-        doc="A key that nothing reads: MindFormers takes the file and trains without it.",
+        doc="MindFormers accepts a key that nothing reads, and trains without it.",
         source="mindformers 2.1.0 parallel_core/config_converter.py:99; tools/register/template.py:63",
         severity="warning",
         flags=(),

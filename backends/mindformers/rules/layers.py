@@ -57,9 +57,9 @@ def _shape(context: RuleContext) -> Any:
         return None
     wrong = next((len(row) for row in rows if len(row) != pp), None)
     if wrong is not None:
-        return f"offset has {wrong} figures in a row, pp is {pp}"
+        return f"offset has a row of {wrong} numbers, but pp is {pp}"
     nested = isinstance(model_key(context, "offset")[0], (list, tuple))
-    return nested and len(rows) != chunks and f"offset has {len(rows)} rows, there are {chunks} chunks"
+    return nested and len(rows) != chunks and f"offset has {len(rows)} rows, but vpp is {chunks}"
 
 
 def _sum(context: RuleContext) -> Any:
@@ -68,7 +68,10 @@ def _sum(context: RuleContext) -> Any:
         return None
     total = sum(map(sum, rows)) if rows is not None else value if whole(value) else 0
     rest = layers % stages
-    return total != rest and f"{layers} layers leave {rest} beyond {stages} equal chunks, offset adds {total}"
+    return (
+        total != rest
+        and f"offset adds up to {total}, but {layers} layers on {stages} chunks leave a remainder of {rest}"
+    )
 
 
 def _built(context: RuleContext) -> list[int] | None:
@@ -85,7 +88,7 @@ def _repeated(context: RuleContext) -> Any:
     return (
         built is not None
         and sum(built) != layers
-        and f"one row of offset is repeated for {chunks} chunks: {sum(built)} layers are built, not {layers}"
+        and f"offset has one row, used for each of {chunks} chunks: {sum(built)} layers are built, not {layers}"
     )
 
 
@@ -94,12 +97,16 @@ def _empty(context: RuleContext) -> Any:
     if built is None:
         return None
     bad = built[0] < 0 or built[-1] < 0 or any(count < 1 for count in built[1:-1])
-    return bad and f"{built} layers: the first and last chunk may be empty, the others hold at least one"
+    return bad and f"chunks of {built} layers: only the first and the last chunk may be empty"
 
 
 def _endless_layers(context: RuleContext) -> Any:
     built = _built(context)
-    return built is not None and min(built) < 0 and f"{built} layers: a negative number starts an endless loop"
+    return (
+        built is not None
+        and min(built) < 0
+        and f"chunks of {built} layers: a negative number sends MindFormers into an endless loop"
+    )
 
 
 def _numbers(value: Any) -> list[Any]:
@@ -114,7 +121,7 @@ def _recompute_kind(context: RuleContext) -> Any:
         return None
     items = _numbers(value)
     good = isinstance(value, (list, tuple)) and all(isinstance(item, (bool, int)) for item in items)
-    return not good and f"recompute {value}: true, false, or counts of layers by stage (and chunk)"
+    return not good and f"recompute {value} must be true, false, or layer counts per stage (and chunk)"
 
 
 def _clamped(context: RuleContext) -> Any:
@@ -125,10 +132,10 @@ def _clamped(context: RuleContext) -> Any:
     counts = [item for item in _numbers(value) if whole(item)]
     big = [count for count in counts if count > most]
     if big:
-        return f"recompute {big[0]} → {most}: a chunk has no more layers"
+        return f"recompute {big[0]} → {most}: a chunk has only {most} layers"
     rows = value if isinstance(value[0], (list, tuple)) else (value,)
     short = any(len(row) < pp for row in rows)
-    return short and f"recompute counts {len(rows[0])} stages of {pp}: the others recompute nothing"
+    return short and f"recompute has {len(rows[0])} counts for pp {pp}: the other stages recompute nothing"
 
 
 def _longer(key: str) -> Any:
@@ -136,10 +143,12 @@ def _longer(key: str) -> Any:
         value, pp, chunks = context[key], size_of(context, PP), chunks_of(context)
         rows = [row for row in value if isinstance(row, (list, tuple))] if isinstance(value, (list, tuple)) else []
         if rows and not context[SWAP] and (len(rows) > chunks or any(len(row) > pp for row in rows)):
-            return f"{key} has counts for {len(rows)} chunks of {len(rows[0])} stages: there are {chunks} of {pp}"
+            return f"{key} has counts for {len(rows)} chunks on {len(rows[0])} stages, but vpp is {chunks} and pp {pp}"
         flat = isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value)
         stages = pp if is_automatic(context) else 1  # other modes reset the layout: trainer/base_trainer.py:278-283
-        return not context[SWAP] and flat and len(value) > stages and f"{key} has {len(value)} counts, pp is {stages}"
+        return (
+            not context[SWAP] and flat and len(value) > stages and f"{key} has {len(value)} counts, but pp is {stages}"
+        )
 
     return when
 
@@ -148,13 +157,13 @@ def _select_kind(context: RuleContext) -> Any:
     value = context[SELECT]
     if value is None or isinstance(value, (bool, dict, list, tuple)):
         return None
-    return f"select_recompute {value}: true, a list of cell names, or names with layers"
+    return f"select_recompute {value} must be true, a list of cell names, or cell names with layers"
 
 
 # fmt: off
 LAYERS = (
     checked("MF-OFFSET-SHAPE", _shape,
-            "offset has one figure for each stage, in one row or in a row for each chunk.",
+            "offset has one number for each stage, in one row or in a row for each chunk.",
             f"{_UTILS}:579-582; {_OLD_UTILS}:593-596", flags=(OFFSET, PP, CHUNKS), fields=_SPLIT, reads="@chunks"),
     checked("MF-OFFSET-SUM", _sum,
             "offset distributes the layers that an even split leaves: its sum is the remainder.",
@@ -179,7 +188,7 @@ LAYERS = (
           "Chunks need pipeline_interleave; without it, MindFormers uses one chunk without a message.",
           f"{_OLD_UTILS}: pp_interleave_num is read with pipeline_interleave; seen: [[14,14]]", severity="warning",
           flags=(CHUNKS, INTERLEAVE),
-          message="vpp {@declared_chunks} → 1: parallel.pipeline_config.pipeline_interleave is not on"),
+          message="vpp {@declared_chunks} → 1: parallel.pipeline_config.pipeline_interleave is not set"),
 )
 # fmt: on
 
@@ -194,7 +203,8 @@ RESETS = (
         check=lambda context: max(size_of(context, key) for key in (TP, PP, CP)) > 1,
         reads=CP,
         sets=_ALONE,
-        message="tp, pp, cp → 1: parallel_mode is not automatic (1), or use_parallel is false",
+        message="tp, pp, cp → 1: parallel_mode is not semi_auto_parallel (1) or auto_parallel (2), or "
+        "use_parallel is false",
         severity="warning",
     ),
     Rule(
@@ -217,7 +227,7 @@ RESETS = (
         check=lambda context: (
             size_of(context, PP) == 1
             and size_of(context, MICRO) > 1
-            and f"micro_batch_num {size_of(context, MICRO)} → 1 with pp 1: the global batch shrinks with it"
+            and f"micro_batch_num {size_of(context, MICRO)} → 1 with pp 1: the global batch becomes smaller"
         ),
         sets={MICRO: 1},
         severity="warning",
@@ -230,7 +240,8 @@ RESETS = (
         fields=("batch.global_batch_size", "parallel.pp"),
         when=f"@automatic & {PP}>1 & {ACCUMULATION}>1",
         sets={ACCUMULATION: 1},
-        message=f"gradient_accumulation_steps {{{ACCUMULATION}}} → 1 with pp {{{PP}}}: raise micro_batch_num",
+        message=f"gradient_accumulation_steps {{{ACCUMULATION}}} → 1 with pp {{{PP}}}: increase micro_batch_num "
+        "instead",
         severity="warning",
     ),
     Rule(
@@ -241,7 +252,8 @@ RESETS = (
         fields=("batch.global_batch_size",),
         when=f"!@automatic & {ACCUMULATION}>1",
         sets={ACCUMULATION: 1},
-        message=f"gradient_accumulation_steps {{{ACCUMULATION}}} → 1: parallel_mode is not automatic (1)",
+        message=f"gradient_accumulation_steps {{{ACCUMULATION}}} → 1: parallel_mode is not semi_auto_parallel (1) or "
+        "auto_parallel (2)",
         severity="change",
     ),
     Rule(
@@ -281,7 +293,7 @@ MEMORY = (
             lambda context: any(whole(item) and item < 0 for item in _numbers(context[RECOMPUTE])),
             "A negative count sends MindFormers into an endless loop.", f"{_OLD_UTILS}:480 (_alloc_recompute_layer)",
             flags=(RECOMPUTE,),
-            message="a negative recompute count starts an endless loop"),
+            message="a negative recompute count sends MindFormers into an endless loop"),
     checked("MF-RECOMPUTE-CLAMPED", _clamped,
             "Counts above the layers of a chunk are cut, and stages without a count recompute nothing.",
             f"{_OLD_UTILS}:495-530", severity="warning", flags=(RECOMPUTE, PP),
@@ -291,7 +303,7 @@ MEMORY = (
             "With swapping, numbers in recompute lists are layers, not counts of layers.",
             "mindformers 1.6.0 models/utils.py; tools/check_rules.py:292-300", when=SWAP, severity="warning",
             flags=(RECOMPUTE, SELECT, SWAP),
-            message="with swap_config.swap the numbers of recompute lists are layer ids, no longer counts by stage"),
+            message="with swap_config.swap the numbers of recompute lists are layer ids, not counts per stage"),
     checked("MF-SELECT-KIND", _select_kind, "select_recompute names cells.", f"{_OLD_UTILS}:540", flags=(SELECT,)),
     never("MF-RECOMPUTE-SLICE", f"{MCORE} & recompute_config.recompute_slice_activation=True",
           "The mcore graph does not slice recomputed activations.",
@@ -299,7 +311,7 @@ MEMORY = (
           message="recompute_slice_activation is not supported by the mcore graph"),
     Rule(
         id="MF-PREFETCH",
-        doc="Swapped activations come back at least one layer ahead.",
+        doc="Swapped activations are prefetched at least one layer ahead.",
         source=f"{_CHECKS}:347",
         flags=("swap_config.default_prefetch", SWAP),
         fields=("backend.args",),
@@ -312,7 +324,8 @@ MEMORY = (
     checked("MF-LAYER-SWAP", lambda context: _bad_swap(context["swap_config.layer_swap"]),
             "Swapped layers are a list of entries with layers and a prefetch of at least 1.", f"{_CHECKS}:329-345",
             when=SWAP, flags=("swap_config.layer_swap", SWAP), fields=("offload.activation_layers",),
-            message="swap_config.layer_swap must be a list of {{layers, backward_prefetch ≥ 1}}"),
+            message="swap_config.layer_swap must be a list of mappings with layers and backward_prefetch of at "
+                "least 1"),
     checked("MF-OP-SWAP", lambda context: not isinstance(context["swap_config.op_swap"], dict),
             "Swapped operators are named, each with entries of layers.", f"{_CHECKS}:352-360",
             when=f"{SWAP} & swap_config.op_swap", flags=("swap_config.op_swap", SWAP), fields=("backend.args",),
@@ -341,7 +354,7 @@ OLDER = (
             fields=("model.hidden_size", "model.num_attention_heads"),
             message="hidden_size {job.model.hidden_size} is not a multiple of {job.model.num_attention_heads} heads"),
     never("MF-MASK-LENGTH", f"@dialect=legacy & @flash & {MODEL}use_attn_mask_compression & {MODEL}seq_length<2048",
-          "A compressed mask of the older models is for sequences of at least 2048 tokens.",
+          "A compressed mask of the older models needs sequences of at least 2048 tokens.",
           "mindformers 1.6.0 modules/transformer/transformer.py:1262", fields=("batch.seq_length",),
           message="use_attn_mask_compression needs sequences of at least 2048 tokens"),
 )

@@ -59,7 +59,10 @@ def _ulysses_heads(context: RuleContext) -> Any:
     heads, degree = context.job.model.num_attention_heads, _degree(context)
     size = size_of(context, TP) * degree
     return (
-        degree > 1 and heads is not None and heads % size and f"{heads} heads are not a multiple of tp·ulysses {size}"
+        degree > 1
+        and heads is not None
+        and heads % size
+        and f"{heads} heads are not a multiple of tp × ulysses_degree {size}"
     )
 
 
@@ -68,14 +71,15 @@ def _ulysses_groups(context: RuleContext) -> Any:
     if degree < 2 or groups is None or context.job.model.is_mla:
         return None
     fits = groups % (tp * degree) == 0 or (context.version != OLD and groups % tp == 0)
-    return not fits and f"{groups} query groups are a multiple of neither tp·ulysses {tp * degree} nor tp"
+    nor = "" if context.version == OLD else f" or of tp {tp}"
+    return not fits and f"{groups} query groups are not a multiple of tp × ulysses_degree {tp * degree}{nor}"
 
 
 def _hybrid(context: RuleContext) -> Any:
     if context[ALGORITHM] != "hybrid_cp" or size_of(context, CP) == 1:
         return None
     degree, cp = context[DEGREE], size_of(context, CP)
-    return (not degree or cp % degree) and f"hybrid_cp: cp {cp} is not a multiple of ulysses degree {degree}"
+    return (not degree or cp % degree) and f"hybrid_cp: cp {cp} is not a multiple of ulysses_degree {degree}"
 
 
 def _ulysses_limit(context: RuleContext) -> Any:
@@ -83,7 +87,7 @@ def _ulysses_limit(context: RuleContext) -> Any:
         return None
     heads = model_key(context, "n_kv_heads", "multi_query_group_num") or context.job.model.num_attention_heads
     split = size_of(context, CP) * size_of(context, TP)
-    return heads is not None and split > heads and f"ulysses: cp·tp {split} is more than {heads} heads"
+    return heads is not None and split > heads and f"ulysses_cp: cp × tp {split} is more than {heads} heads"
 
 
 def _three_d(context: RuleContext) -> Any:
@@ -91,9 +95,11 @@ def _three_d(context: RuleContext) -> Any:
         return None
     sizes = [model_key(context, f"tp_{axis}") or 1 for axis in "xyz"]
     if sizes[0] * sizes[1] * sizes[2] != size_of(context, TP):
-        return f"tp_x·tp_y·tp_z = {sizes[0] * sizes[1] * sizes[2]} is not tp {size_of(context, TP)}"
+        return f"tp_x × tp_y × tp_z = {sizes[0] * sizes[1] * sizes[2]} is not tp {size_of(context, TP)}"
     wrong = not uses_flash(context) or not context[SP] or context.job.model.is_moe or _degree(context) > 1
-    return wrong and "3-D tensor parallelism needs flash attention and sequence parallelism, no experts, no ulysses"
+    return (
+        wrong and "3-D tensor parallelism needs flash attention and sequence parallelism, without experts and Ulysses"
+    )
 
 
 # fmt: off
@@ -116,15 +122,15 @@ PARALLEL = (
           "With context parallelism the file must set use_flash_attention: a check reads the file, not the default.",
           f"{_CHECKS}:189, called by trainer/base_trainer.py:951 @1.6.0 before the model is built",
           fields=("kernels.attention_backend", "parallel.cp"),
-          message="cp above 1 needs model_config.use_flash_attention: True written in the file"),
+          message="cp above 1 needs model_config.use_flash_attention: True in the file, even though it is the default"),
     Rule(
         id="MF-CP-ALGORITHM",
-        doc="Context parallelism has these algorithms.",
+        doc="The algorithm of context parallelism is one that MindFormers supports.",
         source="mindformers 1.6.0 modules/transformer/op_parallel_config.py (ContextParallelAlgo)",
         flags=(ALGORITHM,),
         check=lambda context: (
             context[ALGORITHM] not in (None, *_ALGORITHMS)
-            and f"context_parallel_algo {context[ALGORITHM]}: known are {', '.join(_ALGORITHMS)}"
+            and f"context_parallel_algo {context[ALGORITHM]}: supported are {', '.join(_ALGORITHMS)}"
         ),
     ),
     checked("MF-CP-HYBRID", _hybrid,
@@ -153,7 +159,7 @@ PARALLEL = (
           fields=("kernels.attention_backend",),
           message="mask compression needs flash attention"),
     never("MF-RING-FLASH", f"!@flash & {MODEL}use_ring_attention",
-          "Ring attention is flash attention in pieces.", f"{_CONFIG}:2411",
+          "Ring attention is a variant of flash attention.", f"{_CONFIG}:2411",
           flags=(MODEL + "use_ring_attention", MODEL + "use_flash_attention"),
           message="ring attention needs flash attention"),
     checked("MF-TP-3D", _three_d,
@@ -171,7 +177,7 @@ def _expert_ranks(context: RuleContext) -> Any:
         size_of(context, EP),
         size_of(context, DP) * size_of(context, TP) * (size_of(context, CP) if context.version == OLD else 1),
     )
-    by = "dp·tp·cp" if context.version == OLD else "dp·tp"
+    by = "dp × tp × cp" if context.version == OLD else "dp × tp"
     return is_counted(context) and ep > 1 and ranks % ep and f"ep {ep} does not divide {by} = {ranks}"
 
 
@@ -189,14 +195,17 @@ def _dense_layers(context: RuleContext) -> Any:
         return f"first_k_dense_replace {first} must be at least -1"
     if isinstance(freq, (list, tuple)):
         bad = (layers is not None and len(freq) != layers) or set(freq) - {0, 1}
-        return bad and "moe_layer_freq needs a 0 or 1 for each layer"
+        return bad and "moe_layer_freq as a list needs a 0 or 1 for each layer"
     return whole(freq) and freq > 1 and first > 0 and "first_k_dense_replace cannot be used with moe_layer_freq above 1"
 
 
 def _top_groups(context: RuleContext) -> Any:
     topk, groups = context.job.model.num_experts_per_tok, context.job.model.topk_group
     return (
-        topk is not None and groups and topk % groups and f"num_experts_per_tok {topk} % topk_group {groups} is not 0"
+        topk is not None
+        and groups
+        and topk % groups
+        and f"num_experts_per_tok {topk} is not a multiple of topk_group {groups}"
     )
 
 
@@ -209,7 +218,7 @@ def _balances(version_names: tuple[str, ...]) -> Callable[[RuleContext], Any]:
             context.job.model.is_moe
             and capacity is not None
             and kind not in (None, *version_names)
-            and (f"moe_expert_capacity_factor with balancing {kind}: it works with {known}")
+            and (f"moe_expert_capacity_factor does not support the balancing loss {kind}: supported are {known}")
         )
 
     return when
@@ -223,14 +232,14 @@ EXPERTS = (
             fields=("parallel.ep", "parallel.tp", "cluster.nodes", "cluster.devices_per_node"),
             reads="parallel_config.context_parallel @counted"),
     checked("MF-DEREDUNDANCY", lambda context: size_of(context, EP) < (model_key(context, "npu_nums_per_device") or 8),
-            "The dispatcher without repeated sending spreads experts over whole nodes.", f"{_CONFIG}:2421",
+            "The alltoall_deredundency dispatcher distributes experts over whole nodes.", f"{_CONFIG}:2421",
             when=f"{MODEL}moe_token_dispatcher_type=alltoall_deredundency",
             flags=(MODEL + "moe_token_dispatcher_type", EP), reads="model.model_config.npu_nums_per_device",
-            message="moe_token_dispatcher_type alltoall_deredundency needs ep of at least the devices of a node"),
+            message="moe_token_dispatcher_type alltoall_deredundency needs ep of at least the devices per node"),
     checked("MF-BIAS-MOE", lambda context: class_key(context, "add_bias_linear") is True,
             "MoE layers do not support biases in experts.", f"{_CONFIG}:2472", when="job.model.is_moe",
             flags=(MODEL + "add_bias_linear",), fields=("model.linear_bias",), reads=MODEL + "model_type",
-            message="add_bias_linear true: experts have no bias"),
+            message="add_bias_linear true is not supported with experts"),
     never("MF-TOPK-ONE",
           f"job.model.num_experts_per_tok=1 & job.model.scoring_func=softmax & {MODEL}moe_router_pre_softmax!=True",
           "Softmax over one selected expert has no gradient: with top-1 it must be computed before the selection.",
@@ -238,7 +247,7 @@ EXPERTS = (
           fields=("model.num_experts_per_tok",),
           message="num_experts_per_tok 1 with softmax needs moe_router_pre_softmax true"),
     checked("MF-TOPK-GROUPS", _top_groups,
-            "Every group that a token visits gives it the same number of experts.", f"{_CONFIG}:2506", since="2.0",
+            "A token is routed to the same number of experts in each selected group.", f"{_CONFIG}:2506", since="2.0",
             flags=(MODEL + "num_experts_per_tok", MODEL + "topk_group"),
             fields=("model.num_experts_per_tok", "model.topk_group"),
             reads="job.model.num_experts_per_tok job.model.topk_group"),
@@ -248,11 +257,11 @@ EXPERTS = (
             fields=("model.first_k_dense_replace", "model.moe_layer_freq"),
             reads="job.model.num_hidden_layers job.model.is_moe"),
     checked("MF-CAPACITY-BALANCE", _balances(("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")),
-            "Tokens beyond capacity are dropped with these balancing losses only.", f"{_CONFIG}:2455", since="2.0",
+            "Tokens beyond the capacity are dropped only with some balancing losses.", f"{_CONFIG}:2455", since="2.0",
             flags=(MODEL + "moe_expert_capacity_factor", MODEL + "moe_router_load_balancing_type"),
             fields=("moe.capacity_factor", "moe.load_balancing_type"), reads="job.model.is_moe"),
     checked("MF-CAPACITY-BALANCE-OLD", _balances(("aux_loss", "seq_aux_loss", "none")),
-            "Tokens beyond capacity are dropped with these balancing losses only.",
+            "Tokens beyond the capacity are dropped only with some balancing losses.",
             "mindformers 1.6.0 parallel_core/transformer_config.py (__post_init__)", until="1.6.99",
             flags=(MODEL + "moe_expert_capacity_factor", MODEL + "moe_router_load_balancing_type"),
             fields=("moe.capacity_factor", "moe.load_balancing_type"), reads="job.model.is_moe"),
@@ -265,10 +274,10 @@ EXPERTS = (
             "The mcore graph drops the section moe_config: experts are described in the model section.",
             "mindformers 1.6.0 models/build_config.py (use_legacy: False)", severity="warning", flags=("moe_config",),
             fields=("backend.args",), reads="*",
-            message="moe_config is dropped: the mcore graph reads experts from model.model_config"),
+            message="moe_config is ignored: the mcore graph reads experts from model.model_config"),
     Rule(
         id="MF-OLD-MOE",
-        doc="The old moe_config section has other bounds.",
+        doc="The values of the section moe_config are within its bounds.",
         source="mindformers 1.6.0 modules/transformer/moe.py:160-169",
         flags=("moe_config.num_experts_chosen", "moe_config.expert_num", "moe_config.aux_loss_factor"),
         fields=("backend.args",),
@@ -278,7 +287,7 @@ EXPERTS = (
             or (not 0 < (context["moe_config.cold_token_percent"] or 1) <= 1)
         ),
         reads="moe_config.cold_token_percent",
-        message="moe_config: num_experts_chosen ≤ expert_num, aux_loss_factor < 1, 0 < cold_token_percent ≤ 1",
+        message="moe_config needs num_experts_chosen ≤ expert_num, aux_loss_factor < 1 and 0 < cold_token_percent ≤ 1",
     ),
     Rule(
         id="MF-DRYRUN-EXPERTS",
@@ -293,7 +302,7 @@ EXPERTS = (
             and context.job.batch.seq_length % context.job.model.num_experts
         ),
         reads="job.backend.env job.model.num_experts job.batch.seq_length",
-        message="MS_SIMULATION_LEVEL: seq_length must be a multiple of num_experts",
+        message="MS_SIMULATION_LEVEL (simulated run) needs seq_length to be a multiple of num_experts",
         since="2.0",
     ),
 )
@@ -305,7 +314,7 @@ def _twice(context: RuleContext) -> Any:
         # A passed-through name replaces the one that the launcher would write.
         given = [name for name in names if MODEL + name in context.job.backend.args]
         if len(given) > 1:
-            return f"{' and '.join(given)} name one setting of model_config: keep one"
+            return f"{' and '.join(given)} are names of one setting of model_config: keep one"
     return None
 
 
@@ -313,13 +322,13 @@ def _dropout(context: RuleContext) -> Any:
     for name in ("hidden_dropout", "attention_dropout"):
         value = model_key(context, name)
         if MODEL + name in context.written and not (isinstance(value, float) and 0 <= value < 1):
-            return f"{name} {value} must be written as a fraction from 0.0 to below 1 (0.0, not 0)"
+            return f"{name} {value} must be a float from 0.0 to below 1 (0.0, not 0)"
     return None
 
 
 def _window(context: RuleContext) -> Any:
     window = model_key(context, "window_size")
-    return isinstance(window, (list, tuple)) and min(window) < -1 and f"window_size {list(window)}: at least -1"
+    return isinstance(window, (list, tuple)) and min(window) < -1 and f"window_size {list(window)} must be at least -1"
 
 
 # fmt: off
@@ -335,22 +344,22 @@ STRUCTURE = (
     never("MF-MTP", "job.model.num_nextn_predict_layers>1",
           "At most one multi-token-prediction layer is built.", f"{_CONFIG}:2344",
           flags=(MODEL + "num_nextn_predict_layers",), fields=("model.num_nextn_predict_layers",),
-          message="{job.model.num_nextn_predict_layers} MTP layers: MindFormers builds one"),
+          message="num_nextn_predict_layers {job.model.num_nextn_predict_layers}: MindFormers supports at most 1"),
     Rule(
         id="MF-POSITION",
-        doc="Positions are one of these kinds.",
+        doc="The kind of position embedding is one that MindFormers supports.",
         source=f"{_CONFIG}:2590",
         flags=(MODEL + "position_embedding_type",),
         fields=("model.position_embedding",),
         check=lambda context: (
             model_key(context, "position_embedding_type") not in (None, *_POSITIONS)
-            and f"position_embedding_type {model_key(context, 'position_embedding_type')}: known are "
+            and f"position_embedding_type {model_key(context, 'position_embedding_type')}: supported are "
             f"{', '.join(_POSITIONS)}"
         ),
         since="2.0",
     ),
     never("MF-SWIGLU-FUSION", f"{MODEL}bias_swiglu_fusion=True & {MODEL}hidden_act!=swiglu",
-          "The fused kernel is SwiGLU's, under that name.", f"{_CONFIG}:2618", since="2.0",
+          "The fused kernel supports hidden_act swiglu only.", f"{_CONFIG}:2618", since="2.0",
           fields=("kernels.bias_activation_fusion", "model.hidden_act"),
           message="bias_swiglu_fusion needs hidden_act swiglu"),
     checked("MF-WINDOW", _window,
@@ -365,7 +374,7 @@ STRUCTURE = (
         when="job.precision.apply_query_key_layer_scaling & !job.precision.attention_softmax_in_fp32",
         sets={_SOFTMAX: True, _SOFTMAX_TYPE: lambda context: "float32" if context.given(_SOFTMAX_TYPE) else None},
         reads=_SOFTMAX_TYPE,
-        message="attention_softmax_in_fp32 false → true: scaling Q·K by the layer needs it",
+        message="attention_softmax_in_fp32 false → true: apply_query_key_layer_scaling needs it",
         severity="change",
     ),
 )

@@ -36,7 +36,7 @@ def _world(context: RuleContext) -> Any:
         _shards(context) * _size(context, "data_parallel_replicate") * _ranks(context),
         context.job.cluster.world_size,
     )
-    return made != world and f"dp_replicate·dp_shard·cp·tp·pp = {made}, but there are {world} devices"
+    return made != world and f"dp_replicate × dp_shard × cp × tp × pp = {made}, but there are {world} devices"
 
 
 def _batch(context: RuleContext) -> Any:
@@ -50,7 +50,7 @@ def _experts(context: RuleContext) -> Any:
         _size(context, "expert_parallel"),
         _shards(context) * _size(context, "context_parallel") * _size(context, "tensor_parallel"),
     )
-    return ranks % ep and f"ep {ep} does not divide dp_shard·cp·tp = {ranks}"
+    return ranks % ep and f"ep {ep} does not divide dp_shard × cp × tp = {ranks}"
 
 
 def _split(context: RuleContext) -> Any:
@@ -59,12 +59,19 @@ def _split(context: RuleContext) -> Any:
     if pp == 1:
         return None
     if split is None:
-        return "pipeline_parallel_layers_per_stage null: say auto or the layers of each stage"
+        return "pipeline_parallel_layers_per_stage must be auto or a list with the layers of each stage, not null"
     if split == "auto":
         return (
-            layers is not None and layers % (pp * chunks) and f"auto: {layers} layers on {pp} stages × {chunks} chunks"
+            layers is not None
+            and layers % (pp * chunks)
+            and f"pipeline_parallel_layers_per_stage auto: {layers} layers are not divisible by pp {pp} × "
+            f"{chunks} chunks"
         )
-    return isinstance(split, (list, tuple)) and len(split) != pp and f"layers of {len(split)} stages, pp is {pp}"
+    return (
+        isinstance(split, (list, tuple))
+        and len(split) != pp
+        and f"pipeline_parallel_layers_per_stage has {len(split)} stages, but pp is {pp}"
+    )
 
 
 def _gaps(context: RuleContext) -> Any:
@@ -73,7 +80,10 @@ def _gaps(context: RuleContext) -> Any:
     if not isinstance(split, (list, tuple)) or layers is None:
         return None
     named = [layer for part in split for layer in _layers_of(part)]
-    return sorted(named) != list(range(layers)) and "stages name layers twice, or leave some out: nothing checks it"
+    return (
+        sorted(named) != list(range(layers))
+        and "pipeline_parallel_layers_per_stage lists layers twice or omits some, which MindFormers does not check"
+    )
 
 
 def _layers_of(part: Any) -> list[int]:
@@ -91,7 +101,11 @@ def _schedule(context: RuleContext) -> Any:
     name, chunks = context[_P + "pipeline_parallel_schedule"], _size(context, "pipeline_parallel_interleave_num")
     wanted = "interleaved_1f1b" if chunks > 1 else "1f1b"
     known = name in (None, "1f1b", "interleaved_1f1b") and _size(context, "pipeline_parallel") > 1
-    return known and (name or "1f1b") != wanted and f"schedule {name or '1f1b'} with {chunks} chunks: use {wanted}"
+    return (
+        known
+        and (name or "1f1b") != wanted
+        and f"pipeline_parallel_schedule {name or '1f1b'} with {chunks} chunks: use {wanted}"
+    )
 
 
 def _context(context: RuleContext) -> Any:
@@ -103,11 +117,11 @@ def _context(context: RuleContext) -> Any:
     if cp == 1:
         return None
     if method not in (None, "colossal", "ulysses", "hybrid"):
-        return f"context_parallel_method {method}: known are colossal, ulysses, hybrid"
+        return f"context_parallel_method {method}: supported are colossal, ulysses, hybrid"
     if method == "ulysses" and degree not in (None, cp):
-        return f"ulysses degree {degree} must be cp {cp}"
+        return f"ulysses_degree_in_cp {degree} must be cp {cp}"
     if method == "hybrid" and not (whole(degree) and 1 < degree < cp and cp % degree == 0):
-        return f"hybrid: ulysses degree {degree} must lie between 1 and cp {cp} and divide it"
+        return f"hybrid: ulysses_degree_in_cp {degree} must be above 1, below cp {cp}, and divide it"
     length = context.job.batch.seq_length
     return length is not None and length % cp and f"seq_length {length} is not a multiple of cp {cp}"
 
@@ -115,11 +129,11 @@ def _context(context: RuleContext) -> Any:
 def _recompute(context: RuleContext) -> Any:
     mode, layers = context["recompute.mode"], context["recompute.full_recompute_layer"]
     if mode not in (None, "None", "full", "select"):
-        return f"recompute.mode {mode}: None, full or select"
+        return f"recompute.mode {mode} must be None, full or select"
     if mode == "full" and not layers:
-        return "recompute.mode full needs full_recompute_layer"
+        return "recompute.mode full needs recompute.full_recompute_layer"
     numbers = [layer for layer in layers or () if whole(layer)]
-    return numbers != sorted(set(numbers)) and "full_recompute_layer must ascend"
+    return numbers != sorted(set(numbers)) and "recompute.full_recompute_layer must be in ascending order"
 
 
 # fmt: off
@@ -148,11 +162,11 @@ _TABLE = (
     checked("MF-PY-DENSE-SHARD",
             lambda context: (_shards(context) * _size(context, "context_parallel")
                              % _size(context, "dense_fsdp_shard_size")),
-            "Dense weights are sharded over a part of the shards.", f"{_CONFIG}:465",
+            "The shard size of dense weights divides dp_shard x cp.", f"{_CONFIG}:465",
             flags=(_P + "dense_fsdp_shard_size",), fields=("backend.args",), reads="parallelism.data_parallel_shard "
             "job.cluster.world_size parallelism.tensor_parallel parallelism.pipeline_parallel "
             "parallelism.context_parallel parallelism.data_parallel_replicate",
-            message="dense_fsdp_shard_size does not divide dp_shard·cp"),
+            message="dense_fsdp_shard_size does not divide dp_shard × cp"),
     checked("MF-PY-STAGES", _split,
             "Layers divide over stages, or are named for each of them.", f"{_PIPELINE}:158-198",
             flags=(_P + "pipeline_parallel_layers_per_stage", _P + "pipeline_parallel"), fields=("backend.args",),
@@ -171,7 +185,7 @@ _TABLE = (
             fields=("backend.args",), reads="job.batch.seq_length"),
     Rule(
         id="MF-PY-CONTEXT-CAUSAL",
-        doc="Context parallelism masks causally.",
+        doc="Context parallelism supports the causal mask only.",
         source=f"{_CONTEXT}:345",
         flags=(_P + "context_parallel_mask_type",),
         fields=("backend.args",),
@@ -192,11 +206,11 @@ _TABLE = (
             message="swap.enable true needs pipeline_parallel 1"),
     checked("MF-PY-DEREDUNDANCY",
             lambda context: _size(context, "expert_parallel") < (context[_P + "npu_nums_per_device"] or 8),
-            "The dispatcher without repeated sending spreads experts over whole nodes.", f"{_CONFIG}:565",
+            "The alltoall_deredundency dispatcher distributes experts over whole nodes.", f"{_CONFIG}:565",
             when=f"{_P}moe_token_dispatcher_type=alltoall_deredundency",
             flags=(_P + "moe_token_dispatcher_type", _P + "expert_parallel"), fields=("backend.args",),
             reads="parallelism.npu_nums_per_device",
-            message="alltoall_deredundency needs expert_parallel of at least the devices of a node"),
+            message="alltoall_deredundency needs expert_parallel of at least the devices per node"),
 )
 # fmt: on
 

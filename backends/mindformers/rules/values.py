@@ -159,7 +159,10 @@ def _unknown(context: RuleContext) -> Any:
 
 def _outside(context: RuleContext) -> Any:
     wrong = _unregistered(context) if _registers(context) else ""
-    return wrong and f"{wrong}: not a class of MindFormers; the modules of --register_path, not read here, may have it"
+    return (
+        wrong
+        and f"{wrong}: not a class of MindFormers; a module of --register_path, which is not read here, may define it"
+    )
 
 
 def _quoted(context: RuleContext) -> Any:
@@ -173,7 +176,7 @@ def _quoted(context: RuleContext) -> Any:
     }
     unread = EffectiveValues(context=context, written=context.values, changes=()).unread() if wrong else ()
     read = [f"{key}: '{text}'" for key, text in wrong.items() if key not in unread]
-    return read and f"{', '.join(read)}: text, not a number"
+    return read and f"{', '.join(read)} is text in YAML: write a number, without quotes and with a point (1.0e-5)"
 
 
 def _is_numeric(context: RuleContext, key: str) -> bool:
@@ -184,12 +187,14 @@ def _is_numeric(context: RuleContext, key: str) -> bool:
 def _types(context: RuleContext) -> Any:
     given = {key: context[key] for key in _TYPED if key in context.written}
     given = {key: value for key, value in given.items() if value is not None or key not in _NULL_IS_FALSE}
-    wrong = [f"{key}={value}: {_NAMES[_TYPED[key]]}" for key, value in given.items() if not _is(value, _TYPED[key])]
+    wrong = [
+        f"{key}={value} must be {_NAMES[_TYPED[key]]}" for key, value in given.items() if not _is(value, _TYPED[key])
+    ]
     if whole(context[_THRESHOLD]) and context[_THRESHOLD] < 0:
-        wrong.append(f"{_THRESHOLD}={context[_THRESHOLD]}: 0 or more")
+        wrong.append(f"{_THRESHOLD}={context[_THRESHOLD]} must be 0 or more")
     mode = context["parallel.search_mode"]
     if isinstance(mode, str) and mode not in _SEARCHES:
-        wrong.append(f"parallel.search_mode={mode}: known are {', '.join(_SEARCHES)}")
+        wrong.append(f"parallel.search_mode={mode}: supported are {', '.join(_SEARCHES)}")
     return bool(context["use_parallel"]) and wrong and "; ".join(wrong)
 
 
@@ -206,14 +211,14 @@ def _sink(context: RuleContext) -> Any:
         f"{key} {context[key]}" for key in (_EPOCHS, *((_SINK_SIZE,) if sinks else ())) if isinstance(context[key], str)
     ]
     if wrong:
-        return f"{', '.join(wrong)}: whole numbers"
-    return sinks and isinstance(size, int) and size < 1 and size != -1 and f"{_SINK_SIZE} {size}: above 0, or -1"
+        return f"{', '.join(wrong)} must be a whole number"
+    return sinks and isinstance(size, int) and size < 1 and size != -1 and f"{_SINK_SIZE} {size} must be above 0, or -1"
 
 
 def _null(context: RuleContext) -> Any:
     keys = (*_NOT_NULL, *((_SINK_SIZE,) if context["runner_config.sink_mode"] is not False else ()))
     wrong = [key for key in keys if key in context.written and context.written[key].value is None]
-    return wrong and f"{', '.join(wrong)}: null is no value for it, leave it out for its default"
+    return wrong and f"{', '.join(wrong)} must not be null: remove the key to use its default"
 
 
 def _tasks(context: RuleContext) -> Any:
@@ -221,19 +226,21 @@ def _tasks(context: RuleContext) -> Any:
     unrelated = [
         name for name in ("train_dataset", "eval_dataset") if name in sections and f"{name}_task" not in sections
     ]
-    return unrelated and "; ".join(f"{name} without {name}_task" for name in unrelated)
+    return unrelated and "; ".join(f"{name} needs {name}_task" for name in unrelated)
 
 
 def _schedule(context: RuleContext) -> Any:
-    wrong = [f"{key}={context[key]}: a number" for key in _NUMBERS if isinstance(context[key], str)]
-    wrong += [f"{key}={context[key]}: a whole number" for key in _COUNTS if isinstance(context[key], (str, float))]
+    wrong = [f"{key}={context[key]} must be a number" for key in _NUMBERS if isinstance(context[key], str)]
+    wrong += [
+        f"{key}={context[key]} must be a whole number" for key in _COUNTS if isinstance(context[key], (str, float))
+    ]
     if isinstance(context[_TOTAL], str) and not re.fullmatch(r"\s*[+-]?\d+\s*", context[_TOTAL]):
-        wrong.append(f"{_TOTAL}={context[_TOTAL]}: a whole number")  # other text is converted
+        wrong.append(f"{_TOTAL}={context[_TOTAL]} must be a whole number")  # other text is converted
     ratio, epochs = context["lr_schedule.warmup_ratio"], context["lr_schedule.warmup_epochs"]
     if isinstance(ratio, (int, float)) and not 0 <= ratio <= 1:
-        wrong.append(f"lr_schedule.warmup_ratio={ratio}: from 0 to 1")
+        wrong.append(f"lr_schedule.warmup_ratio={ratio} must be from 0 to 1")
     if isinstance(epochs, int) and epochs < 0:
-        wrong.append(f"lr_schedule.warmup_epochs={epochs}: 0 or more")
+        wrong.append(f"lr_schedule.warmup_epochs={epochs} must be 0 or more")
     return wrong and "; ".join(wrong)
 
 
@@ -245,7 +252,7 @@ def _dtypes(context: RuleContext) -> Any:
         for key, value in given.items()
         if str(value).lower() not in _KNOWN_DTYPES and not (value is None and key.removeprefix(MODEL) in _OPEN_DTYPES)
     ]
-    return wrong and f"{', '.join(wrong)}: known are {', '.join(_KNOWN_DTYPES)}"
+    return wrong and f"{', '.join(wrong)}: supported are {', '.join(_KNOWN_DTYPES)}"
 
 
 def _experts(context: RuleContext) -> Any:
@@ -253,24 +260,27 @@ def _experts(context: RuleContext) -> Any:
     wrong = [f"{key}={value}" for key, value in given.items() if not whole(value) or value < 1]
     chosen, experts = context["moe_config.num_experts_chosen"], context["moe_config.expert_num"]
     if whole(chosen) and (experts is None or whole(experts)) and chosen > (experts or 1):
-        wrong.append(f"moe_config.num_experts_chosen={chosen} of {experts or 1}")
+        wrong.append(f"moe_config.num_experts_chosen={chosen} (expert_num {experts or 1})")
     loss = context["moe_config.aux_loss_factor"]
     if loss is not None and (not isinstance(loss, (int, float)) or not 0 < loss < 1):
         wrong.append(f"moe_config.aux_loss_factor={loss}")
-    return wrong and f"{', '.join(wrong)}: counts are above 0, no more are chosen than there are, the weight is below 1"
+    return wrong and (
+        f"{', '.join(wrong)}: counts must be above 0, num_experts_chosen at most expert_num, aux_loss_factor between "
+        "0 and 1"
+    )
 
 
 def _context(context: RuleContext) -> Any:
     depth, path = context["context.max_call_depth"], context["context.save_graphs_path"]
     wrong = []
     if depth is not None and (not whole(depth) or depth < 1):
-        wrong.append(f"context.max_call_depth={depth}: a whole number above 0")
+        wrong.append(f"context.max_call_depth={depth} must be a whole number above 0")
     if "context.save_graphs_path" in context.written and (not isinstance(path, str) or not path):
-        wrong.append(f"context.save_graphs_path={path}: the name of a folder")
+        wrong.append(f"context.save_graphs_path={path} must be the name of a folder")
     if "context.save_graphs" in context.written and context["context.save_graphs"] is None:
-        wrong.append("context.save_graphs: true, false, or a level")
+        wrong.append("context.save_graphs must be true, false, or a level")
     if isinstance(context["context.save_graphs"], str):
-        wrong.append(f"context.save_graphs={context['context.save_graphs']}: true, false, or a level")
+        wrong.append(f"context.save_graphs={context['context.save_graphs']} must be true, false, or a level")
     return wrong and "; ".join(wrong)
 
 
@@ -285,7 +295,7 @@ def _swapped(context: RuleContext) -> Any:
 
 def _recomputed(context: RuleContext) -> Any:
     wrong = [f"{key}={context[key]}" for key in _RECOMPUTED if key in context.written and not _is(context[key], bool)]
-    return wrong and f"{', '.join(wrong)}: true or false"
+    return wrong and f"{', '.join(wrong)} must be true or false"
 
 
 def _sections(context: RuleContext) -> Any:
@@ -293,13 +303,13 @@ def _sections(context: RuleContext) -> Any:
     named = (f"{MODEL}type", f"{MODEL}model_type", f"{MODEL}architectures", "pretrained_model_dir")
     missing += [] if any(context[key] for key in named) else [f"{MODEL}type"]
     missing += [] if context["run_mode"] else ["run_mode"]
-    return missing and f"{', '.join(missing)} must stand in the file: without it nothing is trained"
+    return missing and f"{', '.join(missing)} must be set in the file"
 
 
 VALUES = (
     Rule(
         id="MF-SECTIONS",
-        doc="A file that trains says its mode, its data and the class of its model.",
+        doc="A file that trains sets run_mode, the type of its data loader and the class of its model.",
         source="mindformers 1.6.0 run_mindformer.py; trainer/base_trainer.py:902; tools/register/register.py:296",
         flags=("run_mode", _LOADER, f"{MODEL}type"),
         fields=("backend.args",),
@@ -317,7 +327,7 @@ VALUES = (
     ),
     Rule(
         id="MF-NULL",
-        doc="Null is not the default: it replaces it, and what reads the key takes no null.",
+        doc="A key that is null does not get its default, and the code that reads it fails on null.",
         source="mindformers 1.6.0 tools/register/template.py:115; trainer/base_trainer.py:209,221; "
         "trainer/utils.py:155; core/context/validators.py:45,55; modules/transformer/transformer.py:602,638",
         flags=(*_NOT_NULL, _SINK_SIZE),
@@ -345,7 +355,7 @@ VALUES = (
     ),
     Rule(
         id="MF-DTYPES",
-        doc="The older networks know four data types.",
+        doc="The older networks support four data types.",
         source="mindformers 1.6.0 models/utils.py:48-62",
         flags=tuple(MODEL + name for name in (*_DTYPES, *_OPEN_DTYPES)),
         fields=("precision.dtype",),
@@ -354,7 +364,7 @@ VALUES = (
     ),
     Rule(
         id="MF-MOE-VALUES",
-        doc="Counts of experts are above 0, not more are chosen than there are, and their loss weighs between 0 and 1.",
+        doc="Expert counts are above 0, num_experts_chosen is at most expert_num, aux_loss_factor is between 0 and 1.",
         source="mindformers 1.6.0 modules/transformer/moe.py:143-164",
         flags=(*_ABOVE_ZERO, "moe_config.aux_loss_factor"),
         fields=("model.num_experts", "model.num_experts_per_tok", "moe.aux_loss_coeff"),
@@ -420,7 +430,7 @@ VALUES = (
     ),
     Rule(
         id="MF-PARALLEL-TYPES",
-        doc="MindSpore checks the types of its parallel settings, and knows three ways to search for a layout.",
+        doc="MindSpore checks the types of its parallel settings, and has three search modes.",
         source="mindspore 2.7.0 context.py:964-970; parallel/_auto_parallel_context.py",
         flags=tuple(_TYPED),
         fields=("backend.args",),
@@ -447,7 +457,7 @@ VALUES = (
             not isinstance(context["resume_training"], (bool, str, type(None)))
             or not isinstance(context["auto_trans_ckpt"], (bool, type(None)))
         ),
-        message="resume_training must be true, false or a name, auto_trans_ckpt true or false",
+        message="resume_training must be true, false or a checkpoint name, and auto_trans_ckpt true or false",
     ),
     Rule(
         id="MF-SINK-SIZE",

@@ -21,7 +21,7 @@ declare(
         changes(
             "MS-LOG-THROUGHPUT",
             "no-pad-to-seq-lengths & log-throughput",
-            "log_throughput true → false: sequences of different length have no throughput in FLOP/s",
+            "log_throughput true → false: FLOP/s are not computed for sequences of different length",
             "Throughput is not logged where sequences differ in length.",
             f"{LLM}/finetune/finetune.py:33",
             sets={"log-throughput": False},
@@ -30,7 +30,7 @@ declare(
         changes(
             "MS-VARIABLE-SEQ",
             "variable-seq-lengths & !no-pad-to-seq-lengths",
-            "variable_seq_lengths true → false: Megatron-LM resets it, and only --no-pad-to-seq-lengths sets it again",
+            "variable_seq_lengths true → false: Megatron-LM resets it unless --no-pad-to-seq-lengths is set",
             "The switch for micro-batches of different length is reset.",
             "Megatron-LM core_v0.12.1 arguments.py:618",
             sets={"variable-seq-lengths": False},
@@ -47,7 +47,7 @@ declare(
         changes(
             "MS-QKV-BIAS",
             "!disable-bias-linear & !add-qkv-bias",
-            "add_qkv_bias false → true: linear layers have a bias",
+            "add_qkv_bias false → true: all linear layers have a bias (no --disable-bias-linear)",
             "A bias on all linear layers includes queries, keys and values.",
             "Megatron-LM core_v0.12.1 arguments.py:789",
             sets={"add-qkv-bias": True},
@@ -57,7 +57,7 @@ declare(
             "MS-MOE-MC2-SHARED",
             "moe-alltoall-mc2 & moe-token-dispatcher-type=alltoall & moe-shared-expert-intermediate-size? & "
             "!moe-shared-expert-overlap",
-            "shared_expert_overlap false → true: fused dispatch",
+            "shared_expert_overlap false → true: moe_alltoall_mc2 overlaps the shared expert, too",
             "Fused dispatch overlaps the shared expert too, where its width is given.",
             f"{FEATURES}/moe/moe_alltoall_mc2.py:44",
             sets={"moe-shared-expert-overlap": True},
@@ -73,7 +73,7 @@ declare(
         changes(
             "MS-SLICES",
             "output-layer-slice-num>1",
-            "output_layer_slice_num {output-layer-slice-num} → 1: the feature was removed, the argument stayed",
+            "output_layer_slice_num {output-layer-slice-num} → 1: the feature was removed",
             "Slicing of the output layer is always disabled.",
             "MindSpeed-LLM 26.1.0 training/arguments.py:179",
             sets={"output-layer-slice-num": 1},
@@ -88,7 +88,7 @@ declare(
         changes(
             "MS-DSA-TOGETHER",
             "use-fused-lightning-indexer & !use-fused-lightning-indexer-loss",
-            "use_fused_lightning_indexer_loss false → true: the fused indexer and its loss go together",
+            "use_fused_lightning_indexer_loss false → true: use_fused_lightning_indexer needs it",
             "The fused indexer switches its loss on.",
             f"{LLM}/transformer/multi_latent_attention/dsa_indexer_feature.py:92",
             sets={"use-fused-lightning-indexer-loss": True},
@@ -96,7 +96,7 @@ declare(
         changes(
             "MS-DSA-TOGETHER-LOSS",
             "use-fused-lightning-indexer-loss & !use-fused-lightning-indexer",
-            "use_fused_lightning_indexer false → true: the fused indexer and its loss go together",
+            "use_fused_lightning_indexer false → true: use_fused_lightning_indexer_loss needs it",
             "The fused loss switches its indexer on.",
             f"{LLM}/transformer/multi_latent_attention/dsa_indexer_feature.py:92",
             sets={"use-fused-lightning-indexer": True},
@@ -104,7 +104,7 @@ declare(
         changes(
             "MS-MUON-LAYERWISE",
             "optimizer=muon|dist_muon & use-distributed-optimizer",
-            "distributed_optimizer true → false, and a layer-wise distributed optimizer instead: Muon",
+            "use_distributed_optimizer true → false: Muon uses a layer-wise distributed optimizer",
             "Muon is distributed by layers.",
             f"{LLM}/optimizer/muon_optimizer_feature.py:115",
             sets={"use-distributed-optimizer": False},
@@ -112,7 +112,7 @@ declare(
         changes(
             "MS-MUON-STEP-GATHER",
             "optimizer=muon|dist_muon & overlap-param-gather-with-optimizer-step",
-            "overlap_param_gather_with_optimizer_step true → false: Muon",
+            "overlap_param_gather_with_optimizer_step true → false: Muon does not support it",
             "Muon does not gather weights during its step.",
             f"{LLM}/optimizer/muon_optimizer_feature.py:119",
             sets={"overlap-param-gather-with-optimizer-step": False},
@@ -121,7 +121,7 @@ declare(
             "MS-MOE-A2A-SHARED",
             "moe-alltoall-overlap-comm & moe-token-dispatcher-type=alltoall & moe-shared-expert-intermediate-size? & "
             "!moe-shared-expert-overlap",
-            "shared_expert_overlap false → true: overlapped dispatch",
+            "shared_expert_overlap false → true: moe_alltoall_overlap_comm overlaps the shared expert, too",
             "Overlapped dispatch overlaps the shared expert too.",
             f"{FEATURES}/moe/moe_alltoall_overlap.py:35",
             sets={"moe-shared-expert-overlap": True},
@@ -129,7 +129,7 @@ declare(
         changes(
             "MS-MTP-CP-PASSES",
             "mtp-num-layers>0 & context-parallel-size>1 & !reset-attention-mask",
-            "Megatron-LM refuses multi-token prediction under context parallelism; the check is bypassed",
+            "Megatron-LM refuses multi-token prediction under context parallelism; MindSpeed-LLM bypasses the check",
             "Multi-token prediction under context parallelism is let through, though Megatron-core refuses it.",
             f"{LLM}/transformer/mtp.py:53",
             "warning",
@@ -138,8 +138,8 @@ declare(
             "MS-TOPK-ONE",
             "num-experts>0 & moe-router-topk=1 & moe-router-score-function=softmax & !moe-router-pre-softmax & "
             "moe-router-load-balancing-type!=sinkhorn",
-            "softmax over one chosen expert is always one, so the router does not learn: add --moe-router-pre-softmax "
-            "(Megatron-LM refuses this; the check is bypassed)",
+            "softmax over one selected expert is always 1, so the router does not learn: add --moe-router-pre-softmax "
+            "(Megatron-LM refuses this; MindSpeed-LLM bypasses the check)",
             "Softmax over a single chosen expert has no gradient, and the check for it is bypassed.",
             "MindSpeed-LLM 26.1.0 core/transformer/transformer_config.py:21-30",
             "warning",
@@ -147,8 +147,8 @@ declare(
         changes(
             "MS-SPEC-QK",
             "qk-layernorm & !spec",
-            "--qk-layernorm is silently ignored without --spec mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec: "
-            "converted weights no longer fit",
+            "--qk-layernorm is silently ignored without --spec mindspeed_llm.tasks.models.spec.qwen3_spec layer_spec, "
+            "and converted weights do not fit",
             "Norms of queries and keys need a layer specification that has them.",
             "MindSpeed-LLM 26.1.0 pretrain_gpt.py:57",
             "warning",
@@ -165,23 +165,23 @@ declare(
         changes(
             "MS-SKIP-BIAS-ADD",
             "skip-bias-add",
-            "--skip-bias-add is store_false: giving it switches the thing off",
-            "The switch does the opposite of its name.",
+            "--skip-bias-add is store_false: passing it sets skip_bias_add to false",
+            "The switch stores false, the opposite of its name.",
             "MindSpeed-LLM 26.1.0 parser: store_false",
             "warning",
         ),
         changes(
             "MS-INPUT-JITTER",
             "input-jitter",
-            "--input-jitter is store_false: giving it switches the thing off",
-            "The switch does the opposite of its name.",
+            "--input-jitter is store_false: passing it sets input_jitter to false",
+            "The switch stores false, the opposite of its name.",
             "MindSpeed-LLM 26.1.0 parser: store_false",
             "warning",
         ),
         changes(
             "MS-TOKENIZER-SLOW",
             "tokenizer-not-use-fast",
-            "--tokenizer-not-use-fast is store_false: giving it takes the slow tokenizer, which is no default",
+            "--tokenizer-not-use-fast is store_false: passing it selects the slow tokenizer, not the default one",
             "The switch stores false.",
             "MindSpeed-LLM 26.1.0 parser: store_false",
             "warning",
@@ -197,7 +197,7 @@ declare(
         changes(
             "MS-STAGE-WITHOUT-TRAINER",
             "stage? & stage!=sft|dpo",
-            "--stage {stage} has no trainer: only sft and dpo do, and training ends with an AttributeError",
+            "--stage {stage} has no trainer (only sft and dpo have one): training ends with an AttributeError",
             "Only two stages have a trainer.",
             "MindSpeed-LLM 26.1.0 tasks/posttrain/launcher.py:14",
             "warning",
@@ -209,7 +209,7 @@ declare(
             doc="The transformer_engine layers (the default) fail in the first forward pass without flash attention.",
             source="MindSpeed-LLM 26.1.0, seen in a real run",
             stricter=True,
-            reason="its validators accept it, its first forward pass does not",
+            reason="its validators accept it, but the first forward pass fails",
         ),
     ),
     backends=MINDSPEED,
@@ -240,5 +240,6 @@ def old_names_are_copied(context: RuleContext) -> Iterator[Violation]:
     old = {name: new for name, new in old.items() if name not in _OTHERWISE}
     if old:
         yield Violation(
-            message="deprecated names: " + ", ".join(f"{name} → {new}" for name, new in old.items()), flags=tuple(old)
+            message="deprecated arguments: " + ", ".join(f"{name} → {new}" for name, new in old.items()),
+            flags=tuple(old),
         )

@@ -27,7 +27,7 @@ LLM_FEATURE = "MindSpeed-LLM 26.1.0 features_manager/context_parallel/context_pa
     backends=MINDSPEED,
     stricter=True,
     enforced_until="2.1.0",
-    reason="it accepts a general mask with more than one sequence since 2.2.0, but one mask is shared by all",
+    reason="since 2.2.0 it accepts more than one sequence with a general mask, but uses one mask for all of them",
 )
 def general_mask_takes_one_sequence(context: RuleContext) -> Iterator[Violation]:
     """A general attention mask is one mask per micro-batch, so a micro-batch has one sequence."""
@@ -71,7 +71,7 @@ def adaptive_algorithms_are_gone(context: RuleContext) -> Iterator[Violation]:
     backends=MINDSPEED,
     stricter=True,
     enforced_until="2.1.0",
-    reason="it refuses only windows shorter than the sequence; a longer one does nothing, so drop it",
+    reason="it refuses only windows shorter than the sequence; a longer one has no effect: remove it",
 )
 def window_excludes_context_parallelism(context: RuleContext) -> Iterator[Violation]:
     """Attention windows are not implemented under context parallelism, so the two exclude each other."""
@@ -79,7 +79,7 @@ def window_excludes_context_parallelism(context: RuleContext) -> Iterator[Violat
     shorter = context.number("seq-length") > window and context.version != "2.1.0"
     if algorithm_of(context) is not None and window and not shorter:
         yield Violation(
-            message=f"sliding_window {window} under context parallelism (cp {context.number(SIZE, 1)})",
+            message=f"sliding_window {window} cannot be combined with cp {context.number(SIZE, 1)}",
             flags=("sliding-window", SIZE),
         )
 
@@ -118,7 +118,7 @@ _ALL = (
         doc="Repeating key/value heads is switched off where there is one context-parallel rank.",
         source="MindSpeed-LLM 26.1.0 features_manager/context_parallel/ulysses_context_parallel.py:21",
         severity="change",
-        message="kv_head_repeat_before_uly_alltoall true → false: there is no context parallelism",
+        message="kv_head_repeat_before_uly_alltoall true → false: cp is 1",
     ),
     Rule(
         id="MS-CP-KV-REPEAT-FORCED",
@@ -126,7 +126,7 @@ _ALL = (
         doc="The switch is store_true with the default true, so it cannot be turned off and giving it does nothing.",
         source="MindSpeed-LLM 26.1.0 features_manager/context_parallel/ulysses_context_parallel.py:16",
         severity="warning",
-        message="--kv-head-repeat-before-uly-alltoall is always on and cannot be switched off: it can be left out",
+        message="--kv-head-repeat-before-uly-alltoall has no effect: it is always on",
     ),
     Rule(
         id="MS-CP-FLASH",
@@ -134,7 +134,7 @@ _ALL = (
         doc="Context parallelism works on flash attention only, which is switched on.",
         source=f"{FEATURE}:51, 80; {ULYSSES}:34; {OLD_ARGUMENTS}:288",
         severity="change",
-        message="use_flash_attn false → true: context parallelism works on flash attention only",
+        message="use_flash_attn false → true: context parallelism needs flash attention",
         sets={"use-flash-attn": True},
         reports_unwritten=True,
         phase="config",
@@ -153,7 +153,7 @@ declare(_ALL, backends=MINDSPEED)
 # fmt: off
 declare((
     needs("MS-CP-TRANSFORMER-IMPL", f"{SIZE}>1", "transformer-impl?",
-          "It is read before Megatron's defaults exist, so it must be written out under context parallelism.",
+          "It is read before Megatron's defaults are set, so it must be written under context parallelism.",
           f"{LLM_FEATURE}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55"),
     never("MS-CP-ALIBI", f"{SIZE}>1 & position-embedding-type=alibi",
           "ALiBi positions are refused under context parallelism.", f"{LLM_FEATURE}:50; {FEATURE}:44, 55"),
@@ -162,11 +162,11 @@ declare((
     needs("MS-CP-ALLGATHER-MASK", f"{SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo", "attention-mask-type=causal",
           "The kvallgather algorithm supports the causal mask only.", f"{FEATURE}:85; {LLM_FEATURE}:61"),
     never("MS-CP-CACHE-POLICY", f"context-parallel-kv-cache-policy & {SIZE}<=1",
-          "A policy for keeping keys and values needs context parallelism.", f"{CACHE}:33"),
+          "A key/value cache policy needs context parallelism.", f"{CACHE}:33"),
     needs("MS-CP-CACHE-POLICY-FLASH",
           f"context-parallel-kv-cache-policy & {SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
           "use-flash-attn",
-          "A policy for keeping keys and values needs flash attention.", f"{CACHE}:36"),
+          "A key/value cache policy needs flash attention.", f"{CACHE}:36"),
     needs("MS-CP-CACHE-INTERVAL", "context-parallel-cache-interval!=0 & !context-parallel-kv-cache-policy",
           "context-parallel-kv-cache-policy",
           "A cache interval needs a key/value cache policy.", f"{CACHE}:42"),
@@ -174,8 +174,8 @@ declare((
           "The interval of the key/value cache cannot be negative.", f"{CACHE}:50"),
     never("MS-CP-CACHE-INTERVAL-HIGH", "context-parallel-cache-interval>={num-layers}",
           "The interval of the key/value cache must be smaller than the number of layers.", f"{CACHE}:46",
-          message="context_parallel_cache_interval {context-parallel-cache-interval} is not below the {num-layers} "
-          "layers"),
+          message="context_parallel_cache_interval {context-parallel-cache-interval} must be below num_layers "
+          "{num-layers}"),
     never("MS-CP-SLIDING", f"{SIZE}>1 & sliding-window & seq-length>{{sliding-window}}",
           "An attention window shorter than the sequence is rejected under context parallelism.", f"{LLM_FEATURE}:54",
           message=f"sliding_window {{sliding-window}} is shorter than seq_length {{seq-length}}: refused under context "
@@ -193,7 +193,7 @@ declare((
     doc="Ring attention over packed samples lets micro-batches differ in length.",
     source="MindSpeed-LLM 26.1.0 reset_attention_mask_feature.py",
     severity="change",
-    message="variable_seq_lengths false → true: ring attention over packed samples",
+    message="variable_seq_lengths false → true: packed samples with ring attention need it",
     sets={"variable-seq-lengths": True},
     reports_unwritten=True,
     phase="config",

@@ -29,7 +29,7 @@ def _width_given_twice(context: RuleContext) -> str:
     old, now = _older_width(context), context.flag(_WIDTH)
     if old is None or now is None or old == now:
         return ""
-    return f"moe_ffn_hidden_size {now} → {old}: the deprecated --{_OLD_WIDTH} wins"
+    return f"moe_ffn_hidden_size {now} → {old}: the deprecated --{_OLD_WIDTH} takes precedence"
 
 
 def _makes_masks(context: RuleContext) -> bool:
@@ -72,14 +72,14 @@ _PARSED = (
         "MS-SET-SHAPE-ORDER",
         "reset-attention-mask",
         {"shape-order": "TND"},
-        "Packed samples are laid out token by token.",
+        "Packed samples use the attention layout TND.",
         f"{_BASIC}:20",
     ),
     _sets(
         "MS-SET-MASKS",
         "",
         {"no-create-attention-mask-in-dataloader": lambda context: not _makes_masks(context)},
-        "Masks are made where data are loaded only for masks that are not causal, ALiBi and padding on the left.",
+        "The data loader creates attention masks only for general masks, ALiBi and left padding.",
         f"{_BASIC}:23",
         "reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side",
     ),
@@ -90,7 +90,7 @@ _CONFIGURED = (
             "MS-SET-PERMUTATION",
             "",
             {_FUSED: True, _FUSED_OLD: True},
-            "The fused permutation has two names.",
+            "Each of the two names of the fused permutation sets both.",
             f"{FEATURES}/fusions/fused_moe_permute.py:41",
             f"{_FUSED} {_FUSED_OLD}",
         ),
@@ -100,28 +100,28 @@ _CONFIGURED = (
         "MS-SET-MODULES",
         "!recompute-modules? & !tp-2d",
         {"recompute-modules": ("core_attn",)},
-        "Selective recomputation is of core attention, but under --tp-2d, which has a configuration of its own.",
+        "By default selective recomputation recomputes core attention; --tp-2d has a separate configuration.",
         "megatron-core 0.12.1 transformer_config.py:724",
     ),
     _sets(
         "MS-SET-ONE-CHUNK",
         "num-virtual-stages-per-pipeline-rank=1 & !moe-fb-overlap",
         {"no-overlap-p2p-communication": True},
-        "One chunk for each stage is the plain schedule.",
+        "One chunk per stage is the non-interleaved schedule.",
         f"{FEATURES}/megatron_basic/megatron_basic.py:21",
     ),
     _sets(
         "MS-SET-TWO-STAGES",
         "pipeline-model-parallel-size=2 & num-layers-per-virtual-pipeline-stage?",
         {"no-align-param-gather": True},
-        "Megatron-LM's checks are passed without chunks, which unsets what only they align.",
+        "MindSpeed-LLM hides the chunks from Megatron-LM's validation, which then disables the alignment.",
         f"{_BASIC}:75",
     ),
     _sets(
         "MS-SET-MUON",
         "optimizer=dist_muon",
         {"optimizer": "muon"},
-        "The older name of Muon with a distributed optimizer.",
+        "dist_muon is the older name of Muon with a distributed optimizer.",
         f"{LLM}/optimizer/muon_optimizer_feature.py:112",
     ),
     _sets(
@@ -132,7 +132,7 @@ _CONFIGURED = (
                 context.number(_SHARED) // (context.number(_WIDTH) or context.number("ffn-hidden-size"))
             )
         },
-        "The width of the shared experts becomes a number.",
+        "The number of shared experts follows from their total width.",
         f"{FEATURES}/moe/moe_alltoall_mc2.py:51",
         f"{_WIDTH} ffn-hidden-size",
     ),
@@ -140,14 +140,14 @@ _CONFIGURED = (
         "MS-SET-ULYSSES",
         "tp-2d & !use-flash-attn & context-parallel-size=1 & context-parallel-algo=megatron_cp_algo",
         {"context-parallel-algo": "ulysses_cp_algo"},
-        "Two-dimensional tensor parallelism without flash attention goes with Ulysses, which one rank does not use.",
+        "2-D tensor parallelism without flash attention sets Ulysses, which has no effect at cp 1.",
         f"{FEATURES}/tensor_parallel/tp_2d.py:37",
     ),
     _sets(
         "MS-SET-GLOO",
         "disable-gloo-group",
         {"disable-gloo-process-groups": True},
-        "Without gloo groups Megatron-core makes none.",
+        "The argument sets that of Megatron-LM.",
         f"{FEATURES}/disable_gloo_group/disable_gloo_group_feature.py:41",
     ),
 )
@@ -163,14 +163,14 @@ _OLD_CONFIGURED = (
         "MS-SET-MC2-OLD",
         "use-mc2",
         {"use-mc2": False},
-        "MC2 is switched off whatever is written.",
+        "MC2 is always switched off.",
         f"{OLD_ARGUMENTS}:1498",
     ),
     _sets(
         "MS-SET-MOCK-OLD",
         "mock-data",
         {"mock-data": False},
-        "Mock data are switched off.",
+        "Mock data is always switched off.",
         f"{OLD_ARGUMENTS}:1281",
     ),
     _sets(
@@ -185,7 +185,7 @@ _OLD_CONFIGURED = (
         "MS-SET-SHAPE-ORDER-OLD",
         "reset-position-ids",
         {"shape-order": "TND"},
-        "Packed samples are laid out token by token.",
+        "Packed samples use the attention layout TND.",
         f"{OLD_ARGUMENTS}:254",
     ),
     _sets(
@@ -199,14 +199,14 @@ _OLD_CONFIGURED = (
         "MS-SET-LOOSE-OLD",
         "schedules-method=dualpipev",
         {"load-checkpoint-loosely": True},
-        "DualPipeV has keys of its own in checkpoints.",
+        "DualPipeV uses its own keys in checkpoints.",
         f"{OLD_ARGUMENTS}:246",
     ),
     _sets(
         "MS-SET-GRADS-O2-OLD",
         "o2-gradient",
         {"accumulate-allreduce-grads-in-fp32": False},
-        "Gradients in half precision are not added up in single precision.",
+        "Gradients in half precision are not accumulated in fp32.",
         f"{OLD_ARGUMENTS}:1296",
     ),
     _sets(
@@ -220,14 +220,14 @@ _OLD_CONFIGURED = (
         "MS-SET-SPLIT-OLD",
         "!split?",
         {"split": "969, 30, 1"},
-        "Data without a split are for training, validation and test, mock data too.",
+        "This is the default split into training, validation and test data, also of mock data.",
         f"{OLD_ARGUMENTS}:1279",
     ),
     _sets(
         "MS-SET-MASKS-OLD",
         "",
         {"no-create-attention-mask-in-dataloader": lambda context: not _makes_old_masks(context)},
-        "Masks are made where data are loaded only for ALiBi, padding on the left and general masks of packed samples.",
+        "The data loader creates attention masks only for ALiBi, left padding and general masks of packed samples.",
         f"{OLD_ARGUMENTS}:965",
         "reset-attention-mask attention-mask-type cp-attention-mask-type position-embedding-type use-flash-attn "
         "tokenizer-padding-side",

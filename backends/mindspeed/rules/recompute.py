@@ -10,8 +10,8 @@ _MINDSPEED = ("mindspeed",)
 _OLD = "MindSpeed-LLM 2.1.0 training/arguments.py"
 _RIPIPE = "MindSpeed 26.1.0 features_manager/pipeline_parallel/ripipe_schedules_feature.py"
 _FEATURES = "MindSpeed 26.1.0 features_manager"
-_GONE = "it stopped checking this in 2.2.0, and with uniform the runtime reads the number as layers fully recomputed"
-_NOTHING = "it stopped checking this in 2.2.0; without chunks and recomputation the switch does nothing"
+_GONE = "it stopped checking this in 2.2.0; with uniform it takes the number as that of fully recomputed layers"
+_NOTHING = "it stopped checking this in 2.2.0; without chunks and recomputation the switch has no effect"
 _VPP = "num-layers-per-virtual-pipeline-stage"
 
 _SEED = (
@@ -20,7 +20,7 @@ _SEED = (
         when="recompute-activation-function & recompute-method=uniform",
         doc="Recomputing the activation function counts layers per stage, which the uniform method does not.",
         source=f"MindSpeed-LLM parameter guide §26.2; {_OLD}:1012",
-        message="recompute.activation excludes recompute.method=uniform",
+        message="recompute.activation cannot be combined with recompute.method=uniform",
         stricter=True,
         enforced_until="2.1.0",
         reason=_GONE,
@@ -30,17 +30,17 @@ _SEED = (
         when="recompute-activation-function & recompute-granularity=selective",
         doc="Recomputing the activation function excludes selective recomputation, which recomputes attention.",
         source=f"MindSpeed-LLM parameter guide §26.2; {_OLD}:1014",
-        message="recompute.activation excludes recompute.granularity=selective",
+        message="recompute.activation cannot be combined with recompute.granularity=selective",
         stricter=True,
         enforced_until="2.1.0",
-        reason="it stopped checking this in 2.2.0, but the two are not made for each other",
+        reason="it stopped checking this in 2.2.0, but the two are not designed to be combined",
     ),
     Rule(
         id="MS-RC-NORM-UNIFORM",
         when="recompute-norm & recompute-method=uniform",
         doc="Recomputing the norms counts layers per stage, which the uniform method does not.",
         source=f"MindSpeed-LLM parameter guide §26.3; {_OLD}:1018",
-        message="recompute.norm excludes recompute.method=uniform",
+        message="recompute.norm cannot be combined with recompute.method=uniform",
         stricter=True,
         enforced_until="2.1.0",
         reason=_GONE,
@@ -50,10 +50,10 @@ _SEED = (
         when="recompute-norm & recompute-granularity=selective",
         doc="Recomputing the norms excludes selective recomputation, which recomputes attention.",
         source=f"MindSpeed-LLM parameter guide §26.3; {_OLD}:1020",
-        message="recompute.norm excludes recompute.granularity=selective",
+        message="recompute.norm cannot be combined with recompute.granularity=selective",
         stricter=True,
         enforced_until="2.1.0",
-        reason="it stopped checking this in 2.2.0, but the two are not made for each other",
+        reason="it stopped checking this in 2.2.0, but the two are not designed to be combined",
     ),
     Rule(
         id="MS-RC-NORM-LEGACY",
@@ -82,7 +82,11 @@ declare((
 
 # The switch has no effect in an existing script (core/transformer/mlp.py:49 and transformer_block.py:586 @26.1.0).
 lower(
-    "MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2.0", when=lambda context: context.existing
+    "MS-RC-PER-RANK",
+    "mindspeed",
+    "there the switch has no effect",
+    since="2.2.0",
+    when=lambda context: context.existing,
 )
 
 
@@ -110,7 +114,7 @@ def layers_per_rank_need_chunks(context: RuleContext) -> Iterator[Violation]:
         )
     if not (block or context.flag("swap-attention") or context.flag("recompute-activation-function")):
         yield Violation(
-            message="recompute.per_pp_rank counts nothing: it needs recompute.method=block, recompute.activation or "
+            message="recompute.per_pp_rank needs layers to count: recompute.method=block, recompute.activation or "
             "offload.attention",
             fields=("recompute.per_pp_rank", "recompute.method", "recompute.activation", "offload.attention"),
             flags=("enable-recompute-layers-per-pp-rank", "recompute-method", "recompute-activation-function"),
@@ -135,7 +139,8 @@ def bubble_chooses_layers(context: RuleContext) -> Iterator[Violation]:
     wanted = stage if per_rank else context.number(_VPP)
     if given != wanted:
         yield Violation(
-            message=f"recompute.in_bubble excludes recompute.num_layers {given}: it chooses {wanted or 'itself'}",
+            message=f"recompute.in_bubble sets recompute.num_layers to {wanted or 'the layers of a chunk'}, not "
+            f"{given}",
             flags=("recompute-num-layers", "recompute-in-bubble"),
         )
 
@@ -156,7 +161,7 @@ declare((
     source=f"{_RIPIPE}:66-75",
     severity="change",
     message="recompute.granularity {recompute-granularity} → full, method → block, num_layers → "
-    f"{{{_VPP}}}: recompute.in_bubble",
+    f"{{{_VPP}}}: recompute.in_bubble sets them",
     flags=("recompute-granularity", "recompute-method", "recompute-num-layers"),
 ),
     needs("MS-RC-ACTIVATION-LAYERS", "recompute-activation-function-num-layers? & num-layers",
@@ -164,12 +169,12 @@ declare((
           "The number of layers whose activation function is recomputed is between 0 and all layers.",
           f"{_FEATURES}/recompute/activation_function.py:21-24",
           message="--recompute-activation-function-num-layers {recompute-activation-function-num-layers} is outside 0 "
-          "… {num-layers} (the layers)", flags=("recompute-activation-function-num-layers", "num-layers")),
+          "… {num-layers} (num_layers)", flags=("recompute-activation-function-num-layers", "num-layers")),
     needs("MS-RC-NORM-LAYERS", "recompute-norm-num-layers? & num-layers",
           "recompute-norm-num-layers>=0 & recompute-norm-num-layers<={num-layers}",
           "The number of layers whose norms are recomputed is between 0 and all layers.",
           f"{_FEATURES}/recompute/norm_function.py:21-24",
-          message="--recompute-norm-num-layers {recompute-norm-num-layers} is outside 0 … {num-layers} (the layers)",
+          message="--recompute-norm-num-layers {recompute-norm-num-layers} is outside 0 … {num-layers} (num_layers)",
           flags=("recompute-norm-num-layers", "num-layers")),
     needs("MS-RC-BUBBLE-VPP", "recompute-in-bubble", f"pipeline-model-parallel-size>1 & {_VPP}",
           "Recomputing in bubbles needs the interleaved schedule.", f"{_RIPIPE}:64"),
@@ -191,7 +196,7 @@ declare((
     doc="Recomputing in advance works with chunks of one layer, and is switched off otherwise.",
     source=f"{_RIPIPE}:113",
     severity="change",
-    message=f"recompute.in_advance true → false: chunks have {{{_VPP}}} layers, not 1",
+    message=f"recompute.in_advance true → false: it needs chunks of 1 layer, not {{{_VPP}}}",
     about=("recompute-in-advance",),
     sets={"recompute-in-advance": False},
     phase="config",
@@ -206,7 +211,7 @@ declare((
     severity="change",
     message=(
         "offload.modules not set → input_norm,self_attention,post_attention_norm: of these legacy names only "
-        "self_attention matches; 2.1.0 took input_layernorm,self_attention,pre_cross_attn_layernorm"
+        "self_attention exists; 2.1.0 used input_layernorm,self_attention,pre_cross_attn_layernorm"
     ),
     fields=("offload.modules",),
     about=("swap-modules",),

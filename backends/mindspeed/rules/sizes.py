@@ -19,23 +19,23 @@ _DUAL = f"{FEATURES}/pipeline_parallel/dualpipev_feature.py"
 # fmt: off
 declare((
     never("MS-LAYOUT-LAYERS", "pipeline-model-parallel-layout & num-layers%{pipeline-model-parallel-size}",
-          "Even with a layout, layers must be divisible by stages: Megatron's check of even stages still runs.",
+          "Even with a layout, layers must be divisible by stages: Megatron-LM checks it for every job.",
           "Megatron-LM core_v0.12.1 training/arguments.py:490", since=SINCE,
-          message="{num-layers} layers are not divisible by {pipeline-model-parallel-size} stages, as an explicit "
-          "layout needs, too"),
+          message="num_layers {num-layers} is not divisible by pp {pipeline-model-parallel-size}, which is checked "
+          "even with an explicit layout"),
     never("MS-VPP-WHOLE", "pipeline-model-parallel-size>1 & "
           "num-layers={num-layers-per-virtual-pipeline-stage}*{pipeline-model-parallel-size}",
           "A chunk of a whole stage is not interleaving and is rejected: omit the argument.",
           f"{FEATURES}/megatron_basic/megatron_basic.py:28", since=SINCE, flags=(_CHUNK, _STAGES, "num-layers"),
           message="chunks of {num-layers-per-virtual-pipeline-stage} layers × pp {pipeline-model-parallel-size} = "
-          "{num-layers} layers: leave --num-layers-per-virtual-pipeline-stage out"),
+          "num_layers: one chunk per stage is not interleaved; remove --num-layers-per-virtual-pipeline-stage"),
     never("MS-DENSE-ALL", "first-k-dense-replace>0 & first-k-dense-replace>={num-layers}",
           "The number of dense layers is smaller than the number of layers.",
           f"{LLM}/transformer/transformer_block.py:15; {OLD_ARGUMENTS}:1133",
-          message="first_k_dense_replace {first-k-dense-replace} leaves no MoE layer of {num-layers}"),
+          message="first_k_dense_replace {first-k-dense-replace} leaves no MoE layer: num_layers is {num-layers}"),
     never("MS-DUALPIPE-LAYERS", "schedules-method=dualpipev & num-layers<2*{pipeline-model-parallel-size}",
-          "The dual schedule gives every stage two chunks of the model.", f"{_DUAL}:44",
-          message="{num-layers} layers are fewer than 2 × pp {pipeline-model-parallel-size}, which the dual schedule "
+          "The DualPipeV schedule gives every stage two chunks of the model.", f"{_DUAL}:44",
+          message="num_layers {num-layers} is less than 2 × pp {pipeline-model-parallel-size}, which DualPipeV "
           "needs", flags=("schedules-method", _STAGES, "num-layers")),
     never("MS-MOE-EXTEND-EXPERTS",
           "moe-tp-extend-ep & num-experts%{tensor-model-parallel-size}*{expert-model-parallel-size}",
@@ -47,7 +47,7 @@ declare((
           "moe-router-topk-scaling-factor? & moe-router-group-topk>={expert-model-parallel-size}",
           "Group-limited greedy routing uses expert-parallel ranks as groups, and selects fewer than all.",
           f"{LLM}/moe/moe_router.py:75", since=SINCE, flags=("moe-router-group-topk", _EP),
-          message="topk_group {moe-router-group-topk} is not below ep {expert-model-parallel-size}, the number of "
+          message="topk_group {moe-router-group-topk} must be below ep {expert-model-parallel-size}, the number of "
           "groups of group_limited_greedy"),
 ), backends=MINDSPEED)
 # fmt: on
@@ -116,7 +116,7 @@ def a_layout_has_the_chunks_that_are_written(context: RuleContext) -> Iterator[V
     written, listed = context.number("num-layers") // stages // chunk, len(layout_chunks(str(layout))) // stages
     if written != listed:
         yield Violation(
-            message=f"{_CHUNK} {chunk} makes {written} chunks of a stage, the layout has {listed}",
+            message=f"--{_CHUNK} {chunk} makes {written} chunks per stage, but the layout has {listed}",
             flags=("pipeline-model-parallel-layout", _CHUNK, "num-layers", _STAGES),
         )
 
@@ -177,7 +177,7 @@ def list_names_every_stage(context: RuleContext) -> Iterator[Violation]:
     counts = _numbers(context.flag("num-layer-list"))
     if counts and len(counts) != _stages(context):
         yield Violation(
-            message=f"--num-layer-list has {len(counts)} stages, pp is {_stages(context)}",
+            message=f"--num-layer-list has {len(counts)} numbers, but pp is {_stages(context)}",
             flags=("num-layer-list", _STAGES),
         )
 
@@ -193,7 +193,7 @@ def list_holds_every_layer(context: RuleContext) -> Iterator[Violation]:
     counts, layers = _numbers(context.flag("num-layer-list")), context.number("num-layers")
     if counts and sum(counts) != layers:
         yield Violation(
-            message=f"--num-layer-list adds up to {sum(counts)} layers, not {layers}",
+            message=f"--num-layer-list adds up to {sum(counts)}, but num_layers is {layers}",
             flags=("num-layer-list", "num-layers"),
         )
 
@@ -202,7 +202,7 @@ def list_holds_every_layer(context: RuleContext) -> Iterator[Violation]:
     "MS-NOOP-NUMBER", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:43", reads="noop-layers", backends=MINDSPEED
 )
 def empty_layers_are_numbers(context: RuleContext) -> Iterator[Violation]:
-    """Empty layers are given by number, without spaces."""
+    """No-op layers are given by index, without spaces."""
     text = context.flag(_NOOP)
     wrong = [part for part in str(text).split(",") if not part.isdigit()] if text is not None else []
     if wrong:
@@ -216,10 +216,10 @@ def empty_layers_are_numbers(context: RuleContext) -> Iterator[Violation]:
     backends=MINDSPEED,
 )
 def empty_layers_exist(context: RuleContext) -> Iterator[Violation]:
-    """Empty layers have indices from 0 to num_layers - 1; num_layers includes them."""
+    """No-op layers have indices from 0 to num_layers - 1; num_layers includes them."""
     empty, layers = _numbers(context.flag(_NOOP)) or (), context.number("num-layers")
     if layers and any(layer >= layers for layer in empty):
-        yield Violation(message=f"empty layer {max(empty)} is outside 0 … {layers - 1}", flags=(_NOOP, "num-layers"))
+        yield Violation(message=f"no-op layer {max(empty)} is outside 0 … {layers - 1}", flags=(_NOOP, "num-layers"))
 
 
 @rule(
@@ -231,7 +231,7 @@ def empty_layers_exist(context: RuleContext) -> Iterator[Violation]:
     since=SINCE,
 )
 def no_stage_is_empty(context: RuleContext) -> Iterator[Violation]:
-    """In LoRA training no stage or chunk may consist of empty layers, as it would train nothing."""
+    """In LoRA training no stage or chunk may consist of no-op layers only, as it would train nothing."""
     empty, layers = set(_numbers(context.flag(_NOOP)) or ()), context.number("num-layers")
     stage = layers // _stages(context)
     if not empty or not context.flag("lora-target-modules") or not stage:
@@ -240,8 +240,8 @@ def no_stage_is_empty(context: RuleContext) -> Iterator[Violation]:
     for start in range(0, layers, size):
         if all(layer in empty for layer in range(start, min(start + size, layers))):
             yield Violation(
-                message=f"layers {start} … {start + size - 1} are one {'chunk' if size != stage else 'stage'}, and all "
-                "of them are empty",
+                message=f"all layers {start} … {start + size - 1} of a {'chunk' if size != stage else 'stage'} "
+                "are no-op layers, so that LoRA has nothing to train there",
                 flags=(_NOOP, _STAGES, _CHUNK),
             )
             return
@@ -262,7 +262,7 @@ def unaligned_stages_are_all(context: RuleContext) -> Iterator[Violation]:
     count = str(text).replace(" ", "").count("[") - 1
     if count != _stages(context):
         yield Violation(
-            message=f"--pipeline-num-transformer-layers has {count} stages, pp is {_stages(context)}",
+            message=f"--pipeline-num-transformer-layers has {count} stages, but pp is {_stages(context)}",
             flags=("pipeline-num-transformer-layers", _STAGES),
         )
 
@@ -279,7 +279,7 @@ def first_stage_has_experts(context: RuleContext) -> Iterator[Violation]:
     stage = layers // _stages(context)
     if dense > 0 and _stages(context) > 1 and stage <= dense < layers:
         yield Violation(
-            message=f"first_k_dense_replace {dense} makes the whole first stage of {stage} layers dense",
+            message=f"first_k_dense_replace {dense} leaves no MoE layer in the first stage of {stage} layers",
             flags=(_STAGES, "first-k-dense-replace", "num-layers"),
         )
 
@@ -292,7 +292,7 @@ def first_stage_has_experts(context: RuleContext) -> Iterator[Violation]:
     backends=MINDSPEED,
 )
 def dual_schedule_has_batches(context: RuleContext) -> Iterator[Violation]:
-    """The dual schedule needs at least 2 x pp - 1 micro-batches."""
+    """The DualPipeV schedule needs at least 2 x pp - 1 micro-batches."""
     count, fewest = _micro_batches(context), 2 * _stages(context) - 1
     if (
         context.flag("schedules-method") == "dualpipev"
@@ -301,7 +301,7 @@ def dual_schedule_has_batches(context: RuleContext) -> Iterator[Violation]:
         and count < fewest
     ):
         yield Violation(
-            message=f"{count} micro-batches are fewer than the {fewest} that the dual schedule needs",
+            message=f"{count} micro-batches are fewer than the {fewest} that DualPipeV needs",
             fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.pp"),
             flags=("schedules-method", "global-batch-size", _STAGES),
         )
@@ -367,14 +367,14 @@ def overlapped_experts_have_batches(context: RuleContext) -> Iterator[Violation]
     since=SINCE,
 )
 def overlapped_experts_end_empty(context: RuleContext) -> Iterator[Violation]:
-    """Overlapped experts in the interleaved schedule allow empty layers in the last chunk only."""
+    """Overlapped experts in the interleaved schedule allow no-op layers in the last chunk only."""
     empty, layers, size = _numbers(context.flag(_NOOP)), context.number("num-layers"), context.number(_CHUNK)
     dual = context.flag("schedules-method") == "dualpipev"
     # The backend checks the first element of a Python set of them, not the smallest.
     first = next(iter(dict.fromkeys(set(empty)))) if empty else 0
     if context.flag("moe-fb-overlap") and empty and not dual and (not size or first < layers - size):
         yield Violation(
-            message=f"empty layer {first} is not in the last chunk"
+            message=f"no-op layer {first} is not in the last chunk"
             + (f" (layers {layers - size} … {layers - 1})" if size else ": there are no chunks")
             + ", which moe.batch_overlap needs",
             flags=(_NOOP, _CHUNK, "moe-fb-overlap"),

@@ -32,4 +32,6 @@ def test_45_layers_on_8_stages_with_offset_0_are_an_error() -> None:
         "model.model_config.offset": 0,
     }
     found = judge_existing(assemble(values, BACKEND, NEWEST)).findings
-    assert "45 layers leave 5 beyond 8 equal chunks, offset adds 0" in {finding.message for finding in found}
+    assert "offset adds up to 0, but 45 layers on 8 chunks leave a remainder of 5" in {
+        finding.message for finding in found
+    }

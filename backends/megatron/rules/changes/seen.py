@@ -51,7 +51,8 @@ SEEN = (
             and context.written["perform_initialization"].origin == "derived"
         ),
         reads="@lora",
-        message="perform_initialization false → true: else the gradient norm would count one vocabulary shard only",
+        message="perform_initialization false → true: otherwise the gradient norm counts one shard of the "
+        "vocabulary only",
         doc="With tensor parallelism the vocabulary's weights are marked as split only where they are initialised.",
         source="megatron-core 0.16.1 tensor_parallel/layers.py:244; seen in runs: norm 7.188 instead of 7.873",
         since=FOUR,
@@ -70,7 +71,7 @@ SEEN = (
         ),
         reads="@lora use_megatron_fsdp",
         message="perform_initialization false with tp {tensor_model_parallel_size}: the gradient norm counts one "
-        "vocabulary shard only; set it to true, weights are loaded afterwards anyway",
+        "shard of the vocabulary only; set it to true (loaded weights replace the initial ones)",
         severity="warning",
         since=FOUR,
     ),
@@ -82,8 +83,8 @@ SEEN = (
         flags=("mcore_model", "torch_dtype", "no_load_optim"),
         fields=("checkpoint.load", "precision.dtype", "checkpoint.no_load_optim"),
         when="job.precision.dtype=fp32 & mcore_model? & finetune=False & use_distributed_optimizer & !no_load_optim",
-        message="resuming in fp32 fails while the optimizer is loaded (a view of a leaf variable is written in "
-        "place): train in bf16, or set checkpoint.no_load_optim",
+        message="resuming in fp32 fails when the optimizer is loaded (in-place write to a view of a leaf tensor): "
+        "train in bf16, or set checkpoint.no_load_optim=true",
         severity="warning",
         since=FOUR,
     ),
@@ -96,7 +97,7 @@ SEEN = (
         fields=("backend.env",),
         check=lambda context: _offline(context) and context["check_model"] is not False,
         reads="job.backend.env",
-        message="the environment is offline, but check_model asks a hub for the newest revision: pass "
+        message="the environment is offline, but check_model asks a hub for the newest revision of the model: pass "
         "check_model false",
         severity="warning",
         since="3.7",
@@ -111,8 +112,8 @@ SEEN = (
         check=_balances_by_bias,
         reads="moe_router_bias_update_rate job.model.router_expert_bias job.model.path job.model.hub_id "
         "job.model.pretrained",
-        message="config.json's aux_loss_alpha, if there is one, becomes the step of the expert bias: set "
-        "moe.bias_update_rate (0.001 is usual)",
+        message="mcore-bridge takes aux_loss_alpha, if config.json has it, as moe_router_bias_update_rate: set "
+        "moe.bias_update_rate (usually 0.001)",
         severity="warning",
         since="4.3",
     ),
@@ -126,7 +127,7 @@ SEEN = (
         check=_scores,
         reads="job.model.path job.model.hub_id job.model.model_type job.model.scoring_func "
         "job.model.router_expert_bias",
-        message="the model routes with sigmoid; if config.json does not say scoring_func, softmax would be used: "
+        message="the router scores with sigmoid, but mcore-bridge uses softmax if config.json has no scoring_func: "
         "pass megatron_extra_kwargs {{moe_router_score_function: sigmoid}}",
         severity="warning",
         since=FOUR,
@@ -139,7 +140,8 @@ SEEN = (
         flags=("expert_model_parallel_size",),
         when="job.hardware.device=npu & job.model.num_experts!=None",
         check=lambda context: context.job.model.num_experts // max(1, context["expert_model_parallel_size"]) > 128,
-        message="more than 128 experts on one device: raise parallel.ep on Ascend devices",
+        message="more than 128 experts per expert-parallel rank, which Ascend devices do not support: raise "
+        "parallel.ep",
         severity="warning",
         since="4.6",
     ),

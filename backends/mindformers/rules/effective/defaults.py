@@ -65,7 +65,7 @@ declare(
             "MF-UNREAD-LLAMA-WIDTH",
             f"use_legacy!=False & {MODEL}type=LlamaConfig & {MODEL}intermediate_size?",
             LLAMA_WIDTH,
-            "A width that is given is not computed.",
+            "intermediate_size takes precedence over a computed width.",
             "mindformers 1.6.0 models/llama/llama.py:856-866",
         ),
     ),

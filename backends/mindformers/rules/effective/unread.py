@@ -70,7 +70,7 @@ declare(
             "MF-UNREAD-DATASET",
             "",
             "train_dataset.seed train_dataset.batch_size",
-            "The job's own seed and batch size replace those of the data.",
+            "The seed and batch size of the job replace those of the data set.",
             "mindformers 2.1.0 dataset/utils.py check_dataset_config",
         ),
         unread(
@@ -153,7 +153,7 @@ declare(
             "MF-UNREAD-STRATEGY-FILE",
             "",
             _OLD,
-            "The older key stands for the one of the section.",
+            "The older key means the one of the section.",
             _TEMPLATE,
             equivalent={_NEW: _strategy_file},
         ),
