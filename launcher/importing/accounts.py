@@ -21,10 +21,9 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
 from launcher.mapping.rows import Row, active_rows
 from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
-from launcher.rules.effective import EffectiveValues
 from launcher.rules.native import effective_of
 
-TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "carried over", "left out"
+TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "passed through", "dropped"
 BY_LAUNCHER = "the launcher sets it"
 # An argument tied to more fields than this is a catch-all for fields without an argument of their own.
 _BAG = 12
@@ -59,7 +58,7 @@ class Account:
             "flag": self.flag,
             "value": self.value,
             "where": self.where,
-            "fate": self.status,
+            "status": self.status,
             "fields": list(self.fields),
             "becomes": list(self.target_flags),
             "note": self.note,
@@ -107,8 +106,11 @@ class _Ledger:
         for finding in outcome.findings:
             if finding.rule == "MAP-UNSUPPORTED":
                 self.refused.update(dict.fromkeys(finding.fields, finding))
-        is_yaml = route.source.catalogue(route.source_version).style == "yaml"
-        self.unread = _effective(imported, route).without_effect() if is_yaml else frozenset[str]()
+        self.unread = frozenset[str]()
+        if route.source.catalogue(route.source_version).style == "yaml":
+            job, native = imported.job, imported.native
+            effective = effective_of(job, route.source, route.source_version, native, as_written=True)
+            self.unread = effective.without_effect()
         self.applied = AppliedFields(outcome.job, route.target, route.version, self.written)
 
     def account(self, each: ImportedArg) -> Account:
@@ -205,11 +207,9 @@ class _Ledger:
         if path.startswith(MODEL_FILE_FIELDS) and self.route.target.reads_hub and not inapplicable(job, path):
             return self._in_model_files(each, paths)
         if job.model.hidden_size is None:
-            return _account(
-                each, TRANSLATED, fields=paths, note=f"written once the model is known to {there}: {MODEL_FILES}"
-            )
+            return _account(each, TRANSLATED, fields=paths, note=f"written if {there} knows the model: {MODEL_FILES}")
         if path.startswith(DATA_FIELDS) and "data.format" in self.refused:
-            note = f"written once the data are in a form that {there} reads: data.format"
+            note = f"written if {there} reads the format of the data: data.format"
             return _account(each, TRANSLATED, fields=paths, note=note)
         return self._unread(each, paths, path)
 
@@ -241,10 +241,6 @@ class _Ledger:
         )
 
 
-def _effective(imported: Imported, route: PortRoute) -> EffectiveValues:
-    return effective_of(imported.job, route.source, route.source_version, imported.native, as_written=True)
-
-
 def _doc(paths: tuple[str, ...], first: Iterable[str]) -> str:
     path = next((path for path in first if path in fields()), paths[0] if paths else "")
     doc = fields()[path].meta.doc if path else ""
@@ -261,7 +257,7 @@ def _dropped(each: ImportedArg, paths: tuple[str, ...] = (), **applied: Any) -> 
 
 
 def counted(found: Iterable[Account]) -> Iterator[tuple[str, int]]:
-    """Yield the number of arguments by fate, and the number of dropped ones that affect training."""
+    """Yield the number of arguments by status, and the number of dropped ones that affect training."""
     each = list(found)
     for status in (TRANSLATED, PASSED_THROUGH, DROPPED):
         yield status, sum(one.status == status for one in each)

@@ -1,4 +1,4 @@
-"""Parses command-line words into typed native values, as the backend's parser (argparse, HfArgumentParser) does."""
+"""Parses command-line arguments into typed native values, as the backend's parser (argparse, HfArgumentParser) does."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,11 @@ class Parsed:
         values: typed values by the catalogue's name; bare switches are True.
         unknown: options that this version does not have, with their values.
         ambiguous: unknown options that abbreviate several others, with the message.
-        positional: words that belong to no option.
+        positional: arguments that belong to no option.
         problems: (option, error).
         warnings: (option, warning).
         lenient: (option, warning) on a value that is read although the parser itself rejects it.
-        open: options whose values the script leaves unset, with the words as typed.
+        open: options whose values the script leaves unset, with their values as typed.
         unknown_output: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
         loose: options with a valid value in a spelling that this version's parser rejects.
     """
@@ -43,7 +43,7 @@ class Parsed:
 
 
 def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = None) -> Parsed:
-    """Parse words as the parser of this catalogue does; errors are collected, not raised."""
+    """Parse arguments as the parser of this catalogue does; errors are collected, not raised."""
     parsed = Parsed()
     at = 0
     while at < len(argv):
@@ -63,7 +63,7 @@ def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = 
 
 
 def _is_option(arg: str, catalogue: Catalogue) -> bool:
-    """Return whether argparse treats a word as an option (ArgumentParser._parse_optional)."""
+    """Return whether argparse treats an argument as an option (ArgumentParser._parse_optional)."""
     if len(arg) < 2 or not arg.startswith("-"):
         return False
     if " " in arg:
@@ -80,7 +80,7 @@ def _following(argv: Sequence[str], at: int, catalogue: Catalogue) -> tuple[list
 
 
 def _drop_open(arg: str, parsed: Parsed) -> bool:
-    """Drop a word that is only an unset variable, as bash does; record one that is only command output as unread."""
+    """Drop an argument that is only an unset variable, as bash does; record one of unknown output as unread."""
     if not only(arg):
         return False
     if has_output(arg):
@@ -153,7 +153,7 @@ def _one_text(name: str, argument: Argument, values: list[str], count: int, pars
 
 
 def _arity(argument: Argument, values: list[str], attached: bool, negated: bool, command: str | None) -> int:
-    """Return how many of the words after an option are its values."""
+    """Return how many of the arguments after an option are its values."""
     if attached:
         return 1
     if argument.is_flag or negated or argument.action == "boolean_optional":
@@ -163,7 +163,7 @@ def _arity(argument: Argument, values: list[str], attached: bool, negated: bool,
     if isinstance(argument.nargs, int):
         return min(argument.nargs, len(values))
     if argument.nargs == "?" or argument.optional_value or argument.bare_in(command):
-        # The value of a switch is optional; the next word is its value only if it is a valid one.
+        # The value of a switch is optional; the next argument is its value only if it is a valid one.
         return 1 if values and (argument.type != "bool" or _as_bool(values[0]) is not None or is_open(values[0])) else 0
     return min(1, len(values))
 
@@ -227,11 +227,11 @@ def _typed(name: str, argument: Argument, arg: str, is_placeholder: bool, parsed
 
 
 def typed_value(arg: str, argument: Argument) -> Value:
-    """Return the typed value of one command-line word; None if it does not fit the argument."""
+    """Return the typed value of one command-line argument; None if it does not fit the argument."""
     for kind in argument.type.split("|"):
         value = _CONVERT.get(kind, _as_text)(arg)
         if value is not None:
-            # A parser compares with the word: no word is the choice None.
+            # A parser compares with the text: no text is the choice None.
             known = {str(choice) for choice in argument.choices or () if choice is not None or argument.type != "str"}
             if argument.choices is not None and str(value) not in known:
                 return None
@@ -265,7 +265,7 @@ def _as_bool(arg: str) -> Value:
 
 
 def _as_json(arg: str) -> Value:
-    """Parse JSON mappings and lists, so that `{"a": 1}` compares by content, not white space; other words stay text."""
+    """Parse JSON mappings and lists, so that `{"a": 1}` compares by content, not spaces; other values stay text."""
     if arg[:1] not in "{[":
         return arg
     try:
@@ -285,7 +285,7 @@ def _as_json_text(arg: str) -> Value:
 
 
 def _as_expression(arg: str) -> Value:
-    """Return a list expression as it is; another word is a whole number (Megatron-LM's moe_freq_type)."""
+    """Return a list expression as it is; another value is a whole number (Megatron-LM's moe_freq_type)."""
     return arg if "[" in arg else _as_int(arg)
 
 

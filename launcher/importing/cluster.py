@@ -133,7 +133,7 @@ def fitting(found: Found, job: Job, where: str) -> Found:
     if needed % per_node:
         return found
     cluster = dataclasses.replace(found.cluster, nodes=needed // per_node, devices_per_node=per_node)
-    message = f"{needed} devices are assumed: dp·tp·pp·cp and etp·ep·pp; their number is not specified"
+    message = f"the number of devices is not specified: {needed} are assumed (dp × tp × pp × cp, etp × ep × pp)"
     note = Note(message=message, where=where)
     return Found(cluster=cluster, warnings=[*found.warnings, note])
 
@@ -144,18 +144,18 @@ def _is_address(text: str) -> bool:
 
 
 def _numbers(options: Mapping[str, str], where: str, warnings: list[Note]) -> Iterator[tuple[str, int]]:
-    words = {"nodes": "number of nodes", "per_node": "number of devices per node", "total": "number of processes"}
+    counts = {"nodes": "number of nodes", "per_node": "number of devices per node", "total": "number of processes"}
     for key in ("nodes", "per_node", "total", "port"):
         if key not in options:
             continue
         text = shown(options[key]).partition(":")[0]
         if text.isdigit() and len(text) < _MOST_DIGITS:
             yield key, int(text)
-        elif key in words:
+        elif key in counts:
             open_names = names(options[key]) or ((text.strip("${}"),) if text.startswith("$") else ())
             warnings.append(
                 Note(
-                    message=f"the {words[key]} is unknown ({shown(options[key])})",
+                    message=f"the {counts[key]} is unknown ({shown(options[key])})",
                     where=where,
                     works=tuple(f"--set {name}=N" for name in open_names if name.isidentifier() or name.isdigit()),
                 )
@@ -183,6 +183,6 @@ def _node_counts(
         per_node = _DEFAULT_PER_NODE
         if is_specified or not numbers:
             warnings.append(
-                Note(message=f"{per_node} devices per node are assumed: the command does not specify it", where=where)
+                Note(message=f"the number of devices per node is not specified: {per_node} are assumed", where=where)
             )
     return max(1, nodes or 1), max(1, per_node)

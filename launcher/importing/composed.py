@@ -123,12 +123,12 @@ def _put_module(found: Composed, name: str, module: Mapping[str, Any], file: str
     for key, folder in _MODULE_FILES.items():
         if key not in module:
             continue
-        wanted = str(_text(str(module[key]), {}, variables, []))
-        path = _beside(file, f"{folder}/{framework}/{wanted}")
+        requested = str(_text(str(module[key]), {}, variables, []))
+        path = _beside(file, f"{folder}/{framework}/{requested}")
         if path is not None:
             merged = merge(merged, with_base(parse_mapping(read_text(path), str(path)), str(path)))
             continue
-        message = f"modules.{name}.{key} {wanted} is not found: its content is missing"
+        message = f"modules.{name}.{key} {requested} is not found: its content is missing"
         note = Note(message=message, where=file, works=(f"the file in {_MODULE_ROOTS[0]}/{folder}/{framework}",))
         (found.problems if key == "model" else found.warnings).append(note)
     overrides = module.get("overrides")

@@ -14,7 +14,7 @@ from launcher.importing.invocation import Invocation
 from launcher.importing.notes import Note, refuse
 from launcher.importing.reading import parse_mapping, read_text, repeated_keys, with_base
 from launcher.importing.shell.placeholders import shown
-from launcher.importing.stored import words_of_stored
+from launcher.importing.stored import arguments_of_stored
 from launcher.job import Value
 from launcher.mapping.backend import Entry, get_backend
 
@@ -28,7 +28,7 @@ class Configuration:
     """The arguments of a command with its configuration files expanded.
 
     Attributes:
-        argv: words of the command line, files replaced by their content.
+        argv: arguments of the command line, files replaced by their content.
         tree: nested configuration of a backend that is configured by YAML; None for the others.
         env: variables set by the file and not by the command.
     """
@@ -65,39 +65,39 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
         tree = _load(argv[0], invocation.where, folder, files, warnings)
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
-        return Configuration(argv=(*words_of(tree), *argv[1:]), env=variables, warnings=warnings)
+        return Configuration(argv=(*arguments_of(tree), *argv[1:]), env=variables, warnings=warnings)
     option = f"--{entry.stored_config}"
     if entry.stored_config and option in argv[:-1]:
         at = argv.index(option)
-        ignored = " ".join(shown(word) for word in (*argv[:at], *argv[at + 2 :]) if word.startswith("--"))
+        ignored = " ".join(shown(arg) for arg in (*argv[:at], *argv[at + 2 :]) if arg.startswith("--"))
         tree = _load(argv[at + 1], invocation.where, folder, files, warnings)
-        words, notes = words_of_stored(tree, get_backend(invocation.backends[0]), shown(argv[at + 1]))
+        arguments, notes = arguments_of_stored(tree, get_backend(invocation.backends[0]), shown(argv[at + 1]))
         if ignored:
-            message = f"{ignored} beside {option}: the file replaces all arguments, they are dropped"
+            message = f"{ignored} dropped: the file of {option} replaces all other arguments"
             notes.append(Note(message=message, where=invocation.where))
-        return Configuration(argv=words, warnings=[*warnings, *notes])
+        return Configuration(argv=arguments, warnings=[*warnings, *notes])
     return _with_options(argv, entry, invocation.where, folder, files)
 
 
-def words_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return flat settings as command-line words: lists as several words, mappings as JSON."""
-    words: list[str] = []
+def arguments_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return flat settings as command-line arguments: lists as several arguments, mappings as JSON."""
+    arguments: list[str] = []
     for key, value in tree.items():
-        words.append(f"--{key}")
+        arguments.append(f"--{key}")
         if isinstance(value, list):
-            words += [
+            arguments += [
                 json.dumps(item, ensure_ascii=False) if isinstance(item, (dict, list)) else str(item) for item in value
             ]
         else:
-            words.append(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
-    return tuple(words)
+            arguments.append(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
+    return tuple(arguments)
 
 
 def _with_options(
     argv: Sequence[str], entry: Entry, where: str, folder: str | None, files: Mapping[str, str]
 ) -> Configuration:
     """Expand `--config FILE` in place."""
-    words: list[str] = []
+    arguments: list[str] = []
     warnings: list[Note] = []
     at = 0
     while at < len(argv):
@@ -106,16 +106,16 @@ def _with_options(
             if "$" in shown(argv[at + 1]):
                 warnings.append(Note(message=f"--{name} {shown(argv[at + 1])} cannot be read", where=where))
             else:
-                words += words_of(_load(argv[at + 1], where, folder, files, warnings))
+                arguments += arguments_of(_load(argv[at + 1], where, folder, files, warnings))
             at += 2
             continue
-        words.append(argv[at])
+        arguments.append(argv[at])
         at += 1
-    return Configuration(argv=tuple(words), warnings=warnings)
+    return Configuration(argv=tuple(arguments), warnings=warnings)
 
 
-def _load(word: str, where: str, folder: str | None, files: Mapping[str, str], warnings: list[Note]) -> dict[str, Any]:
-    name = shown(word)
+def _load(arg: str, where: str, folder: str | None, files: Mapping[str, str], warnings: list[Note]) -> dict[str, Any]:
+    name = shown(arg)
     if name in files:
         return _parsed(files[name], name, warnings)
     path = next((path for path in _candidates(name, folder) if path.is_file()), None)
@@ -211,24 +211,24 @@ def _options(argv: Sequence[str], entry: Entry, parsed: Parsed) -> list[tuple[st
         if not is_option:
             parsed.positional.append(shown(argv[at - 1]))
             continue
-        words = [attached] if equals else []
+        arguments = [attached] if equals else []
         while not equals and at < len(argv) and not argv[at].startswith("--"):
-            words.append(argv[at])
+            arguments.append(argv[at])
             at += 1
         if name in entry.pairs:
-            found += [(key, scalar(value)) for key, _, value in (word.partition("=") for word in words)]
+            found += [(key, scalar(value)) for key, _, value in (arg.partition("=") for arg in arguments)]
         elif name in entry.options or "." in name:
-            found.append((entry.options.get(name, name), scalar(words[0]) if words else True))
+            found.append((entry.options.get(name, name), scalar(arguments[0]) if arguments else True))
         else:
-            parsed.unknown[name] = tuple(shown(word) for word in words)
+            parsed.unknown[name] = tuple(shown(arg) for arg in arguments)
     return found
 
 
-def scalar(word: str) -> Value:
-    """Return a command-line word as a YAML scalar."""
+def scalar(arg: str) -> Value:
+    """Return a command-line argument as a YAML scalar."""
     import yaml
 
-    text = shown(word)
+    text = shown(arg)
     try:
         if len(text) >= 10_000:
             return text

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.catalogue.catalogue import Argument, Catalogue
-from launcher.importing.config import words_of
+from launcher.importing.config import arguments_of
 from launcher.importing.notes import Note, refuse
 from launcher.importing.stored import OF_DUMP, as_typed, fits
 from launcher.mapping.backend import Backend
@@ -19,16 +19,16 @@ _OF_PROCESS = ("rank", "local_rank", "local_world_size", "global_world_size", "w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """Settings as command-line words; a dump also determines the version and the number of devices."""
+    """Settings as command-line arguments; a dump also determines the version and the number of devices."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     version: str | None = None
     world_size: int | None = None
     notes: list[Note] = field(default_factory=list)
 
 
 def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat:
-    """Return settings as words; empty values are dropped, as are the defaults of a dump."""
+    """Return settings as arguments; empty values are dropped, as are the defaults of a dump."""
     catalogues = {version: backend.catalogue(version) for version in backend.versions}
     _refuse_others(tree, catalogues.values(), backend, where)
     known = {version: sum(name in catalogue for name in tree) for version, catalogue in catalogues.items()}
@@ -37,8 +37,8 @@ def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat
         return _of_dump(tree, catalogues[version], backend, where)
     empty = [name for name, value in tree.items() if value is None]
     given = {name: value for name, value in tree.items() if value is not None}
-    notes = [Note(message=f"no value is given: dropped: {', '.join(empty)}", where=where)] if empty else []
-    return Flat(words=words_of(given), notes=notes)
+    notes = [Note(message=f"without a value, dropped: {', '.join(empty)}", where=where)] if empty else []
+    return Flat(argv=arguments_of(given), notes=notes)
 
 
 def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], backend: Backend, where: str) -> None:
@@ -55,7 +55,7 @@ def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], bac
 
 
 def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, where: str) -> Flat:
-    words: list[str] = []
+    argv: list[str] = []
     without: list[str] = []
     for name, value in tree.items():
         argument = catalogue.get(name) if name in catalogue else None
@@ -67,9 +67,9 @@ def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, wh
         if argument.is_default(value):
             continue
         items = [as_typed(argument, item) for item in value] if isinstance(value, list) else [value]
-        typed = words_of({name: items if isinstance(value, list) else _typed(argument, items[0])})
+        typed = arguments_of({name: items if isinstance(value, list) else _typed(argument, items[0])})
         if fits(list(typed), argument):
-            words += typed
+            argv += typed
         else:
             without.append(name)
     message = f"arguments as {backend.title} {catalogue.version} stored them: defaults are dropped"
@@ -79,7 +79,7 @@ def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, wh
         notes.append(Note(message=message, where=where))
     sizes = (tree.get(name) for name in ("global_world_size", "world_size"))
     world_size = next((size for size in sizes if isinstance(size, int) and size > 0), None)
-    return Flat(words=tuple(words), version=catalogue.version, world_size=world_size, notes=notes)
+    return Flat(argv=tuple(argv), version=catalogue.version, world_size=world_size, notes=notes)
 
 
 def _typed(argument: Argument, value: Any) -> Any:

@@ -64,7 +64,7 @@ class Imported:
         dropped: keys of a file that equal the default, or that training does not read.
         warnings: assumptions, dropped values and repetitions.
         program: the command that was read, program and sub-command, or script.
-        where: its place, `file:line`.
+        where: its location, `file:line`.
         exact: pass-through arguments set beside fields, so that the same backend gets the same arguments again.
         other_version: reason for assuming another version than the backend's default; empty: default, or requested.
         devices_specified: the input gives the number of devices.

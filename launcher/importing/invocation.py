@@ -102,19 +102,19 @@ def recognise(command: Command, assume: str | None = None) -> Invocation | Exclu
     Args:
         assume: backend of a script that looks like training and is no known entry point.
     """
-    plain = [shown(word) for word in command.words]
+    plain = [shown(arg) for arg in command.words]
     env = dict(command.env)
-    for at, word in enumerate(plain):
-        head = word.rpartition("/")[2]
-        if "=" in word and word.split("=")[0].isidentifier() and not word.startswith("-"):
+    for at, arg in enumerate(plain):
+        head = arg.rpartition("/")[2]
+        if "=" in arg and arg.split("=")[0].isidentifier() and not arg.startswith("-"):
             name, _, value = command.words[at].partition("=")
             env[name] = value
             continue
         started = _started(plain[at:], head)
         if started is None:
             continue
-        # The stripped words are the first ones; the rest keeps its placeholder marks.
-        inner = started.words if head == "msrun_launcher.sh" else _tail(command.words, len(started.words))
+        # The stripped arguments are the first ones; the rest keeps its placeholder marks.
+        inner = started.argv if head == "msrun_launcher.sh" else _tail(command.words, len(started.argv))
         slurm = request_of((*command.outer, *plain[:at]))
         cluster = {**slurm.cluster(), **wrapper_cluster(plain[:at]), **started.cluster}
         result = _entry(inner, started.module, env, cluster, head, command.where, assume)
@@ -127,45 +127,45 @@ def recognise(command: Command, assume: str | None = None) -> Invocation | Exclu
     return None
 
 
-def _tail(words: Sequence[str], count: int) -> tuple[str, ...]:
-    return tuple(words[len(words) - count :]) if count else ()
+def _tail(argv: Sequence[str], count: int) -> tuple[str, ...]:
+    return tuple(argv[len(argv) - count :]) if count else ()
 
 
-def _started(words: Sequence[str], head: str) -> Started | None:
-    """Return what the words start if the first is known: a launcher, Python, a program or a script."""
+def _started(argv: Sequence[str], head: str) -> Started | None:
+    """Return what the arguments start if the first is known: a launcher, Python, a program or a script."""
     if head == "msrun_launcher.sh":
-        return msrun_script(words[1:])
+        return msrun_script(argv[1:])
     if head in LAUNCHERS:
-        skip = 2 if head == "accelerate" and len(words) > 1 and words[1] == "launch" else 1
-        return strip_options(words[skip:], LAUNCHERS[head])
+        skip = 2 if head == "accelerate" and len(argv) > 1 and argv[1] == "launch" else 1
+        return strip_options(argv[skip:], LAUNCHERS[head])
     if head.startswith("python") and head.replace("python", "").replace(".", "").isdigit() | (head == "python"):
-        return _python(words[1:])
+        return _python(argv[1:])
     if any(
-        head in entry.programs or f"{head} {words[1] if len(words) > 1 else ''}" in entry.excluded
+        head in entry.programs or f"{head} {argv[1] if len(argv) > 1 else ''}" in entry.excluded
         for _, entry in entries()
     ):
-        return Started(words=tuple(words))
-    if head.endswith(".py") and (_scripts(words[0]) or _excluded(words[0])):
-        return Started(words=tuple(words))
+        return Started(argv=tuple(argv))
+    if head.endswith(".py") and (_scripts(argv[0]) or _excluded(argv[0])):
+        return Started(argv=tuple(argv))
     return None
 
 
-def _python(words: Sequence[str]) -> Started | None:
+def _python(argv: Sequence[str]) -> Started | None:
     at = 0
-    while at < len(words) and words[at].startswith("-"):
-        if words[at] == "-m" and at + 1 < len(words):
-            module = words[at + 1]
+    while at < len(argv) and argv[at].startswith("-"):
+        if argv[at] == "-m" and at + 1 < len(argv):
+            module = argv[at + 1]
             if module in LAUNCHERS:
-                return strip_options(words[at + 2 :], LAUNCHERS[module])
-            return Started(words=tuple(words[at + 1 :]), module=True)
-        if words[at] == "-c":
+                return strip_options(argv[at + 2 :], LAUNCHERS[module])
+            return Started(argv=tuple(argv[at + 1 :]), module=True)
+        if argv[at] == "-c":
             return None
-        at += 2 if words[at] in _PYTHON_VALUES else 1
-    return Started(words=tuple(words[at:])) if at < len(words) else None
+        at += 2 if argv[at] in _PYTHON_VALUES else 1
+    return Started(argv=tuple(argv[at:])) if at < len(argv) else None
 
 
 def _entry(
-    words: Sequence[str],
+    argv: Sequence[str],
     module: bool,
     env: Mapping[str, str],
     cluster: Mapping[str, str],
@@ -173,15 +173,15 @@ def _entry(
     where: str,
     assume: str | None,
 ) -> Invocation | ExcludedCommand | None:
-    if not words:
+    if not argv:
         return None
-    first, rest = shown(words[0]), tuple(words[1:])
+    first, rest = shown(argv[0]), tuple(argv[1:])
     if first.rpartition("/")[2].startswith("python"):  # torchrun --no-python python script.py
-        started = _python([shown(word) for word in rest])
+        started = _python([shown(arg) for arg in rest])
         return (
             None
             if started is None
-            else _entry(_tail(words, len(started.words)), started.module, env, cluster, head, where, assume)
+            else _entry(_tail(argv, len(started.argv)), started.module, env, cluster, head, where, assume)
         )
     launcher = head if head in LAUNCHERS or head == "msrun_launcher.sh" else ("torchrun" if cluster else "")
     details: dict[str, Any] = {"env": env, "cluster": cluster, "launcher": launcher, "where": where}
@@ -199,7 +199,7 @@ def _entry(
             if name in entry.excluded and not _scripts(first):
                 return ExcludedCommand(program=name, why=entry.excluded[name], where=where)
     if module and first == "coverage":
-        at = next((index for index, word in enumerate(rest) if shown(word).endswith(".py")), len(rest))
+        at = next((index for index, arg in enumerate(rest) if shown(arg).endswith(".py")), len(rest))
         return _entry(rest[at:], False, env, cluster, head, where, assume)
     if module:
         first = first.replace(".", "/") + ".py"
@@ -230,7 +230,7 @@ def _unknown(
 
 def _fork_of(entry: Entry, argv: Sequence[str]) -> str:
     """Return the project whose script adds its own arguments to those of an entry point; empty: none known."""
-    options = {shown(word).partition("=")[0] for word in argv}
+    options = {shown(arg).partition("=")[0] for arg in argv}
     return next((project for option, project in entry.fork_options.items() if option in options), "")
 
 

@@ -82,24 +82,24 @@ _MSRUN_DEFAULT = "8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A command line with its launcher stripped: the remaining words, and the cluster options (as text)."""
+    """A command line with its launcher stripped: the remaining arguments, and the cluster options (as text)."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     cluster: Mapping[str, str] = field(default_factory=dict)
     module: bool = False
 
 
-def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
-    """Return the words that a launcher starts, from the script on.
+def strip_options(argv: Sequence[str], launcher: Launcher) -> Started:
+    """Return the arguments that a launcher starts, from the script on.
 
     Args:
-        words: everything after the launcher's name.
+        argv: everything after the launcher's name.
     """
     cluster: dict[str, str] = {}
     is_module = False
     at = 0
-    while at < len(words) and (words[at].startswith("-") or _is_open_option(words, at)):
-        name, equals, value = words[at].lstrip("-").partition("=")
+    while at < len(argv) and (argv[at].startswith("-") or _is_open_option(argv, at)):
+        name, equals, value = argv[at].lstrip("-").partition("=")
         name = name.replace("_", "-")
         at += 1
         if name.startswith("$"):
@@ -109,36 +109,36 @@ def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
             break
         if name in launcher.flags:
             continue
-        if not equals and at < len(words):
-            value = words[at]
+        if not equals and at < len(argv):
+            value = argv[at]
             at += 1
             # An unquoted placeholder of several words such as `master node ip`: the script comes later.
-            while at < len(words) and not words[at].startswith("-") and _has_script_after(words, at):
-                if not words[at].startswith("$"):  # `4 $EXTRA`: unset variable for options
-                    value = f"{value} {words[at]}"
+            while at < len(argv) and not argv[at].startswith("-") and _has_script_after(argv, at):
+                if not argv[at].startswith("$"):  # `4 $EXTRA`: unset variable for options
+                    value = f"{value} {argv[at]}"
                 at += 1
         known = launcher.names.get(name)
         if known == "endpoint":
             cluster["addr"], _, cluster["port"] = value.rpartition(":")
         elif known is not None:
             cluster[known] = value
-    return Started(words=tuple(words[at:]), cluster=cluster, module=is_module)
+    return Started(argv=tuple(argv[at:]), cluster=cluster, module=is_module)
 
 
-def _is_open_option(words: Sequence[str], at: int) -> bool:
-    """Return whether a word is an unset variable in place of launcher options."""
-    return words[at].startswith("$") and "/" not in words[at] and _has_script_after(words, at)
+def _is_open_option(argv: Sequence[str], at: int) -> bool:
+    """Return whether an argument is an unset variable in place of launcher options."""
+    return argv[at].startswith("$") and "/" not in argv[at] and _has_script_after(argv, at)
 
 
-def _has_script_after(words: Sequence[str], at: int) -> bool:
-    return not words[at].endswith(".py") and any(word.endswith(".py") for word in words[at + 1 :])
+def _has_script_after(argv: Sequence[str], at: int) -> bool:
+    return not argv[at].endswith(".py") and any(arg.endswith(".py") for arg in argv[at + 1 :])
 
 
-def msrun_script(words: Sequence[str]) -> Started:
-    """Return the command that msrun_launcher.sh starts: its first word is a whole command line."""
+def msrun_script(argv: Sequence[str]) -> Started:
+    """Return the command that msrun_launcher.sh starts: its first argument is a whole command line."""
     import shlex
 
-    arguments = list(words)
+    arguments = list(argv)
     try:
         inner = shlex.split(arguments[0]) if arguments else []
     except ValueError:
@@ -146,22 +146,22 @@ def msrun_script(words: Sequence[str]) -> Started:
     names = _MSRUN_SCRIPT[max(count for count in _MSRUN_SCRIPT if count <= max(1, len(arguments)))]
     cluster = dict(zip(names, arguments[1:], strict=False)) or {"total": _MSRUN_DEFAULT}
     cluster.setdefault("per_node", cluster["total"])
-    return Started(words=tuple(inner), cluster=cluster)
+    return Started(argv=tuple(inner), cluster=cluster)
 
 
-def wrapper_cluster(words: Sequence[str]) -> dict[str, str]:
+def wrapper_cluster(argv: Sequence[str]) -> dict[str, str]:
     """Return the cluster options of wrappers before a launcher (mpirun; for srun see `slurm`)."""
     cluster: dict[str, str] = {}
     names: Mapping[str, str] = {}
-    for index, word in enumerate(words):
-        names = _WRAPPERS.get(word.rpartition("/")[2], names)
-        if not names or not word.startswith("-"):
+    for index, arg in enumerate(argv):
+        names = _WRAPPERS.get(arg.rpartition("/")[2], names)
+        if not names or not arg.startswith("-"):
             continue
-        name, equals, value = word.lstrip("-").partition("=")
+        name, equals, value = arg.lstrip("-").partition("=")
         if name[:1] in names and not equals and name not in names and name[1:].isdigit():
             name, value = name[:1], name[1:]  # -N4
-        elif not equals and index + 1 < len(words):
-            value = words[index + 1]
+        elif not equals and index + 1 < len(argv):
+            value = argv[index + 1]
         if name in names:
             cluster[names[name]] = value
     tasks, per_node, nodes = (cluster.pop(key, "") for key in ("tasks", "tasks_per_node", "nodes"))

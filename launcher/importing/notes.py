@@ -34,7 +34,7 @@ class Note:
 
 
 class ImportRefused(Exception):
-    """The input cannot be imported; holds all reasons with their places.
+    """The input cannot be imported; holds all reasons with their locations.
 
     Attributes:
         partial: whether the rest could be imported.

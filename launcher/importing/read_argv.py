@@ -23,11 +23,11 @@ def read_argv(
     Raises:
         ImportRefused: no training command of this backend, or an invalid argument.
     """
-    words = tuple(str(word) for word in argv)
+    arguments = tuple(str(arg) for arg in argv)
     options = ImportOptions(backend=backend, version=version, world_size=world_size, partial=partial)
-    invocation = Invocation(program="", backends=(backend,), argv=words, env=env or {})
-    if words and not words[0].startswith("-"):
-        found = recognise(Command(words=words, env=env or {}, where=""), assume=backend)
+    invocation = Invocation(program="", backends=(backend,), argv=arguments, env=env or {})
+    if arguments and not arguments[0].startswith("-"):
+        found = recognise(Command(words=arguments, env=env or {}, where=""), assume=backend)
         if isinstance(found, ExcludedCommand):
             raise refuse(f"{found.program}: {found.why}")
         invocation = found or invocation

@@ -183,8 +183,8 @@ def _refuse_other_uses(values: Mapping[str, Value], match: Match, locations: "So
 def _is_invalid(value: Value, flag: str, match: Match) -> bool:
     """Return whether a value is text of the wrong type for the argument: unset or invalid."""
     argument = match.backend.catalogue(match.version).get(flag)
-    words = value if isinstance(value, tuple) else (value,)
-    return argument is not None and any(isinstance(word, str) and typed_value(word, argument) is None for word in words)
+    items = value if isinstance(value, tuple) else (value,)
+    return argument is not None and any(isinstance(item, str) and typed_value(item, argument) is None for item in items)
 
 
 # -- backend and version
@@ -319,7 +319,7 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
     ]
     catalogue = backend.catalogue(version)
     dashes = "" if catalogue.style == "yaml" else "--"
-    for option, words in parsed.unknown.items():
+    for option, typed_values in parsed.unknown.items():
         known = find_renamed(option, backend, version)
         where = locations.of(option)
         if option in parsed.ambiguous and not known.message:
@@ -329,7 +329,7 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
-        value = by_reference(option, _as_in_other_version(option, value_of_args(words), backend), variables)
+        value = by_reference(option, _as_in_other_version(option, value_of_args(typed_values), backend), variables)
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = catalogue.get(known.name)
             typed = value if argument is None else _typed(value, argument)
@@ -343,7 +343,7 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
             continue
         if any(name.startswith(f"{option}.") for name in catalogue.names()):
             message = f"{option} is a section of {backend.title} {version}, not a value ({shown_value(value)})"
-            problems.append(Note(message=message, where=where, works=("leave it out",)))
+            problems.append(Note(message=message, where=where, works=("remove it",)))
             continue
         if not _is_refused(option, catalogue):
             message = f"{option} is not read by {backend.title} {version}: dropped"
@@ -381,7 +381,7 @@ def _of_other_commands(
         argument = catalogue.get(flag)
         if command and argument is not None and argument.commands and command not in argument.commands:
             message = f"--{flag} is an argument of {', '.join(argument.commands)}, not of {command}"
-            yield Note(message=message, where=locations.of(flag), works=("leave it out",), rule="ARG-UNKNOWN")
+            yield Note(message=message, where=locations.of(flag), works=("remove it",), rule="ARG-UNKNOWN")
 
 
 def _unread_note(typed: str, locations: SourceLocations) -> Note:
@@ -398,18 +398,18 @@ def _near_keys(key: str, catalogue: Catalogue) -> tuple[str, ...]:
     )
 
 
-def _unassigned(words: Sequence[str], locations: SourceLocations) -> list[Note]:
-    """Return notes on words that belong to no argument: individually if they are few."""
-    if not words:
+def _unassigned(values: Sequence[str], locations: SourceLocations) -> list[Note]:
+    """Return notes on values that belong to no argument: individually if they are few."""
+    if not values:
         return []
-    shown = ", ".join(repr(word) for word in words[:_MAX_SHOWN_VALUES]) + (
-        " …" if len(words) > _MAX_SHOWN_VALUES else ""
+    shown = ", ".join(repr(value) for value in values[:_MAX_SHOWN_VALUES]) + (
+        " …" if len(values) > _MAX_SHOWN_VALUES else ""
     )
     some = (
-        f"{shown}: {len(words)} values belong to no argument" if len(words) > 1 else f"{shown} belongs to no argument"
+        f"{shown}: {len(values)} values belong to no argument" if len(values) > 1 else f"{shown} belongs to no argument"
     )
     comment = "no blank and no comment after the backslash that continues a line"
-    works = comment if {"#", "\\"} & set(words) else "leave it out" if len(words) == 1 else "leave them out"
+    works = comment if {"#", "\\"} & set(values) else "remove it" if len(values) == 1 else "remove them"
     return [Note(message=some, where=locations.default, works=(works,))]
 
 

@@ -20,8 +20,8 @@ from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
-from launcher.importing.slurm import batch_words, ignored, request_of
-from launcher.importing.stored import dumped, likely_backends, words_of_stored
+from launcher.importing.slurm import batch_options, ignored, request_of
+from launcher.importing.stored import arguments_of_stored, dumped, likely_backends
 from launcher.mapping.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
@@ -72,7 +72,7 @@ def _read(
             options = dataclasses.replace(options, world_size=world)
         return [_settings(Composed(tree=dump.values), path, options, is_dump=True)]
     if _is_argv(text):
-        return [read_words(_split(text, path), options, str(path), text)]
+        return [read_arguments(_split(text, path), options, str(path), text)]
     return _script(text, path, options, variables, all_commands)
 
 
@@ -102,13 +102,13 @@ def job_name(path: Path) -> str:
 
 
 def _is_argv(text: str) -> bool:
-    """Return whether a file holds only arguments: its first word is an option."""
+    """Return whether a file holds only arguments: its first argument is an option."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first.startswith("--")
 
 
-def read_words(words: Sequence[str], options: ImportOptions, where: str = "", text: str = "") -> Imported:
+def read_arguments(arguments: Sequence[str], options: ImportOptions, where: str = "", text: str = "") -> Imported:
     """Return the job that a plain argument list describes.
 
     Raises:
@@ -118,8 +118,8 @@ def read_words(words: Sequence[str], options: ImportOptions, where: str = "", te
     sources = {where: text} if where else {}
     options = dataclasses.replace(options, sources=sources)
     backends = (options.backend,) if options.backend else tuple(names)
-    words = [word for word in words if word.strip() not in ("", "\\")]
-    return read_command(Invocation(program="", backends=backends, argv=tuple(words), where=where), options)
+    arguments = [arg for arg in arguments if arg.strip() not in ("", "\\")]
+    return read_command(Invocation(program="", backends=backends, argv=tuple(arguments), where=where), options)
 
 
 # -- scripts
@@ -128,7 +128,7 @@ def read_words(words: Sequence[str], options: ImportOptions, where: str = "", te
 def _script(
     text: str, path: Path, options: ImportOptions, variables: Mapping[str, str], all_commands: bool
 ) -> list[Imported]:
-    batch = batch_words(text)
+    batch = batch_options(text)
     slurm = request_of(batch).variables()
     state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables), outer=batch)
     try:
@@ -256,8 +256,8 @@ def _settings(found: Composed, path: Path, options: ImportOptions, *, is_dump: b
     backend = get_backend(names[0])
     entry = backend.entry
     if backend.catalogue(backend.default_version).style == "argparse":
-        words, notes = words_of_stored(tree, backend, str(path), is_dump=is_dump)
-        settings = Configuration(argv=words, env=found.env, warnings=notes)
+        argv, notes = arguments_of_stored(tree, backend, str(path), is_dump=is_dump)
+        settings = Configuration(argv=argv, env=found.env, warnings=notes)
     elif entry.flatten is None:
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
@@ -265,7 +265,7 @@ def _settings(found: Composed, path: Path, options: ImportOptions, *, is_dump: b
         options = dataclasses.replace(
             options, version=options.version or flat.version, world_size=options.world_size or flat.world_size
         )
-        settings = Configuration(argv=flat.words, env={**found.env, **variables}, warnings=flat.notes)
+        settings = Configuration(argv=flat.argv, env={**found.env, **variables}, warnings=flat.notes)
     else:
         settings = Configuration(tree=tree)
     invocation = Invocation(
@@ -300,24 +300,24 @@ def _flag_mapping(
     arguments: Mapping[str, Any], environment: Any, backends: tuple[str, ...], path: Path, options: ImportOptions
 ) -> Imported:
     """Import `--flag: value` pairs: true is a bare flag, false omits the flag."""
-    words: list[str] = []
+    argv: list[str] = []
     for flag, value in arguments.items():
         if value is False or value is None:
             continue
-        words.append(str(flag) if str(flag).startswith("--") else f"--{flag}")
+        argv.append(str(flag) if str(flag).startswith("--") else f"--{flag}")
         if value is not True:
             plain = _BRACKETS.fullmatch(str(value)) if _accepts_several(str(flag), backends) else None
             text = plain.group(1).replace(",", " ") if plain is not None else str(value)
             texts = [str(item) for item in value] if isinstance(value, list) else text.split(" ")
             texts = [text for text in texts if text] if plain is not None else texts
-            words += [_REFERENCE.sub(lambda found: placeholder(found.group()), text) for text in texts]
+            argv += [_REFERENCE.sub(lambda found: placeholder(found.group()), text) for text in texts]
     env = {str(key): str(value) for key, value in environment.items()} if isinstance(environment, dict) else {}
-    invocation = Invocation(program=path.name, backends=backends, argv=tuple(words), env=env, where=str(path))
+    invocation = Invocation(program=path.name, backends=backends, argv=tuple(argv), env=env, where=str(path))
     return read_command(invocation, options)
 
 
 def _accepts_several(flag: str, backends: Sequence[str]) -> bool:
-    """Return whether an argument takes several words, so that `[2 2]` is a list and not a text."""
+    """Return whether an argument takes several values, so that `[2 2]` is a list and not a text."""
     found = (get_backend(name).catalogue(get_backend(name).default_version).get(flag) for name in backends)
     return any(argument is not None and argument.is_list for argument in found)
 

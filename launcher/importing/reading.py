@@ -11,7 +11,7 @@ from launcher.importing.notes import ImportRefused, Note, refuse
 LARGEST = BUDGETS["script bytes"].limit
 # Keys that name the files which a configuration extends.
 BASES = ("base_config", "extends", "bases")
-# Length limit for words parsed as YAML scalars: numbers and dates are short, lists and mappings are no scalars.
+# Length limit for arguments parsed as YAML scalars: numbers and dates are short, lists and mappings are no scalars.
 LONGEST_SCALAR = 200
 _COLLECTIONS = ("[", "{", "&", "*", "!", "-	", "- ", "? ")
 _LOGS = (".log", ".out")
@@ -158,7 +158,7 @@ def parse_mapping(text: str, file: str) -> Mapping[str, Any]:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return a word as a YAML scalar, or unchanged if it is none."""
+    """Return an argument as a YAML scalar, or unchanged if it is none."""
     import yaml
 
     try:

@@ -153,7 +153,7 @@ class Request:
         ]
 
 
-def batch_words(text: str) -> tuple[str, ...]:
+def batch_options(text: str) -> tuple[str, ...]:
     """Return the `#SBATCH` lines of a script as a command line; empty if it has none.
 
     Lines after the first command are comments to sbatch(1).
@@ -161,11 +161,11 @@ def batch_words(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
-            words, at = _split(line.removeprefix("#SBATCH")), 0
-            while at < len(words):
-                at, options = _options(words, at, "sbatch")
+            argv, at = _split(line.removeprefix("#SBATCH")), 0
+            while at < len(argv):
+                at, options = _options(argv, at, "sbatch")
                 found += [typed for _, _, typed in options]
-                at += 1  # a word that is no option
+                at += 1  # an argument that is not an option
         elif line.strip() and not line.startswith("#"):
             break
     return ("sbatch", *found) if found else ()
@@ -173,7 +173,7 @@ def batch_words(text: str) -> tuple[str, ...]:
 
 def ignored(text: str, file: str) -> list[Note]:
     """Return a note for `#SBATCH` lines after the first command of a script that has some before it."""
-    is_late, notes = not batch_words(text), []
+    is_late, notes = not batch_options(text), []
     if is_late or "<<" in text:  # a here-document holds lines of another script
         return []
     for number, line in enumerate(text.splitlines(), 1):
@@ -191,49 +191,49 @@ def _split(line: str) -> list[str]:
         return line.partition(" #")[0].split()
 
 
-def with_header(words: Sequence[str], script: str) -> tuple[str, ...]:
+def with_header(argv: Sequence[str], script: str) -> tuple[str, ...]:
     """Return a command line that starts a script, with the script's `#SBATCH` lines inserted if sbatch reads them."""
-    head, *rest = (shown(word) for word in words)
-    header = batch_words(script) if head.rpartition("/")[2] == "sbatch" else ()
+    head, *rest = (shown(arg) for arg in argv)
+    header = batch_options(script) if head.rpartition("/")[2] == "sbatch" else ()
     return (head, *header[1:], *rest)
 
 
-def request_of(words: Sequence[str]) -> Request:
-    """Return the request to programs of Slurm in these words; later options take precedence, as in Slurm."""
+def request_of(argv: Sequence[str]) -> Request:
+    """Return the request to programs of Slurm in these arguments; later options take precedence, as in Slurm."""
     request = Request()
     at = 0
-    while at < len(words):
-        program = words[at].rpartition("/")[2]
+    while at < len(argv):
+        program = argv[at].rpartition("/")[2]
         at += 1
         if program not in PROGRAMS:
             continue
         request.is_asked = True
         is_step = program == "srun" and request.is_allocated
         request.is_allocated = request.is_allocated or program in _ALLOCATING
-        at, options = _options(words, at, program)
+        at, options = _options(argv, at, program)
         for name, value, typed in options:
             _take(request, name, value, f"srun {typed}" if program == "srun" else typed, is_step=is_step)
     return request
 
 
-def _options(words: Sequence[str], at: int, program: str) -> tuple[int, list[tuple[str, str, str]]]:
-    """Return the index of the first word that is no option, and (name, value, as written) of the options before it."""
+def _options(argv: Sequence[str], at: int, program: str) -> tuple[int, list[tuple[str, str, str]]]:
+    """Return the index of the first argument after the options, and their (name, value, as written)."""
     found: list[tuple[str, str, str]] = []
-    while at < len(words) and (words[at].startswith("-") or words[at].startswith("$")):
-        word = words[at]
+    while at < len(argv) and (argv[at].startswith("-") or argv[at].startswith("$")):
+        arg = argv[at]
         at += 1
-        if word == "--":
+        if arg == "--":
             break
-        if not word.startswith("-"):
+        if not arg.startswith("-"):
             continue
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("--"):
-            letters = list(_letters(word[1:], program))
+        name, equals, value = arg.lstrip("-").partition("=")
+        if not arg.startswith("--"):
+            letters = list(_letters(arg[1:], program))
             found += letters[:-1]
             name, value, _ = letters[-1]
             equals = value
-        if not equals and not _is_standalone(name, program) and at < len(words):
-            value = words[at]
+        if not equals and not _is_standalone(name, program) and at < len(argv):
+            value = argv[at]
             at += 1
         found.append((name, value, f"--{name}" + (f"={value}" if value else "")))
     return at, found

@@ -1,4 +1,4 @@
-"""Settings by argument destination (`--yaml-cfg`, a dump of `args`), converted to command-line words."""
+"""Settings by argument destination (`--yaml-cfg`, a dump of `args`), converted to command-line arguments."""
 
 import ast
 import re
@@ -69,16 +69,16 @@ def _specific_count(known: list[Argument], catalogue: Catalogue) -> int:
     return sum(argument.origin != usual for argument in known)
 
 
-def words_of_stored(
+def arguments_of_stored(
     tree: Mapping[str, Any], backend: Backend, where: str, *, is_dump: bool = False
 ) -> tuple[tuple[str, ...], list[Note]]:
-    """Return nested settings as command-line words, and notes on those that no argument takes.
+    """Return nested settings as command-line arguments, and notes on those that no argument takes.
 
     Args:
         is_dump: values are those of a parser; values that no argument accepts were computed.
     """
     catalogue = backend.catalogue(backend.default_version)
-    words: list[str] = []
+    argv: list[str] = []
     unknown: list[tuple[str, str]] = []
     leaves = list(_leaves(tree))
     _refuse_roles(tree, backend, catalogue, where)
@@ -89,14 +89,14 @@ def words_of_stored(
         if argument is not None and value is not None:
             if with_defaults and _is_every_default(argument, value, backend):
                 continue
-            converted = _words(argument, value, is_option=key.replace("_", "-") == argument.name)
+            converted = _as_argv(argument, value, is_option=key.replace("_", "-") == argument.name)
             if is_dump and not fits(converted, argument):
                 unknown.append((name, key))
             else:
-                words += converted
+                argv += converted
         elif argument is None and key and value not in _NOTHING:
             unknown.append((name, key))
-    return tuple(words), _dropped(unknown, catalogue, backend, where)
+    return tuple(argv), _dropped(unknown, catalogue, backend, where)
 
 
 def _refuse_roles(tree: Mapping[str, Any], backend: Backend, catalogue: Catalogue, where: str) -> None:
@@ -131,11 +131,11 @@ def _dropped(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Back
     ]
 
 
-def fits(words: list[str], argument: Argument) -> bool:
-    """Return whether a parser accepts the words; computed values or those of another parser may fail."""
+def fits(argv: list[str], argument: Argument) -> bool:
+    """Return whether a parser accepts the arguments; computed values or those of another parser may fail."""
     if argument.is_flag:
-        return len(words) <= 1
-    return all(typed_value(word, argument) is not None for word in words[1:])
+        return len(argv) <= 1
+    return all(typed_value(arg, argument) is not None for arg in argv[1:])
 
 
 def _is_every_default(argument: Argument, value: Any, backend: Backend) -> bool:
@@ -194,8 +194,8 @@ def _argument(name: str, catalogue: Catalogue) -> Argument | None:
     return catalogue.get(name.replace("_", "-")) or catalogue.by_dest(name)
 
 
-def _words(argument: Argument, value: Any, *, is_option: bool) -> list[str]:
-    """Return the words that store a value; a bare switch may store true or, under another name, false."""
+def _as_argv(argument: Argument, value: Any, *, is_option: bool) -> list[str]:
+    """Return the arguments that store a value; a bare switch may store true or, under another name, false."""
     option = f"--{argument.name}"
     if argument.is_flag and value in (0, 1):
         value = bool(value)

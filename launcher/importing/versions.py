@@ -53,6 +53,6 @@ def best(backend: Backend, version: str | None, read: Parse) -> Match:
 
 
 def value_of_args(args: Iterable[str]) -> Value:
-    """Return the words of an unknown option as one value: True without any, text, or a tuple."""
+    """Return the values of an unknown option as one value: True without any, text, or a tuple."""
     found = tuple(args)
     return True if not found else found[0] if len(found) == 1 else found

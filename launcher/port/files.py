@@ -29,12 +29,12 @@ def _checkpoint(route: PortRoute, job: Job) -> Iterator[Finding]:
     if not route.target.reads_hub:
         command += f"; launch convert hf-to-mcore --backend {route.target.name} --model NEW_DIR --out LOAD_DIR"
         then = "checkpoint.load=LOAD_DIR"
-    again = ", and a run resumes there what it saved itself" if load == job.checkpoint.save else ""
+    again = ", and the job saves to the same folder" if load == job.checkpoint.save else ""
     yield Finding(
         rule=CHECKPOINT,
         severity="warning",
-        message=f"checkpoint.load={load} is what {route.source.title} saved{again}: {route.there} writes "
-        f"another format, and may read no other. "
+        message=f"checkpoint.load={load} was saved by {route.source.title}{again}: {route.there} writes "
+        "another format, and may not read this one. "
         f"Convert weights with {command}, then {then} (optimizer and step do not); "
         "to start without it: checkpoint.load=null",
         fields=("checkpoint.load",),
@@ -51,8 +51,8 @@ def _instructions(route: PortRoute, job: Job) -> Iterator[Finding]:
         rule=DATA,
         severity="error",
         message=f"task.type={job.task.type} with data.format=megatron: {route.source.title} and {route.target.title} "
-        "store prompts and answers differently in token files: unchanged, they train other tokens. "
-        "Name the raw data in a form that it reads, or train on plain text (task.type=pretrain)",
+        "store prompts and answers differently in token files, so that it would train on other tokens. "
+        "Set data.paths to the raw data in a format that it reads, or train on plain text (task.type=pretrain)",
         fields=("data.format", "task.type"),
         fixes=tuple(Fix(overrides=(word,)) for word in works),
         source="mindspeed_llm/tasks/posttrain/sft/sft_trainer.py @26.1.0; mindformers dataset/blended_datasets @2.1.0",

@@ -207,7 +207,7 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
     return Finding(
         rule=DROPPED_RULE,
         severity="error",
-        message=f"what the job keeps of its script ({names or 'no arguments'}) cannot be read: "
+        message=f"imported.args ({names or 'no arguments'}) cannot be read: "
         + (what if recorded.backend else "its backend is not specified"),
         fields=("imported.version" if of_version else "imported.backend",),
         fixes=tuple(Fix(overrides=(word,)) for word in works[:3]),

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from launcher.job import Value
+from launcher.mapping.rows import UnreadArgs
 from launcher.rules.registry import Check, Range, Rule, RuleContext, Setting, Values, Violation, register
 
 Test = Callable[[RuleContext], bool]
@@ -176,6 +177,12 @@ def unread(
         **options,
     )
     return found if check is None else replace(found, check=check)
+
+
+def always_unread(id: str, args: UnreadArgs, versions: Mapping[str, Range] | None = None) -> Rule:
+    """Return a change: arguments that training does not read in any job."""
+    scope = _Scope(phase="launch", since=args.since, until=args.until, versions=versions or {})
+    return unread(id, "", args.flags, args.why, args.source, **scope)
 
 
 def declare(

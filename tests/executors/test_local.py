@@ -105,7 +105,7 @@ def test_a_failed_start_removes_only_what_this_run_wrote(tmp_path):
     (beside / "precious").write_text("mine")
     prepare = NodePlan(rank=0, argv=("bash", "-c", f"echo weights > {out}/weights"))
     files = tuple(PlanFile(path=str(folder / "x.yaml"), content="x") for folder in (out, beside))
-    with pytest.raises(CannotStart, match="preparation wrote is kept"):
+    with pytest.raises(CannotStart, match="preparation wrote are kept"):
         run(LaunchPlan(output_dir=str(out), files=files, prepare=(prepare,), nodes=(shebang,)))
     assert [path.name for path in out.iterdir()] == ["weights"]
     assert [path.name for path in beside.iterdir()] == ["precious"]

@@ -96,7 +96,7 @@ def test_values_that_say_nothing(tmp_path: Path) -> None:
     text = "model: m\ndataset: d\nlr: 1e-5\nlr_decay_iters: null\nmicro_batch_size: 1\n"
     (tmp_path / "x.yaml").write_text(text)
     found = import_file(tmp_path / "x.yaml")
-    assert any(note.message == "no value is given: dropped: lr_decay_iters" for note in found.warnings)
+    assert any(note.message == "without a value, dropped: lr_decay_iters" for note in found.warnings)
     assert "lr_decay_iters" not in {each.flag for each in found.mapped_args}
 
 

@@ -286,7 +286,7 @@ def test_devices_follow_from_the_layout_where_nothing_says_them(tmp_path: Path) 
     imported = import_file(tmp_path / "x.yaml")
     parallel = imported.job.parallel
     assert imported.job.cluster.world_size == (parallel.dp or 0) * parallel.tp * parallel.pp * parallel.cp
-    assert any("devices are assumed: dp·tp·pp·cp and etp·ep·pp" in str(note) for note in imported.warnings)
+    assert any("are assumed (dp × tp × pp × cp, etp × ep × pp)" in str(note) for note in imported.warnings)
 
 
 def test_an_unknown_value_of_a_field_is_passed_through_and_the_job_file_is_accepted(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_script_that_names_such_a_file(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("torchrun --nproc_per_node 4 pretrain_gpt.py --lr 1 --yaml-cfg x.yaml\n")
     found = import_file(tmp_path / "x.sh")
     assert (found.job.optimizer.lr, found.job.cluster.devices_per_node) == (2.5e-4, 4)
-    assert any("--lr beside --yaml-cfg" in note.message for note in found.warnings)
+    assert any("--lr dropped: the file of --yaml-cfg" in note.message for note in found.warnings)
 
 
 def test_a_misspelt_name_is_reported(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.importing.config import Configuration, words_of
+from launcher.importing.config import Configuration, arguments_of
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
@@ -128,7 +128,7 @@ def _imported(record: Mapping[str, Any], backend: str, versions: Mapping[str, st
         args = [*str(launcher.get("cmd", "torchrun")).split(), *options, record["entry"], *record["argv"]]
     if record.get("config_args"):
         rest = [arg for arg in record["argv"] if arg != "--config" and not arg.endswith(".yaml")]
-        args = [*record["command"].split(), *words_of(record["config_args"]), *rest]
+        args = [*record["command"].split(), *arguments_of(record["config_args"]), *rest]
     env = {**(record.get("config_env") or {}), **(record.get("env") or {})}
     return read_argv(args, backend=backend, version=version, env=env, partial=True)
 

@@ -70,7 +70,7 @@ def check(plan: LaunchPlan) -> None:
     check_commands(plan)
     port = plan.start.port
     if port is not None and not is_free(port):
-        raise CannotStart(f"port {port} is in use: choose another cluster.master_port, or none")
+        raise CannotStart(f"port {port} is in use: choose another cluster.master_port, or leave it unset")
     check_free(Path(plan.output_dir))
 
 
@@ -141,7 +141,7 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
             )
         except CannotStart as error:
             written.undo()
-            rest = "; what its preparation wrote is kept" if plan.prepare and written.remains(folder) else ""
+            rest = "; files that the preparation wrote are kept" if plan.prepare and written.remains(folder) else ""
             raise CannotStart(f"{error}{rest}") from None
 
 

@@ -175,7 +175,7 @@ class _Parser:
 
     def _number(self, token: str) -> int:
         if self.peek() == ".":
-            raise NotArithmetic("bash has no fractions")
+            raise NotArithmetic("bash arithmetic supports integers only")
         if self.peek() == "#":
             self.next()
             return self._in_base(int(token), self.next())

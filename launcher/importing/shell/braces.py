@@ -86,10 +86,10 @@ def _closed(word: str, at: int) -> int:
         end = word.find("`", at + 1)
         return len(word) if end < 0 else end + 1
     opening, closing, depth = word[at + 1], "}" if word[at + 1] == "{" else ")", 0
-    for place in range(at + 1, len(word)):
-        depth += (word[place] == opening) - (word[place] == closing)
+    for index in range(at + 1, len(word)):
+        depth += (word[index] == opening) - (word[index] == closing)
         if depth == 0:
-            return place + 1
+            return index + 1
     return len(word)
 
 

@@ -49,7 +49,7 @@ class Builtins(ABC):
     def block(self, nodes: Iterable[Node]) -> bool | None:
         """Evaluate statements one after the other."""
 
-    def _place(self, node: Node) -> str:
+    def _location(self, node: Node) -> str:
         return f"{self.state.script}:{line_of(node)}"
 
     @abstractmethod
@@ -79,13 +79,13 @@ class Builtins(ABC):
     def _do_stop(self, words: list[str], node: Node) -> bool:
         number = words[1] if len(words) > 1 else ""
         if words[0] == "exit":
-            self.state.stopped = self._place(node)
+            self.state.stopped = self._location(node)
         if words[0] in ("exit", "return"):
             if number:  # without one, the status stays that of the command before
                 self.state.status = int(number) % 256 if number.isdigit() else None
             raise Stop(words[0])
         if is_open(number):
-            self.state.fail(f"{words[0]} {shown(number)}: the number of loops is unknown", self._place(node))
+            self.state.fail(f"{words[0]} {shown(number)}: the number of loops is unknown", self._location(node))
         if not self.loops:
             return True
         raise Stop(words[0], int(number) if number.isdigit() else 1)
@@ -96,7 +96,7 @@ class Builtins(ABC):
         if has_output(text) and first.startswith(("$(", "`")):
             if _ENVIRONMENT_HOOK.match(first):
                 return True
-            self.state.fail(f"eval of {first[:60]!r} cannot be resolved without running it", self._place(node))
+            self.state.fail(f"eval of {first[:60]!r} cannot be resolved without running it", self._location(node))
             return None
         return self._text(retyped(text), node)
 
@@ -132,7 +132,7 @@ class Builtins(ABC):
         self.state.sources.setdefault(name, "")
         text = script_text(words[1], self.state, self.folder)
         if text is None:
-            self.state.warn(f"{name} cannot be read: what it sets is unknown", self._place(node))
+            self.state.warn(f"{name} cannot be read: what it sets is unknown", self._location(node))
             return None
         outer, self.state.script = self.state.script, name
         positional = self.state.positional
@@ -140,7 +140,7 @@ class Builtins(ABC):
             self.state.positional = words[2:]
         try:
             if self.depth > DEEPEST:
-                self.state.fail(f"{name} is sourced too deeply: files source each other", self._place(node))
+                self.state.fail(f"{name} is sourced too deeply: files source each other", self._location(node))
                 return None
             self.state.sources[name] = text
             return self.block(parse(text.encode("utf-8"), name).children)

@@ -81,7 +81,7 @@ class Interpreter(Loops):
             self.state.leave_open()
             raise Stop("exit")
         if self.steps > MOST_STEPS:
-            self.state.fail(f"more than {MOST_STEPS} steps: a loop does not end statically", self._place(node))
+            self.state.fail(f"more than {MOST_STEPS} steps: a loop does not end statically", self._location(node))
             raise Stop("exit")
         handler = getattr(self, f"_{node.type}", None)
         if handler is None:
@@ -89,7 +89,7 @@ class Interpreter(Loops):
         self.depth += 1
         try:
             if self.depth > 200:
-                self.state.fail("the script is nested too deeply", self._place(node))
+                self.state.fail("the script is nested too deeply", self._location(node))
                 raise Stop("exit")
             status = handler(node)
         finally:
@@ -151,7 +151,7 @@ class Interpreter(Loops):
         self.state.leave_open()
         typed = text_of(condition[0]).split("\n")[0][:80]
         message = f"`{typed}` cannot be decided without running it: taken as true, since the script would end otherwise"
-        self.state.warn(message, self._place(condition[0]))
+        self.state.warn(message, self._location(condition[0]))
         return True
 
     def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
@@ -160,7 +160,7 @@ class Interpreter(Loops):
         if condition and has_effect(bodies):
             typed = text_of(condition[0]).split("\n")[0][:80]
             self.state.warn(
-                f"`{typed}` cannot be decided without running it: taken as false", self._place(condition[0])
+                f"`{typed}` cannot be decided without running it: taken as false", self._location(condition[0])
             )
         return False
 
@@ -168,10 +168,10 @@ class Interpreter(Loops):
         value = self.expander.text(node.child_by_field_name("value"))
         if has_output(value):
             if has_effect(node.children):
-                self.state.warn(f"case {shown(value)}: unknown, no branch is taken", self._place(node))
+                self.state.warn(f"case {shown(value)}: unknown, no branch is taken", self._location(node))
             return None
         for name in names(value):
-            self.state.assumed.setdefault(name, self._place(node))
+            self.state.assumed.setdefault(name, self._location(node))
         status: bool | None = True
         falls = False
         for item in node.children:
@@ -318,7 +318,7 @@ class Interpreter(Loops):
         """Return the words of a command; the assignments before them are stored in `command_env`."""
         words: list[str] = []
         children = node.children
-        spend("words", len(children), self._place(node))
+        spend("words", len(children), self._location(node))
         for child in children:
             if child.type == "variable_assignment":
                 self.assignments.assign(child, command_env)
@@ -333,7 +333,7 @@ class Interpreter(Loops):
         if program.startswith("--"):
             self.state.warn(
                 f"{program} is in command position: it and what follows are not part of the command above",
-                self._place(node),
+                self._location(node),
                 "no blank and no comment after the backslash that continues a line",
             )
         if program in self.state.functions:
@@ -359,9 +359,9 @@ class Interpreter(Loops):
         if not is_query or program in CARRIERS:
             env = {**self.state.exports(), **command_env}
             outer = self.state.outer
-            spend("words", len(words), self._place(node))
-            spend("commands", len(self.state.commands) + 1, self._place(node))
-            self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node), outer=outer))
+            spend("words", len(words), self._location(node))
+            spend("commands", len(self.state.commands) + 1, self._location(node))
+            self.state.commands.append(Command(words=tuple(words), env=env, where=self._location(node), outer=outer))
         return None if is_query else True
 
     def _function(self, words: list[str]) -> bool | None:
@@ -428,7 +428,7 @@ class Interpreter(Loops):
             # Leading empty lines align its line numbers with the enclosing script.
             root = parse(b"\n" * (line_of(node) - 1) + source.encode("utf-8"), self.state.script)
         except NotReadable as error:
-            self.state.fail(f"what is evaluated here is not bash: {error.diagnostic.message}", self._place(node))
+            self.state.fail(f"what is evaluated here is not bash: {error.diagnostic.message}", self._location(node))
             return None
         return self.block(root.children)
 

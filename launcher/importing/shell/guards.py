@@ -16,21 +16,21 @@ class Guards:
 
     def ends(self, condition: list[Node], body: list[Node]) -> bool:
         """Return whether a body only ends the script because a value is missing; adds a warning with its name."""
-        wanted = [*dict.fromkeys(self._wanted("\n".join(text_of(node) for node in condition)))]
-        if not wanted or not self.exits(body):
+        required = [*dict.fromkeys(self._required("\n".join(text_of(node) for node in condition)))]
+        if not required or not self.exits(body):
             return False
-        for name in (each.strip("$") for each in wanted):
+        for name in (each.strip("$") for each in required):
             if name.isidentifier() and self.state.variables.get(name) == "":
                 self.state.set(name, placeholder(f"${name}"))
         typed = text_of(condition[0]).split("\n")[0][:80]
         self.state.warn(
-            f"`{typed}` would end the script: {' and '.join(wanted)} must be set; reading continues as if it were",
+            f"`{typed}` would end the script: {' and '.join(required)} must be set; reading continues as if it were",
             f"{self.state.script}:{line_of(condition[0])}",
-            *(f"--set {name.strip('$')}=VALUE" for name in wanted),
+            *(f"--set {name.strip('$')}=VALUE" for name in required),
         )
         return True
 
-    def _wanted(self, text: str) -> Iterator[str]:
+    def _required(self, text: str) -> Iterator[str]:
         """Yield the unset variables that a condition reads."""
         given = self.state.positional or any(name.isdigit() for name in self.state.variables)
         if re.search(r"\$#|\$\{#\}", text) and not given:

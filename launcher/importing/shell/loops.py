@@ -87,14 +87,14 @@ class Loops(Builtins):
                 return True
             rounds += 1
             if (before == self.state.variables or rounds > _MOST_STARTS) and self.state.starts_training(body):
-                self.state.warn("the end of the loop cannot be determined: it is read up to here", self._place(node))
+                self.state.warn("the end of the loop cannot be determined: it is read up to here", self._location(node))
                 return None
 
     def _round(self, body: Node) -> bool:
         """Evaluate the body of a loop once; return whether the loop continues."""
         self.steps += 1
         if self.steps > MOST_STEPS:
-            self.state.fail(f"more than {MOST_STEPS} steps: the loop does not end statically", self._place(body))
+            self.state.fail(f"more than {MOST_STEPS} steps: the loop does not end statically", self._location(body))
             raise Stop("exit")
         self.loops += 1
         try:
@@ -115,5 +115,5 @@ class Loops(Builtins):
         for name in assigned(body.children):
             self.state.set(name, placeholder(f"${name}"))
         if self.state.starts_training(body):
-            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
+            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._location(node))
             self._round(body)

@@ -32,7 +32,7 @@ def formatted(template: str, arguments: list[str]) -> str | None:
     ]
     if any(len(size) > _MOST_DIGITS or int(size or 0) > _LARGEST_WIDTH for size in sizes):
         return None
-    wanted = sum(found.group(1) != "%" for found in _FORMAT.finditer(template))
+    conversions = sum(found.group(1) != "%" for found in _FORMAT.finditer(template))
     if "%" in _FORMAT.sub("", template):
         return None
     output, rest = "", list(arguments)
@@ -41,7 +41,7 @@ def formatted(template: str, arguments: list[str]) -> str | None:
             output += _FORMAT.sub(lambda found: _one(found, rest), template)
         except ValueError:
             return None
-        if not rest or not wanted:
+        if not rest or not conversions:
             return output
 
 

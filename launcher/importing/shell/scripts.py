@@ -127,8 +127,8 @@ def script_text(word: str, state: State, folder: Path | None) -> str | None:
         return None if written is None else retyped(written)
     # `bash examples/x/run.sh` is relative to the root of the project, wherever the outer script is.
     above = [*folder.resolve().parents][:_MOST_ABOVE] if "/" in word and not word.startswith("..") else []
-    for place in (Path(state.directory), folder, *above):
-        path = Path(word).expanduser() if Path(word).is_absolute() else place / word
+    for base in (Path(state.directory), folder, *above):
+        path = Path(word).expanduser() if Path(word).is_absolute() else base / word
         try:
             if path.is_file() and path.stat().st_size <= _LARGEST:
                 return path.read_text(encoding="utf-8", errors="replace")

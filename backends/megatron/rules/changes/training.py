@@ -7,9 +7,8 @@ from backends.megatron.mapping.parallel import OTHER_LIBRARY
 from backends.megatron.rules.changes.sources import ARGS, sets
 from backends.megatron.rules.terms import FOUR, THREE
 from launcher.job import Value
-from launcher.mapping.rows import UnreadArgs
 from launcher.rules.registry import Rule, RuleContext
-from launcher.rules.table import unread
+from launcher.rules.table import always_unread, unread
 
 _OLD_ARGS = "ms-swift 3.12.6 megatron/argument/megatron_args.py"
 _HALF, _SCALED = ("float16", "float32"), "apply_query_key_layer_scaling"
@@ -17,12 +16,6 @@ _HALF, _SCALED = ("float16", "float32"), "apply_query_key_layer_scaling"
 
 def _plain(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _always_unread(id: str, args: UnreadArgs) -> Rule:
-    """Return the rule of an argument that nothing reads in any job."""
-    when = f"{args.flags[0]}?"
-    return unread(id, when, args.flags, args.why, args.source, phase="launch", since=args.since, until=args.until)
 
 
 def _per_token(context: RuleContext) -> Value:
@@ -297,6 +290,6 @@ UNREAD = (
         since="3.12",
         until=THREE,
     ),
-    _always_unread("SW-UNREAD-FLASH", FLASH_SWITCH),
-    _always_unread("SW-UNREAD-LIBRARY", OTHER_LIBRARY),
+    always_unread("SW-UNREAD-FLASH", FLASH_SWITCH),
+    always_unread("SW-UNREAD-LIBRARY", OTHER_LIBRARY),
 )

@@ -1,18 +1,16 @@
 """What training does not read of the arguments after validation, and other arguments with which it is the same."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.mapping.checkpoint import OLD_FORMAT, PARALLEL_SAVE, SAVE_PRE_014
 from backends.megatron_lm.mapping.chunks import CHUNKS, LAYERS_OF_CHUNK, chunks_of
 from backends.megatron_lm.mapping.evaluation import EVAL_INTERVAL
 from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, unread
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, arguments
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, PLAIN, SINCE_12, arguments
 from launcher.families.layer_pattern import expand
 from launcher.job import Value
-from launcher.mapping.rows import UnreadArgs
-from launcher.rules.registry import Range, Rule, RuleContext
-from launcher.rules.table import declare
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import always_unread, declare
 
 _FREQUENCY = "moe-layer-freq"
 
@@ -30,11 +28,6 @@ def _chunks(context: RuleContext) -> Value:
     return found if found > 1 else None
 
 
-def _always_unread(id: str, args: UnreadArgs, versions: Mapping[str, Range] = EVERY) -> Rule:
-    """Return the rule of arguments that nothing reads in any job."""
-    return unread(id, "", " ".join(args.flags), args.why, args.source, versions)
-
-
 declare(
     (
         unread(
@@ -45,9 +38,8 @@ declare(
             "Megatron-LM core_v0.12.1 arguments.py:1746",
             SINCE_12,
         ),
-        _always_unread("MLM-UNREAD-PARALLEL-SAVE", PARALLEL_SAVE),
-        _always_unread("MLM-UNREAD-DIST-CKPT", OLD_FORMAT, SINCE_12),
-        _always_unread("MLM-UNREAD-PRE-014", SAVE_PRE_014, SIXTEEN),
+        always_unread("MLM-UNREAD-PARALLEL-SAVE", PARALLEL_SAVE, EVERY),
+        always_unread("MLM-UNREAD-DIST-CKPT", OLD_FORMAT, SINCE_12),
         unread(
             "MLM-UNREAD-ROTARY",
             "use-rotary-position-embeddings",
@@ -153,3 +145,4 @@ declare(
     ),
     backends=BACKENDS,
 )
+declare((always_unread("MLM-UNREAD-PRE-014", SAVE_PRE_014),), backends=PLAIN)
