@@ -1,4 +1,4 @@
-"""Replaces a taken rendezvous port by a free one on this machine, so that two jobs do not share a port."""
+"""Replaces the rendezvous port by a free one of this machine, so that two jobs do not share a port."""
 
 import re
 import socket
@@ -11,10 +11,13 @@ _VARIABLE = "MASTER_PORT"
 
 
 def on_free_port(node: NodePlan) -> NodePlan:
-    """Return the node with a free port in place of a taken rendezvous port; no other number is changed."""
+    """Return the node with a free port in place of its rendezvous port; no other number is changed.
+
+    Also where that port is free still: a run with the same name may have been started a second ago, and not listen yet.
+    """
     places = [place for index in range(len(node.argv)) if (place := _place(index, node.argv))]
     taken = places[0][1] if places else node.env.get(_VARIABLE)
-    if taken is None or not taken.isdigit() or is_free(int(taken)):
+    if taken is None or not taken.isdigit():
         return node
     free = _free_port()
     argv = list(node.argv)

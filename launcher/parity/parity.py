@@ -115,7 +115,10 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     model = _model(request, sides, folder / "shared")
     samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
     length = sides[0].job.batch.seq_length or 0
-    write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+    try:
+        write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+    except ValueError as error:
+        raise CannotCompare(str(error), "fewer --iterations") from None
     jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
     _check(sides, jobs)
     trained: list[Trained] = []

@@ -27,6 +27,7 @@ class Options:
         lr, min_lr, decay, warmup, decay_iters: learning-rate schedule; warm-up and decay in iterations.
         weight_decay, betas, eps, clip_grad: AdamW and the largest gradient norm (0: none).
         aux_loss_coeff: of the load-balancing loss of each micro-batch; 0: none.
+        bias_update_rate: step of the routers' expert bias after each iteration; 0: none.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Options:
     eps: float
     clip_grad: float
     aux_loss_coeff: float
+    bias_update_rate: float
 
     def to_json(self) -> str:
         """Return the options as JSON."""
@@ -76,7 +78,15 @@ def options_of(job: Job, model: Path, samples: Sequence[Sequence[int]]) -> Optio
         eps=optimizer.adam_eps,
         clip_grad=optimizer.clip_grad,
         aux_loss_coeff=(job.moe.aux_loss_coeff or 0.0) if job.model.is_moe else 0.0,
+        bias_update_rate=_bias_update_rate(job),
     )
+
+
+def _bias_update_rate(job: Job) -> float:
+    if not job.model.router_expert_bias:
+        return 0.0
+    # megatron/core/transformer/transformer_config.py, moe_router_bias_update_rate
+    return 1e-3 if job.moe.bias_update_rate is None else job.moe.bias_update_rate
 
 
 def _unsupported(job: Job) -> Iterator[tuple[str, object]]:
@@ -135,6 +145,7 @@ def train(options: Options) -> None:
         eps=options.eps,
         foreach=False,
     )
+    chosen = _count_choices(torch, model) if options.bias_update_rate else {}
     for iteration in range(options.iterations):
         optimizer.zero_grad()
         loss = _gradients(torch, model, options, iteration)
@@ -146,6 +157,7 @@ def train(options: Options) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate(options, iteration)
         optimizer.step()
+        _update_biases(torch, chosen, options.bias_update_rate)
         record(iteration + 1, loss, norm)
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
@@ -164,6 +176,31 @@ def _gradients(torch: Any, model: Any, options: Options, iteration: int) -> floa
         ((loss + options.aux_loss_coeff * extra) / count).backward()
         total += loss.item() / count
     return total
+
+
+def _count_choices(torch: Any, model: Any) -> dict[Any, list[Any]]:
+    """Return the routers with an expert bias, each with a list that collects the experts that it chooses."""
+    found: dict[Any, list[Any]] = {}
+    for module in model.modules():
+        if getattr(module, "e_score_correction_bias", None) is None:
+            continue
+        picks: list[Any] = []
+        found[module] = picks
+
+        def keep(_module: Any, _inputs: Any, output: Any, picks: list[Any] = picks) -> None:
+            picks.append(next(each for each in output if not torch.is_floating_point(each)).detach())
+
+        module.register_forward_hook(keep)
+    return found
+
+
+def _update_biases(torch: Any, chosen: dict[Any, list[Any]], step: float) -> None:
+    """Move each expert's bias towards an even load, as Megatron-core does (arXiv:2408.15664, algorithm 1)."""
+    for router, picks in chosen.items():
+        bias = router.e_score_correction_bias
+        load = torch.bincount(torch.cat([each.flatten() for each in picks]), minlength=len(bias)).float()
+        bias.data.add_(torch.sign(load.mean() - load) * step)
+        picks.clear()
 
 
 def _balancing(torch: Any, model: Any, logits: Sequence[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Literal
 from launcher.compose import compose
 from launcher.convert.offer import offered
 from launcher.importing.job_file import job_tree
-from launcher.job import Job, Origin, Value, with_values
+from launcher.job import Job, Origin, Value, fields, with_values
 from launcher.job.file_text import job_file_text
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
@@ -80,7 +80,8 @@ def side_of(
 
 def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     """Return the job of a side with the shared model and data, and outputs below its folder."""
-    values: dict[str, Value] = {
+    values: dict[str, Value] = {path: info.default for path, info in fields().items() if path.startswith("data.")}
+    values |= {
         "name": f"parity-{side.backend.name}",
         "runtime": "rehearsal",
         "rehearse.entry": side.entry,
@@ -93,10 +94,6 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
         "tokenizer.path": None,
         "tokenizer.type": None,
         "data.cache_path": str(folder / "cache"),
-        "data.validation_paths": (),
-        "data.test_paths": (),
-        "data.split": None,
-        "data.shuffle": None,
         "checkpoint.load": None,
         "checkpoint.save": str(folder / "checkpoints"),
         "checkpoint.save_interval": side.job.schedule.train_iters,

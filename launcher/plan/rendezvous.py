@@ -20,7 +20,7 @@ def master_addr(job: Job) -> str:
 def master_port(job: Job) -> int:
     """Return the port of the rendezvous: as given, else one that depends on the job's name, equal on every node.
 
-    Not torchrun's 29500, which two jobs on one machine would share. A local executor uses another port if it is taken.
+    Not torchrun's 29500, which two jobs on one machine would share. The local executor takes any free port.
     """
     if job.cluster.master_port is not None:
         return job.cluster.master_port

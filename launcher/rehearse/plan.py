@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
@@ -190,12 +191,20 @@ def trainer_options(job: Job, folder: str) -> TrainerOptions:
     data = DataOptions(
         kind=kind,  # type: ignore[arg-type]
         paths=job.data.paths if kind != "sample" else (),
-        tokenizer=(job.tokenizer.path or job.model.path) if kind in ("text", "messages") else None,
+        tokenizer=_data_tokenizer(job, kind),
     )
     fake = None
     if job.rehearse.fake_world:
         fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
     return TrainerOptions(output_dir=folder, data=data, fake_world=fake)
+
+
+def _data_tokenizer(job: Job, kind: str) -> str | None:
+    """Return the tokenizer of the data: token files need one only for their end of document, and only a fast one."""
+    folder = job.tokenizer.path or job.model.path
+    if kind == "megatron":
+        return folder if folder is not None and Path(folder, "tokenizer.json").is_file() else None
+    return folder if kind in ("text", "messages") else None
 
 
 def _default_ranks(job: Job) -> tuple[int, ...]:

@@ -71,11 +71,12 @@ def load(directory: str | None) -> TextTokenizer:
 
 
 def _end_of_document(path: Path, engine: Any) -> int:
+    """Return the token that ends a document: the `eos_token`, as for Megatron-LM's HuggingFaceTokenizer."""
     config_file = path / "tokenizer_config.json"
     config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
-    named = [config.get(name) for name in ("eos_token", "pad_token")]
-    names = [token.get("content") if isinstance(token, dict) else token for token in named]
-    for name in ("<|endoftext|>", *names, "</s>", "<|end_of_text|>"):
+    stated = config.get("eos_token")
+    eos = stated.get("content") if isinstance(stated, dict) else stated
+    for name in (eos, "<|endoftext|>", "</s>", "<|end_of_text|>"):
         token = engine.token_to_id(name) if name else None
         if token is not None:
             return int(token)

@@ -1,0 +1,118 @@
+"""`launch parity` as a user runs it: refusals, and real trainings that agree or part."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Launch
+from tests.rehearse.native.environments import swift_python
+
+UNFUSED = "kernels.cross_entropy_fusion=false"
+
+WRONG = {
+    "unknown backend": (["--backends", "megatron_lm,nobody"], "no backend 'nobody'"),
+    "one backend": (["--backends", "megatron_lm"], "two are needed, or --reference transformers"),
+    "the same twice": (["--backends", "megatron_lm,megatron_lm"], "each backend once"),
+    "no iterations": (["--backends", "megatron_lm,megatron", "--iterations", "0"], "must be at least 1"),
+    "tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "2"], "a relative difference from 0 to 1"),
+    "python of another": (["--backends", "megatron_lm,megatron", "--python", "mindspeed=/bin/true"], "BACKEND=PATH"),
+    "no such python": (["--backends", "megatron_lm,megatron", "--python", "megatron=/no"], "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_command_lines(launch: Launch, name: str) -> None:
+    words, said = WRONG[name]
+    finished = launch("parity", "+recipe=tiny_qwen3", *words)
+    assert finished.code == 2
+    assert said in finished.err
+
+
+REFUSED = {
+    "not installed": (["--backends", "mindspeed,megatron_lm"], "MINDSPEED_LLM_PATH is not set"),
+    "core of another": (
+        ["--backends", "megatron_lm,megatron", "--entry", "core"],
+        "reads the arguments of megatron_lm",
+    ),
+    "not empty": (["--backends", "megatron_lm", "--reference", "transformers", "-o", "."], "is not empty"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_compared_is_refused_before_anything_trains(launch: Launch, tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.txt").write_text("kept")
+    words, said = REFUSED[name]
+    unset = {"MINDSPEED_LLM_PATH": "", "MINDSPEED_PATH": "", "MEGATRON_LM_PATH": ""}
+    finished = launch("parity", "+recipe=tiny_qwen3", *words, env=unset)
+    assert finished.code == 1
+    assert said in finished.err
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+
+
+# The job, and what makes it a job that the reference computes.
+MODELS = {
+    "dense": ["+recipe=tiny_qwen3"],
+    "experts": ["+recipe=tiny_qwen3_moe"],
+    "latent attention": ["+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0"],
+    "biases": ["+recipe=qwen2_5_7b_sft", "task=pretrain", "precision.dtype=fp32"],
+    "scaled rotary embedding": ["+recipe=llama3_8b", "precision.dtype=fp32"],
+    "tied": ["+recipe=tiny_qwen3", "model.tie_word_embeddings=true"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("name", MODELS)
+def test_megatron_core_trains_as_transformers(launch: Launch, name: str) -> None:
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "--iterations", "4"]
+    finished = launch("parity", *MODELS[name], *words, UNFUSED, "--json", timeout=400)
+    assert finished.code == 0, finished.out
+    (compared,) = finished.json["compared"]
+    assert compared["agrees"]
+    assert compared["largest_relative_difference"]["loss"] < 1e-6
+    assert len(finished.json["sides"][1]["iterations"]) == 4
+
+
+@pytest.mark.slow
+def test_ms_swift_trains_as_megatron_core(launch: Launch) -> None:
+    words = ["--backends", "megatron_lm,megatron", "--python", f"megatron={swift_python()}", "--iterations", "3"]
+    finished = launch("parity", "+recipe=tiny_qwen3_moe", *words, "--json", timeout=500)
+    assert finished.code == 0, finished.out
+    assert finished.json["ok"]
+    fused = launch(
+        "parity", "+recipe=tiny_qwen3", *words, "kernels.cross_entropy_fusion=true", "--tolerance", "1e-5", timeout=500
+    )
+    assert fused.code == 1
+    assert "parts from megatron_lm" in fused.out
+    assert "gradient norm" in fused.out
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "launcher", "parity", "+recipe=tiny_qwen3", "--backends", "megatron_lm"]
+    words = ["--entry", "core", "--reference", "transformers", "--iterations", "10000", "schedule.train_iters=10000"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": f"{tmp_path}.launch"}
+    with subprocess.Popen(
+        [*command, *words, "-o", "out"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
+        record = tmp_path / "out" / "transformers" / "record.jsonl"
+        for _ in range(600):
+            if record.exists() or child.poll() is not None:
+                break
+            time.sleep(0.1)
+        os.killpg(child.pid, signal.SIGINT)
+        assert child.wait(timeout=60) == 130
+    assert not [line for line in _processes() if str(tmp_path) in line]
+    assert json.loads(record.read_text(encoding="utf-8").splitlines()[0])["iteration"] == 1
+
+
+def _processes() -> list[str]:
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if "launcher" in line]

@@ -1,0 +1,84 @@
+"""What counts as the same training, and where two trainings part."""
+
+import math
+
+import pytest
+
+from launcher.parity.compare import compared, relative, table, tolerances
+from launcher.parity.runs import Iteration, Trained
+
+
+def trained(label: str, *values: tuple[float, float | None], problem: str = "") -> Trained:
+    iterations = tuple(
+        Iteration(iteration=number, loss=loss, grad_norm=norm) for number, (loss, norm) in enumerate(values, start=1)
+    )
+    return Trained(label=label, iterations=iterations, problem=problem, command="", log="log.txt", seconds=1.0)
+
+
+REFERENCE = trained("a", (6.0, 1.0), (5.0, 2.0), (4.0, 1.5))
+
+
+def test_equal_trainings_agree() -> None:
+    allowed = tolerances("fp32", REFERENCE, None, None)
+    found = compared(REFERENCE, trained("b", (6.0, 1.0), (5.0, 2.0), (4.0, 1.5)), allowed)
+    assert found.agrees
+    assert found.first is None
+    assert dict(found.largest) == {"loss": 0.0, "grad_norm": 0.0}
+
+
+CASES = {
+    "loss": ([(6.0, 1.0), (5.001, 2.0), (4.0, 1.5)], 2, "loss"),
+    "gradient norm": ([(6.0, 1.001), (5.0, 2.0), (4.0, 1.5)], 1, "grad_norm"),
+    "not a number": ([(6.0, 1.0), (5.0, 2.0), (math.nan, 1.5)], 3, "loss"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_value_out_of_tolerance_is_named(name: str) -> None:
+    values, iteration, quantity = CASES[name]
+    found = compared(REFERENCE, trained("b", *values), tolerances("fp32", REFERENCE, None, None))
+    assert not found.agrees
+    assert found.first is not None
+    assert (found.first.iteration, found.first.quantity) == (iteration, quantity)
+
+
+def test_a_norm_that_is_not_reported_is_not_compared() -> None:
+    found = compared(
+        REFERENCE, trained("b", (6.0, None), (5.0, None), (4.0, None)), tolerances("fp32", REFERENCE, None, None)
+    )
+    assert found.agrees
+
+
+def test_a_training_that_ends_early_does_not_agree() -> None:
+    allowed = tolerances("fp32", REFERENCE, None, None)
+    failed = compared(REFERENCE, trained("b", (6.0, 1.0), problem="out of memory"), allowed)
+    assert not failed.agrees
+    assert failed.problem == "out of memory"
+    assert not compared(REFERENCE, trained("b"), allowed).agrees
+
+
+def test_the_spread_of_the_reference_widens_the_tolerance_from_there_on() -> None:
+    again = trained("a", (6.0, 1.0), (5.0005, 2.0), (4.0, 1.5))
+    allowed = tolerances("fp32", REFERENCE, again, None)
+    assert allowed[1] == (1e-5, 1e-4)
+    assert allowed[2] == pytest.approx((1e-3, 1e-4))
+    assert allowed[3] == allowed[2]
+    assert tolerances("fp32", REFERENCE, again, 0.5)[3] == (0.5, 0.5)
+
+
+def test_lower_precision_allows_more() -> None:
+    loose, tight = (tolerances(dtype, REFERENCE, None, None)[1] for dtype in ("bf16", "fp32"))
+    assert loose[0] > tight[0]
+
+
+def test_relative_differences() -> None:
+    assert relative(2.0, 2.1) == pytest.approx(0.05)
+    assert relative(None, 1.0) == 0.0
+    assert relative(math.inf, 1.0) == math.inf
+
+
+def test_the_table_shows_what_is_missing() -> None:
+    rows = table([REFERENCE, trained("b", (6.0, None))])
+    assert rows[0] == ["iteration", "a loss", "a grad norm", "b loss", "b grad norm"]
+    assert rows[1] == ["1", "6.000000", "1.00000", "6.000000", "-"]
+    assert rows[3][3:] == ["-", "-"]

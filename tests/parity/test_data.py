@@ -1,0 +1,63 @@
+"""The shared data set: token files and texts hold the same samples in the order in which Megatron-core reads them."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.parity.data import TOKENS, read_samples, write_data
+from launcher.rehearse.sample_data import END_OF_DOCUMENT
+from tests.sampling import examples
+
+
+@given(samples=st.integers(1, 200), length=st.integers(4, 128), seed=st.integers(0, 2**31))
+@examples(20)
+def test_samples_have_one_end_and_the_asked_length(
+    tmp_path_factory: pytest.TempPathFactory, samples: int, length: int, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder, samples=samples, seq_length=length, seed=seed)
+    read = read_samples(folder)
+    assert len(read) == samples
+    assert all(len(tokens) == length for tokens in read)
+    assert all(tokens.index(END_OF_DOCUMENT) == length - 1 for tokens in read)
+    assert len({tuple(tokens) for tokens in read}) == samples
+
+
+def test_more_samples_than_the_shipped_text_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="exceed the shipped text"):
+        write_data(tmp_path, samples=10**7, seq_length=4, seed=0)
+
+
+@pytest.mark.parametrize("seed", [0, 42, 1234])
+def test_megatron_core_reads_the_token_file_in_the_order_of_the_texts(tmp_path: Path, seed: int) -> None:
+    pytest.importorskip("megatron.core")
+    from launcher.rehearse.core.data.megatron_files import MegatronSamples
+    from launcher.rehearse.cpu import dataset_helpers
+
+    dataset_helpers.install()
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+    from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
+
+    count, length = 24, 16
+    write_data(tmp_path, samples=count, seq_length=length, seed=seed)
+    config = GPTDatasetConfig(
+        random_seed=seed,
+        sequence_length=length,
+        blend=([str(tmp_path / TOKENS)], None),
+        split="100,0,0",
+        path_to_cache=str(tmp_path / "cache"),
+        tokenizer=NullTokenizer(END_OF_DOCUMENT),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=True,
+        create_attention_mask=False,
+    )
+    train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, [count, 0, 0], lambda: True, config).build()
+    samples = MegatronSamples(dataset=train)
+    for number, expected in enumerate(read_samples(tmp_path)):
+        tokens, mask = samples.get(number)
+        assert tokens[:-1].tolist() == expected
+        assert mask.tolist() == [1.0] * (length - 1) + [0.0]

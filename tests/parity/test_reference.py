@@ -1,0 +1,79 @@
+"""The reference's schedule is Megatron-core's; jobs that it does not compute are refused with the field."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.compose import compose
+from launcher.parity.reference import Options, options_of, rate
+from tests.sampling import examples
+
+
+@given(
+    warmup=st.integers(0, 5),
+    length=st.integers(6, 20),
+    decay=st.sampled_from(["constant", "linear", "cosine"]),
+    lr=st.floats(1e-5, 1e-1),
+    share=st.floats(0, 1),
+)
+@examples(50)
+def test_the_learning_rate_is_megatron_cores(warmup: int, length: int, decay: str, lr: float, share: float) -> None:
+    scheduler = pytest.importorskip("megatron.core.optimizer_param_scheduler")
+    group = {"lr": 0.0, "max_lr": lr, "min_lr": lr * share, "weight_decay": 0.0}
+    real = scheduler.OptimizerParamScheduler(
+        SimpleNamespace(param_groups=[group]),
+        init_lr=0.0,
+        max_lr=lr,
+        min_lr=lr * share,
+        lr_warmup_steps=warmup,
+        lr_decay_steps=length,
+        lr_decay_style=decay,
+        start_wd=0.0,
+        end_wd=0.0,
+        wd_incr_steps=length,
+        wd_incr_style="constant",
+    )
+    ours = options(lr=lr, min_lr=lr * share, decay=decay, warmup=warmup, decay_iters=length)
+    for iteration in range(length + 3):
+        assert rate(ours, iteration) == pytest.approx(group["lr"], rel=1e-12)
+        real.step(increment=1)
+
+
+def options(**values: object) -> Options:
+    given = {
+        "model": "m",
+        "samples": [],
+        "iterations": 1,
+        "global_batch_size": 1,
+        "micro_batch_size": 1,
+        "lr": 1e-3,
+        "min_lr": 0.0,
+        "decay": "cosine",
+        "warmup": 0,
+        "decay_iters": 1,
+        "weight_decay": 0.0,
+        "betas": (0.9, 0.95),
+        "eps": 1e-8,
+        "clip_grad": 1.0,
+        "aux_loss_coeff": 0.0,
+        "bias_update_rate": 0.0,
+    }
+    return Options(**{**given, **values})  # type: ignore[arg-type]
+
+
+REFUSED = {
+    "bf16": (["+recipe=tiny_qwen3", "precision.dtype=bf16"], "precision.dtype"),
+    "optimizer": (["+recipe=tiny_qwen3", "optimizer.type=sgd"], "optimizer.type"),
+    "schedule": (["+recipe=tiny_qwen3", "schedule.lr_decay_style=inverse-square-root"], "lr_decay_style"),
+    "z loss": (["+recipe=tiny_qwen3_moe", "moe.z_loss_coeff=0.001"], "moe.z_loss_coeff"),
+    "sequence loss": (["+recipe=tiny_deepseek_v3"], "load_balancing_type"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_reference_does_not_compute_is_refused(name: str, tmp_path: object) -> None:
+    words, field = REFUSED[name]
+    with pytest.raises(ValueError, match=field):
+        options_of(compose(words), tmp_path, [])  # type: ignore[arg-type]
