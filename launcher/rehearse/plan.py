@@ -9,6 +9,7 @@ from pathlib import Path
 from backends import CORE_BACKEND
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.job.finding import Finding
+from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
 from launcher.pipeline import Outcome
@@ -17,7 +18,7 @@ from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.errors import RehearsalError
-from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
+from launcher.rehearse.core.options import DataOptions, FakeWorld, LoraOptions, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 from launcher.rehearse.weights import initial_weights
@@ -37,6 +38,11 @@ _OWN_FIELDS = (
     "tokenizer.path",
     "tokenizer.type",
     "checkpoint.save_safetensors",
+    "lora.rank",
+    "lora.alpha",
+    "lora.dropout",
+    "lora.target_modules",
+    "lora.rslora",
 )
 
 
@@ -153,7 +159,14 @@ def _notes(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -
     """Yield notes on what the rehearsal omits."""
     if job.backend.args and not passed:
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
-    quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
+    quiet = {path for path in values if path.startswith("lora.")} | {
+        "model.pretrained",
+        "data.format",
+        "data.paths",
+        "model.path",
+        "model.hub_id",
+        "tokenizer.path",
+    }
     dropped = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
     if dropped:
         yield "not rehearsed: " + ", ".join(f"{path}={value_at(job, path)}" for path in dropped)
@@ -196,7 +209,32 @@ def trainer_options(job: Job, folder: str) -> TrainerOptions:
     fake = None
     if job.rehearse.fake_world:
         fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
-    return TrainerOptions(output_dir=folder, data=data, fake_world=fake)
+    return TrainerOptions(output_dir=folder, data=data, fake_world=fake, lora=_lora(job))
+
+
+def _lora(job: Job) -> LoraOptions | None:
+    """Return the adapters to train.
+
+    Raises:
+        RehearsalRefused: they start from other adapters, or from quantised weights.
+    """
+    lora = job.lora
+    if lora.rank is None:
+        return None
+    refused = [
+        _refusal(path, job, "its adapters start from 0, on weights as they are")
+        for path in ("lora.load", "lora.quantization")
+        if value_at(job, path) is not None
+    ]
+    if refused:
+        raise RehearsalRefused(refused)
+    return LoraOptions(
+        rank=lora.rank,
+        alpha=LORA_ALPHA if lora.alpha is None else lora.alpha,
+        dropout=LORA_DROPOUT if lora.dropout is None else lora.dropout,
+        target_modules=lora.target_modules,
+        rslora=bool(lora.rslora),
+    )
 
 
 def _data_tokenizer(job: Job, kind: str) -> str | None:

@@ -38,8 +38,17 @@ def test_core_rehearsal_starts_one_process_per_device_with_megatron_lms_argument
 def test_what_would_train_something_else_is_refused():
     with pytest.raises(RehearsalRefused, match=r"task.type=dpo"):
         plan_of(*TINY, "runtime=rehearsal", "task=dpo")
-    with pytest.raises(RehearsalRefused, match="rank"):
-        plan_of(*TINY, "runtime=rehearsal", "task=sft", "lora.rank=8", "data.format=messages", "data.paths=[x.jsonl]")
+    chats = ("runtime=rehearsal", "task=sft", "data.format=messages", "data.paths=[x.jsonl]")
+    with pytest.raises(RehearsalRefused, match="lora.load"):
+        plan_of(*TINY, *chats, "lora.rank=8", "lora.load=adapters")
+
+
+def test_adapters_reach_the_trainer():
+    lora = ("lora.rank=8", "lora.alpha=4", "lora.target_modules=[linear_qkv]", "lora.rslora=true")
+    plan = plan_of(*TINY, "runtime=rehearsal", "task=sft", *lora)
+    wanted = {"rank": 8, "alpha": 4.0, "dropout": 0.0, "target_modules": ["linear_qkv"], "rslora": True}
+    assert json.loads(plan.files[0].content)["lora"] == wanted
+    assert not any("lora" in note for note in plan.notes)
 
 
 def test_several_nodes_are_refused_with_what_would_work():
@@ -144,7 +153,7 @@ def test_pass_through_arguments_of_megatron_lm_reach_the_trainer():
 
 
 REHEARSED = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
-REFUSED = {"qwen3_8b_dpo": "task.type=dpo", "qwen3_8b_lora": "lora.rank"}
+REFUSED = {"qwen3_8b_dpo": "task.type=dpo"}
 
 
 @pytest.mark.parametrize("recipe", REHEARSED)

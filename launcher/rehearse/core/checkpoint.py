@@ -21,6 +21,8 @@ from launcher.rehearse.core.settings import Settings
 from launcher.rehearse.core.step import Stepper
 from launcher.rehearse.core.stored_names import StoredNames
 
+ADAPTER = ".lora_"
+"""Part of the names of an adapter's parameters."""
 TRACKER = "latest_checkpointed_iteration.txt"
 _PARTIAL = ".partial"
 _VERSION = 3.0
@@ -229,6 +231,8 @@ def load(settings: Settings, stepper: Stepper) -> Loaded:
     metadata = _metadata(settings) | {"non_homogeneous_layers": True}
     models = _model_state(stepper.model, metadata)
     state: dict[str, Any] = {name: names.without_absent_objects(model) for name, model in models.items()}
+    if weights_only:
+        state = {name: names.without_absent(model, ADAPTER) for name, model in state.items()}
     if with_optimizer:
         state["optimizer"] = stepper.optimizer.sharded_state_dict(dict(state), is_loading=True, metadata=metadata)
     same_layout = common.get("layout") == _layout_key(settings)

@@ -8,7 +8,7 @@ from typing import Any
 from launcher.rehearse.core.configs import ddp_config, transformer_config
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.initial_weights import initialise, record_initialisers
-from launcher.rehearse.core.options import LayerImplementation
+from launcher.rehearse.core.options import LayerImplementation, LoraOptions
 from launcher.rehearse.core.settings import Settings
 
 
@@ -22,11 +22,21 @@ class Model:
     layer_impl: str
 
 
-def build(settings: Settings, *, vocab_size: int, padded_vocab_size: int, layer_impl: LayerImplementation) -> Model:
-    """Build and initialise every chunk of this rank; the weights depend on the seed only, never on the layout."""
+def build(
+    settings: Settings,
+    *,
+    vocab_size: int,
+    padded_vocab_size: int,
+    layer_impl: LayerImplementation,
+    lora: LoraOptions | None = None,
+) -> Model:
+    """Build and initialise every chunk of this rank; the weights depend on the seed only, never on the layout.
+
+    With `lora` the layers are local ones: those of Transformer Engine do not show the normalised input of an adapter.
+    """
     import torch
 
-    transformer_engine = _use_transformer_engine(layer_impl)
+    transformer_engine = lora is None and _use_transformer_engine(layer_impl)
     if transformer_engine and settings.value("reset_attention_mask"):
         raise RehearsalError(
             "--reset-attention-mask: Transformer Engine's causal attention does not read the mask; works: the option "
@@ -41,6 +51,10 @@ def build(settings: Settings, *, vocab_size: int, padded_vocab_size: int, layer_
     ]
     for chunk in unwrapped:
         chunk.to(torch.cuda.current_device())
+        if lora is not None:
+            from launcher.rehearse.core.lora import add_adapters
+
+            add_adapters(chunk, lora, recorder)
         initialise(chunk, recorder, seed=settings.value("seed"))
         if padded_vocab_size > vocab_size:
             mask_padding(chunk, vocab_size)

@@ -40,6 +40,23 @@ class FakeWorld:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoraOptions:
+    """LoRA adapters; PEFT's LoraConfig has the same names."""
+
+    rank: int
+    alpha: float
+    dropout: float = 0.0
+    target_modules: tuple[str, ...] = ()
+    """Last names of linear layers in megatron-core, or `all-linear`; none: all."""
+    rslora: bool = False
+
+    @property
+    def scale(self) -> float:
+        """Factor of the adapters' output."""
+        return float(self.alpha / (self.rank**0.5 if self.rslora else self.rank))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerOptions:
     """Everything that `python -m launcher.rehearse.core --options FILE` reads from FILE."""
 
@@ -53,6 +70,8 @@ class TrainerOptions:
     check_only: bool = False
     """Stop after the arguments are checked, before torch is imported."""
     fake_world: FakeWorld | None = None
+    lora: LoraOptions | None = None
+    """Train adapters, and nothing else; None: all parameters."""
 
     def to_json(self) -> str:
         """Write these options as the JSON text that `from_json` reads."""
@@ -70,6 +89,8 @@ class TrainerOptions:
         data = _known(DataOptions, fields.pop("data", None) or {}, f"{source}: data", problems)
         fake = fields.pop("fake_world", None)
         fake_fields = _known(FakeWorld, fake, f"{source}: fake_world", problems) if fake else None
+        lora = fields.pop("lora", None)
+        lora_fields = _known(LoraOptions, lora, f"{source}: lora", problems) if lora else None
         if data.get("kind", "sample") not in _KINDS:
             problems.append(f"{source}: data.kind is {data['kind']!r}; choose from {', '.join(_KINDS)}")
         if fields.get("layer_impl", "auto") not in _IMPLEMENTATIONS:
@@ -80,12 +101,21 @@ class TrainerOptions:
             problems.append(f"{source}: output_dir is missing")
         if fake_fields is not None and not isinstance(fake_fields.get("world_size"), int):
             problems.append(f"{source}: fake_world.world_size is missing")
+        if lora_fields is not None:
+            missing = [name for name in ("rank", "alpha") if not isinstance(lora_fields.get(name), int | float)]
+            problems += [f"{source}: lora.{name} is missing" for name in missing]
+            lora_fields["target_modules"] = tuple(lora_fields.get("target_modules") or ())
         if problems:
             raise UsageError(*problems)
         data["paths"] = tuple(data.get("paths") or ())
         if fake_fields is not None:
             fake_fields["ranks"] = tuple(fake_fields.get("ranks") or (0,))
-        return cls(**fields, data=DataOptions(**data), fake_world=FakeWorld(**fake_fields) if fake_fields else None)
+        return cls(
+            **fields,
+            data=DataOptions(**data),
+            fake_world=FakeWorld(**fake_fields) if fake_fields else None,
+            lora=LoraOptions(**lora_fields) if lora_fields else None,
+        )
 
     @classmethod
     def from_file(cls, path: str) -> TrainerOptions:

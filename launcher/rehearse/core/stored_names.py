@@ -79,6 +79,16 @@ class StoredNames:
             if not isinstance(entry, ShardedObject) or entry.unique_key in self.objects
         }
 
+    def without_absent(self, state: Mapping[str, Any], mark: str) -> dict[str, Any]:
+        """Return a model's state without the parameters with `mark` in their names that the checkpoint does not have.
+
+        They keep their initial values.
+        """
+        keys = {name: getattr(entry, "key", "") for name, entry in state.items()}
+        return {
+            name: entry for name, entry in state.items() if mark not in keys[name] or stored(keys[name], self.shapes)
+        }
+
     def rename(self, state: dict[str, Any]) -> None:
         """Give every tensor of a sharded state dict its name, and its place, in the checkpoint."""
         from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace

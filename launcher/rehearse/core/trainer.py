@@ -64,7 +64,13 @@ class Trainer:
         vocab, padded = padded_vocabulary(settings, None if tokenised else tokenizer.size)
         data = batches.build(settings, self.options.data, tokenizer, vocab_size=vocab)
         with stage("model"):
-            model = build(settings, vocab_size=vocab, padded_vocab_size=padded, layer_impl=self.options.layer_impl)
+            model = build(
+                settings,
+                vocab_size=vocab,
+                padded_vocab_size=padded,
+                layer_impl=self.options.layer_impl,
+                lora=self.options.lora,
+            )
         with stage("optimizer"):
             stepper = build_stepper(settings, model)
         loaded = checkpoint.load(settings, stepper)
@@ -84,6 +90,7 @@ class Trainer:
 
     def _progress(self, model: Model, history: History, vocab: int, padded: int) -> Progress | None:
         self.parameters = count_parameters(model, vocab)
+        self.trained = count_parameters(model, vocab, trained=True)
         self.what = what_runs(self.settings, model)
         if environment.rank() != 0:
             return None
@@ -103,6 +110,8 @@ class Trainer:
             f"{' sp' if layout.sequence_parallel else ''}, {model.layer_impl} layers"
         )
         progress.print_line(f"weights: {history.weights}")
+        if self.trained != self.parameters:
+            progress.print_line(f"{self.trained:,} parameters are trained: LoRA adapters on frozen weights")
         for row in self.ignored:
             progress.print_line(f"ignored: {row.flag} ({row.why})")
         if history.first_iteration:
@@ -253,6 +262,7 @@ class Trainer:
             "ms_per_iteration": mean,
             "tokens_per_s": self._tokens() / mean * 1e3 if mean else None,
             "parameters": self.parameters,
+            "trained_parameters": self.trained,
             "weights": history.weights,
             "seconds": time.perf_counter() - self.started,
             "peak_memory_bytes": peak_memory(),
@@ -263,8 +273,11 @@ class Trainer:
         }
 
 
-def count_parameters(model: Model, vocab_size: int) -> int:
-    """Count the parameters of the whole model over all ranks, each once, without the vocabulary's padding."""
+def count_parameters(model: Model, vocab_size: int, *, trained: bool = False) -> int:
+    """Count the parameters of the whole model over all ranks, each once, without the vocabulary's padding.
+
+    `trained`: only those that are trained.
+    """
     import torch
     from megatron.core import parallel_state
 
@@ -274,6 +287,8 @@ def count_parameters(model: Model, vocab_size: int) -> int:
     count = 0
     for chunk in model.unwrapped:
         for name, parameter in chunk.named_parameters():
+            if trained and not parameter.requires_grad:
+                continue
             if name in _VOCABULARY:
                 copy = not chunk.pre_process if name == _VOCABULARY[0] else chunk.share_embeddings_and_output_weights
                 counted = replica == 0 and first_tensor and not copy

@@ -2,24 +2,21 @@
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from core_models import LENGTH, loss_of
 from core_world import Run, Zygote
-from token_files import write_tokens
 
 from launcher.compose import compose
 from launcher.pipeline import judge
 from launcher.rehearse.core.options import DataOptions
 from launcher.rehearse.weights import convert
 from launcher.runtime import planned
-from tests.convert import zoo
 from tests.convert.core_logits import megatron_argv
 from tests.convert.helpers import launch
 
-LENGTH = 32
 RELATIVE = 1e-6
 SEQUENCE = ["parallel.tp=2", "parallel.sequence_parallel=true"]
 
@@ -41,30 +38,13 @@ CASES: dict[str, tuple[str, str, list[str], int]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Name to the folder of a tiny Hugging Face model."""
-    pytest.importorskip("transformers", reason="the models are written by transformers")
-    root = tmp_path_factory.mktemp("models")
-    return cache(lambda name: zoo.make(name, root / name))
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, DataOptions]:
-    """One sample, and a token file of which every sample is that one, in whatever order."""
-    import numpy
-
-    period = numpy.random.default_rng(0).integers(0, zoo.BASE["vocab_size"], LENGTH)
-    prefix = write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", [numpy.tile(period, 64)])
-    return numpy.concatenate([period, period[:1]]), DataOptions(kind="megatron", paths=(prefix,))
-
-
 def transformers_loss(folder: Path, tokens: Any) -> float:
     """The mean loss that transformers computes on one sample, in float32."""
     import torch
+    from transformers import AutoModelForCausalLM
 
-    logits = torch.from_numpy(zoo.logits(folder, tokens[None, :-1]))[0].double()
-    return float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(tokens[1:]).long()))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    return loss_of(model, tokens)
 
 
 def started(
