@@ -18,13 +18,20 @@ from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.errors import RehearsalError
-from launcher.rehearse.core.options import DataOptions, FakeWorld, LoraOptions, TrainerOptions
+from launcher.rehearse.core.options import (
+    DataKind,
+    DataOptions,
+    FakeWorld,
+    LoraOptions,
+    PreferenceOptions,
+    TrainerOptions,
+)
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 from launcher.rehearse.weights import initial_weights
 
 BACKEND, VERSION = CORE_BACKEND
-_TASKS = ("pretrain", "sft")
+_TASKS = ("pretrain", "sft", "dpo")
 # Fields that the rehearsal sets itself, so that the dialect's translation need not support them.
 _OWN_FIELDS = (
     "task.type",
@@ -43,6 +50,10 @@ _OWN_FIELDS = (
     "lora.dropout",
     "lora.target_modules",
     "lora.rslora",
+    "task.beta",
+    "task.loss_type",
+    "task.label_smoothing",
+    "task.rpo_alpha",
 )
 
 
@@ -159,19 +170,15 @@ def _notes(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -
     """Yield notes on what the rehearsal omits."""
     if job.backend.args and not passed:
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
-    quiet = {path for path in values if path.startswith("lora.")} | {
-        "model.pretrained",
-        "data.format",
-        "data.paths",
-        "model.path",
-        "model.hub_id",
-        "tokenizer.path",
-    }
+    quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
+    quiet |= {path for path in values if path.startswith(("lora.", "task."))}
     dropped = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
     if dropped:
         yield "not rehearsed: " + ", ".join(f"{path}={value_at(job, path)}" for path in dropped)
-    if _data_kind(job) == "sample" and job.data.format not in (None, "sample", "mock"):
-        yield f"data: the shipped text instead of {job.data.format} data ({', '.join(job.data.paths) or 'no paths'})"
+    data = _data(job)
+    if not data.paths and (job.data.format not in (None, "sample", "mock") or data.kind != "sample"):
+        instead = f"{job.data.format or 'no'} data ({', '.join(job.data.paths) or 'no paths'})"
+        yield f"data: {_SHIPPED[data.kind]} the shipped text instead of {instead}"
 
 
 def _trains(finding: Finding) -> bool:
@@ -192,24 +199,54 @@ def _plain_values(job: Job) -> Iterator[tuple[str, Value]]:
     yield "data.format", "mock"
 
 
-def _data_kind(job: Job) -> str:
-    """Return the kind of training data: the job's where it is on this machine, else the sample."""
-    own = job.data.format in ("text", "messages", "megatron") and job.data.paths
-    return job.data.format if own and job.data.format is not None else "sample"
+_KINDS: dict[tuple[str, str | None], DataKind] = {
+    ("dpo", "messages"): "preferences",
+    **{(task, kind): kind for task in ("pretrain", "sft") for kind in ("text", "messages", "megatron")},
+}
+# What replaces data that is not on this machine, by task; and how it is described.
+_SAMPLES: dict[str, DataKind] = {"sft": "messages", "dpo": "preferences"}
+_SHIPPED = {"sample": "samples of", "messages": "conversations made of", "preferences": "pairs of answers made of"}
+
+
+def _data(job: Job) -> DataOptions:
+    """Return the training data: the job's where it is on this machine, else samples made of the shipped text."""
+    kind = _KINDS.get((job.task.type, job.data.format)) if job.data.paths else None
+    if kind is None:
+        return DataOptions(kind=_SAMPLES.get(job.task.type, "sample"))
+    tokenizer = job.tokenizer.path or job.model.path
+    if kind == "megatron" and (tokenizer is None or not Path(tokenizer, "tokenizer.json").is_file()):
+        tokenizer = None  # token files need it for their end of document only
+    return DataOptions(kind=kind, paths=job.data.paths, tokenizer=tokenizer)
+
+
+def _preference(job: Job) -> PreferenceOptions | None:
+    """Return the loss of preference training.
+
+    Raises:
+        RehearsalRefused: another loss, or another reference than the start model.
+    """
+    task = job.task
+    if task.type != "dpo":
+        return None
+    refused = []
+    if task.loss_type not in (None, "sigmoid"):
+        refused.append(_refusal("task.loss_type", job, "its loss is TRL's sigmoid"))
+    if task.reference_model is not None:
+        refused.append(_refusal("task.reference_model", job, "its reference is the start model"))
+    if refused:
+        raise RehearsalRefused(refused)
+    given = {"beta": task.beta, "label_smoothing": task.label_smoothing, "rpo_alpha": task.rpo_alpha}
+    return PreferenceOptions(**{name: value for name, value in given.items() if value is not None})
 
 
 def trainer_options(job: Job, folder: str) -> TrainerOptions:
     """Return the trainer options in addition to Megatron-LM's arguments."""
-    kind = _data_kind(job)
-    data = DataOptions(
-        kind=kind,  # type: ignore[arg-type]
-        paths=job.data.paths if kind != "sample" else (),
-        tokenizer=_data_tokenizer(job, kind),
-    )
     fake = None
     if job.rehearse.fake_world:
         fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
-    return TrainerOptions(output_dir=folder, data=data, fake_world=fake, lora=_lora(job))
+    return TrainerOptions(
+        output_dir=folder, data=_data(job), fake_world=fake, lora=_lora(job), preference=_preference(job)
+    )
 
 
 def _lora(job: Job) -> LoraOptions | None:
@@ -235,14 +272,6 @@ def _lora(job: Job) -> LoraOptions | None:
         target_modules=lora.target_modules,
         rslora=bool(lora.rslora),
     )
-
-
-def _data_tokenizer(job: Job, kind: str) -> str | None:
-    """Return the tokenizer of the data: token files need one only for their end of document, and only a fast one."""
-    folder = job.tokenizer.path or job.model.path
-    if kind == "megatron":
-        return folder if folder is not None and Path(folder, "tokenizer.json").is_file() else None
-    return folder if kind in ("text", "messages") else None
 
 
 def _default_ranks(job: Job) -> tuple[int, ...]:

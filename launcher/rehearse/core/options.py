@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from launcher.rehearse.core.errors import UsageError
 
-DataKind = Literal["sample", "text", "messages", "megatron"]
+DataKind = Literal["sample", "text", "messages", "preferences", "megatron"]
 LayerImplementation = Literal["auto", "local", "transformer_engine"]
 
-_KINDS = ("sample", "text", "messages", "megatron")
+_KINDS = ("sample", "text", "messages", "preferences", "megatron")
 _IMPLEMENTATIONS = ("auto", "local", "transformer_engine")
 
 
@@ -22,7 +22,9 @@ class DataOptions:
     """Source of the tokens.
 
     `sample`: the text that ships with the project, bytes as tokens. `text`: JSONL of {"text": …}. `messages`: JSONL of
-    {"messages": [{"role", "content"}, …]}. `megatron`: prefixes of .bin/.idx pairs (none: those of --data-path).
+    {"messages": [{"role", "content"}, …]}. `preferences`: JSONL of pairs, in the formats of Megatron-SWIFT and TRL.
+    `megatron`: prefixes of .bin/.idx pairs (none: those of --data-path). `messages` and `preferences` without paths are
+    made of the text that ships with the project.
     """
 
     kind: DataKind = "sample"
@@ -57,6 +59,16 @@ class LoraOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceOptions:
+    """Direct preference optimisation; TRL's DPOConfig has the same names. The reference is the start model."""
+
+    beta: float = 0.1
+    label_smoothing: float = 0.0
+    rpo_alpha: float | None = None
+    """Weight of the chosen answers' mean loss per token; None: not added."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerOptions:
     """Everything that `python -m launcher.rehearse.core --options FILE` reads from FILE."""
 
@@ -72,6 +84,8 @@ class TrainerOptions:
     fake_world: FakeWorld | None = None
     lora: LoraOptions | None = None
     """Train adapters, and nothing else; None: all parameters."""
+    preference: PreferenceOptions | None = None
+    """Train on preferences; None: on the next token. The micro and global batch then count pairs."""
 
     def to_json(self) -> str:
         """Write these options as the JSON text that `from_json` reads."""
@@ -91,6 +105,10 @@ class TrainerOptions:
         fake_fields = _known(FakeWorld, fake, f"{source}: fake_world", problems) if fake else None
         lora = fields.pop("lora", None)
         lora_fields = _known(LoraOptions, lora, f"{source}: lora", problems) if lora else None
+        preference = fields.pop("preference", None)
+        loss_fields = _known(PreferenceOptions, preference, f"{source}: preference", problems) if preference else None
+        if (data.get("kind") == "preferences") is not (loss_fields is not None):
+            problems.append(f"{source}: data of kind preferences and the option preference need each other")
         if data.get("kind", "sample") not in _KINDS:
             problems.append(f"{source}: data.kind is {data['kind']!r}; choose from {', '.join(_KINDS)}")
         if fields.get("layer_impl", "auto") not in _IMPLEMENTATIONS:
@@ -115,6 +133,7 @@ class TrainerOptions:
             data=DataOptions(**data),
             fake_world=FakeWorld(**fake_fields) if fake_fields else None,
             lora=LoraOptions(**lora_fields) if lora_fields else None,
+            preference=PreferenceOptions(**loss_fields) if loss_fields is not None else None,
         )
 
     @classmethod

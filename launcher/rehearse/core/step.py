@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ class Trained:
     """Some rank received a stop request."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Stepper:
     """The optimizer, the schedule and megatron's pipeline schedule over one model."""
 
@@ -32,13 +32,15 @@ class Stepper:
     optimizer: Any
     scheduler: Any
     forward_backward: Any
+    rows: int = 1
+    """Sequences of one sample: 2 of a pair."""
 
     def train(self, data: list[Iterator[dict[str, Any]]], *, stop: bool) -> Trained:
         """Run one step on the next micro batches of `data` (one iterator a model chunk)."""
         for chunk in self.model.chunks:
             chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
-        losses = self._run(data, forward_only=False)
+        losses = self.run_schedule(data, forward_only=False)
         succeeded, grad_norm, _zeros = self.optimizer.step()
         if succeeded:
             self.scheduler.step(increment=self.settings.global_batch_size)
@@ -60,21 +62,28 @@ class Stepper:
         losses: list[Any] = []
         with torch.no_grad():
             for _ in range(iterations):
-                losses += self._run(data, forward_only=True)
+                losses += self.run_schedule(data, forward_only=True)
         for chunk in self.model.chunks:
             chunk.train()
         self._clear_trackers()
         total, tokens, _stop = self._sum_over_world(losses, False)
         return total / max(tokens, 1.0)
 
-    def _run(self, data: list[Iterator[dict[str, Any]]], *, forward_only: bool) -> list[Any]:
+    def run_schedule(self, data: list[Iterator[dict[str, Any]]], *, forward_only: bool) -> list[Any]:
+        """Run megatron's schedule on the next micro batches; return their reports, on the last stage only."""
+        return self.schedule(data, forward_step, forward_only=forward_only)
+
+    def schedule(
+        self, data: list[Iterator[dict[str, Any]]], step: Callable[..., Any], *, forward_only: bool
+    ) -> list[Any]:
+        """Run megatron's schedule with a forward step."""
         results: list[Any] = self.forward_backward(
-            forward_step_func=forward_step,
+            forward_step_func=step,
             data_iterator=data if len(data) > 1 else data[0],
             model=self.model.chunks,
             num_microbatches=self.settings.num_microbatches,
             seq_length=self.settings.seq_length,
-            micro_batch_size=self.settings.micro_batch_size,
+            micro_batch_size=self.settings.micro_batch_size * self.rows,
             forward_only=forward_only,
         )
         return results or []

@@ -14,7 +14,8 @@ from launcher.rehearse.core.data.tokenizer import load as load_tokenizer
 from launcher.rehearse.core.errors import RehearsalError, stage
 from launcher.rehearse.core.interrupt import Interrupt
 from launcher.rehearse.core.model import Model, build
-from launcher.rehearse.core.options import TrainerOptions
+from launcher.rehearse.core.options import PreferenceOptions, TrainerOptions
+from launcher.rehearse.core.preference import PreferenceStepper, Reference, for_preferences
 from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, set_aside, write_result
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
@@ -32,6 +33,8 @@ class History:
     weights: str
     """What the first iteration's weights are."""
     losses: list[float] = dataclasses.field(default_factory=list)
+    grad_norms: list[float] = dataclasses.field(default_factory=list)
+    """Gradient norm before clipping, of each iteration of this run."""
     validation: list[tuple[int, float]] = dataclasses.field(default_factory=list)
     milliseconds: list[float] = dataclasses.field(default_factory=list)
     earlier: list[float] = dataclasses.field(default_factory=list)
@@ -50,7 +53,8 @@ class Trainer:
     """One rank of a run."""
 
     def __init__(self, settings: Settings, options: TrainerOptions, ignored: Sequence[IgnoredArg]) -> None:
-        self.settings, self.options, self.ignored = settings, options, ignored
+        self.settings = for_preferences(settings) if options.preference else settings
+        self.options, self.ignored = options, ignored
         self.interrupt = Interrupt()
         self.started = time.perf_counter()
         self.output_dir = Path(options.output_dir)
@@ -75,6 +79,8 @@ class Trainer:
             stepper = build_stepper(settings, model)
         loaded = checkpoint.load(settings, stepper)
         history = History(first_iteration=loaded.iteration, weights=loaded.weights)
+        if self.options.preference is not None:
+            stepper = self._for_preferences(stepper, self.options.preference, loaded.iteration)
         if history.first_iteration >= settings.train_iters:
             if environment.rank() == 0:
                 print(f"nothing to do: trained to iteration {history.first_iteration} of {settings.train_iters} before")
@@ -87,6 +93,15 @@ class Trainer:
             if progress is not None:
                 progress.close()
         return self.interrupt
+
+    def _for_preferences(self, stepper: Stepper, options: PreferenceOptions, iteration: int) -> Stepper:
+        adapters = self.options.lora is not None
+        if iteration and not adapters:
+            raise RehearsalError(
+                f"preferences: the reference is the start model, which the checkpoint of iteration {iteration} lacks; "
+                "works: --finetune (that checkpoint is the start model), or LoRA"
+            )
+        return PreferenceStepper(stepper, options, Reference(stepper.model, adapters=adapters))
 
     def _progress(self, model: Model, history: History, vocab: int, padded: int) -> Progress | None:
         self.parameters = count_parameters(model, vocab)
@@ -143,6 +158,7 @@ class Trainer:
             raise RehearsalError(f"the loss is not a number at iteration {history.iteration + 1}")
         history.losses.append(trained.loss)
         recorder.record(history.iteration, trained.loss, trained.grad_norm)
+        history.grad_norms.append(trained.grad_norm)
         history.milliseconds.append((time.perf_counter() - started) * 1e3)
         history.skipped += trained.skipped
         if progress is not None:
@@ -179,7 +195,8 @@ class Trainer:
         )
 
     def _tokens(self) -> int:
-        return self.settings.global_batch_size * self.settings.seq_length
+        rows = 1 if self.options.preference is None else 2
+        return self.settings.global_batch_size * rows * self.settings.seq_length
 
     def _evaluate(
         self, stepper: Stepper, data: batches.TrainingData, history: History, progress: Progress | None
@@ -257,6 +274,7 @@ class Trainer:
             "first_loss": losses[0] if losses else None,
             "final_loss": losses[-1] if losses else None,
             "losses": losses,
+            "grad_norms": history.grad_norms,
             "validation_losses": [list(pair) for pair in history.validation],
             "skipped_iterations": history.skipped,
             "ms_per_iteration": mean,

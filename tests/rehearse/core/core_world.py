@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from launcher.rehearse.core.options import DataOptions, FakeWorld, LoraOptions, TrainerOptions
+from launcher.rehearse.core.options import DataOptions, FakeWorld, LoraOptions, PreferenceOptions, TrainerOptions
 
 
 def split_args(text: str) -> list[str]:
@@ -91,11 +91,16 @@ class Zygote:
         fake_world: FakeWorld | None = None,
         output_dir: Path | None = None,
         lora: LoraOptions | None = None,
+        preference: PreferenceOptions | None = None,
     ) -> Run:
         """Run the trainer with `ranks` ranks and wait for it."""
         output_dir = output_dir or self.folder / f"run{self.count}"
         options = TrainerOptions(
-            output_dir=str(output_dir), data=data or DataOptions(), fake_world=fake_world, lora=lora
+            output_dir=str(output_dir),
+            data=data or DataOptions(kind="preferences" if preference else "sample"),
+            fake_world=fake_world,
+            lora=lora,
+            preference=preference,
         )
         file = self.folder / f"run{self.count}.json"
         file.write_text(options.to_json())

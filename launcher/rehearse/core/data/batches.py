@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.rehearse.core.data import megatron_files
 from launcher.rehearse.core.data.documents import end_of_document, hidden_from, positions_within
+from launcher.rehearse.core.data.preferences import bundled_conversations, preference_samples
 from launcher.rehearse.core.data.samples import (
     MessageSamples,
     Samples,
@@ -85,10 +86,11 @@ def build(settings: Settings, options: DataOptions, tokenizer: TextTokenizer, *,
 
 def _samples(settings: Settings, options: DataOptions, tokenizer: TextTokenizer) -> Samples:
     length = settings.seq_length
+    if options.kind == "preferences":
+        return preference_samples(options.paths, tokenizer, length)
     if options.kind == "messages":
-        conversations = tuple(
-            tokenizer.encode_messages(messages) for messages in read_records(options.paths, "messages")
-        )
+        records = read_records(options.paths, "messages") if options.paths else bundled_conversations()
+        conversations = tuple(tokenizer.encode_messages(messages) for messages in records)
         return MessageSamples(conversations=conversations, seq_length=length, padding=tokenizer.eod)
     texts = iter([bundled_text()]) if options.kind == "sample" else read_records(options.paths, "text")
     eod = tokenizer.eod if settings.value("eod_mask_loss") else None
@@ -133,9 +135,9 @@ def _check_size(samples: Samples | None, settings: Settings, name: str) -> None:
 def micro_batches(settings: Settings, samples: ShuffledSamples, first_sample: int) -> Iterator[dict[str, Any]]:
     """Yield this rank's micro batches from sample `first_sample` on, in megatron's order, on the device.
 
-    Tensors: tokens, labels, position_ids int64 and loss_mask float32, each [micro_batch_size, seq_length / cp]; with
-    --reset-attention-mask also attention_mask (bool, True where hidden), [micro_batch_size, 1, seq_length / cp,
-    seq_length].
+    Of pairs, the chosen answers come first, then the rejected ones: rows = 2 x micro_batch_size, else
+    micro_batch_size. Tensors: tokens, labels, position_ids int64 and loss_mask float32, each [rows, seq_length / cp];
+    with --reset-attention-mask also attention_mask (bool, True where hidden), [rows, 1, seq_length / cp, seq_length].
     """
     import numpy
     import torch
@@ -145,22 +147,22 @@ def micro_batches(settings: Settings, samples: ShuffledSamples, first_sample: in
     device = torch.cuda.current_device()
     micro, replicas = settings.micro_batch_size, settings.layout.dp
     replica = parallel_state.get_data_parallel_rank()
-    positions = torch.arange(settings.seq_length, device=device).expand(micro, -1)
+    positions = torch.arange(settings.seq_length, device=device)
     first = first_sample + replica * micro
     while True:
         pairs = [samples.get(first + offset) for offset in range(micro)]
-        numbers = numpy.stack([pair[0] for pair in pairs]).astype(numpy.int64)
+        numbers, masks = (_rows([pair[part] for pair in pairs]) for part in (0, 1))
         if numbers.max() >= samples.vocab_size:
             raise StageError(
                 f"data: token {numbers.max()} in samples {first} to {first + micro - 1}, but the vocabulary has "
                 f"{samples.vocab_size}; works: --vocab-size {numbers.max() + 1} or more"
             )
-        tokens = torch.from_numpy(numbers).to(device)
+        tokens = torch.from_numpy(numbers.astype(numpy.int64)).to(device)
         batch = {
             "tokens": tokens[:, :-1].contiguous(),
             "labels": tokens[:, 1:].contiguous(),
-            "loss_mask": torch.from_numpy(numpy.stack([pair[1] for pair in pairs])).to(device),
-            "position_ids": positions.contiguous(),
+            "loss_mask": torch.from_numpy(masks).to(device),
+            "position_ids": positions.expand(len(numbers), -1).contiguous(),
         }
         if settings.value("reset_position_ids"):
             batch["position_ids"] = positions_within(batch["tokens"], samples.eod or 0)
@@ -168,3 +170,11 @@ def micro_batches(settings: Settings, samples: ShuffledSamples, first_sample: in
             batch["attention_mask"] = hidden_from(batch["tokens"], samples.eod or 0)
         yield get_batch_on_this_cp_rank(batch)
         first += micro * replicas
+
+
+def _rows(samples: list[Any]) -> Any:
+    """Stack samples; of pairs, all first halves come before all second ones."""
+    import numpy
+
+    stacked = numpy.stack(samples, axis=-2)
+    return numpy.ascontiguousarray(stacked.reshape(-1, stacked.shape[-1]))
