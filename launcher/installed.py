@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 _SECONDS = 60
@@ -33,7 +34,7 @@ class Installed:
 
 
 def installed(names: Sequence[str], python: str | None) -> Installed:
-    """Return the versions of distributions that a Python has."""
+    """Return the versions of distributions that a Python has; each other Python is queried once."""
     if python is None or python == sys.executable or "/" not in python:
         known = {"python": platform.python_version()}
         for name in names:
@@ -42,6 +43,11 @@ def installed(names: Sequence[str], python: str | None) -> Installed:
             except PackageNotFoundError:
                 continue
         return Installed(versions=known)
+    return _queried(tuple(names), python)
+
+
+@cache
+def _queried(names: tuple[str, ...], python: str) -> Installed:
     try:
         done = subprocess.run(
             [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -14,6 +14,7 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import rules_for
+from launcher.rehearse.native import installed_catalogue
 from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load, ordered, run, without_duplicates
 from launcher.rules.fixes import missing, with_fixes
@@ -80,7 +81,7 @@ class AsWritten:
 
 
 def chosen_backend(job: Job) -> tuple[Backend, str]:
-    """Return the job's backend and version.
+    """Return the job's backend and version; without one, a native rehearsal has that of the interpreter of its ranks.
 
     Raises:
         Refused: no backend is chosen, or the backend or its version is unknown.
@@ -90,7 +91,7 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
         if name is None:
             raise _refused(job, "no backend is chosen: add backend=NAME", "backend.name", "backend", backend_names())
         backend = get_backend(name)
-        return backend, backend.version(job.backend.version)
+        return backend, backend.version(job.backend.version or installed_catalogue(job, backend.native_cpu))
     except UnknownBackend:
         message = f"no backend {name!r}; installed: {', '.join(backend_names())}"
         raise _refused(job, message, "backend.name", "backend", backend_names()) from None

@@ -2,13 +2,14 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
-from launcher.job.finding import Finding
+from launcher.job.finding import Finding, Fix
 from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
@@ -26,6 +27,7 @@ from launcher.rehearse.core.options import (
     PreferenceOptions,
     TrainerOptions,
 )
+from launcher.rehearse.native import NativeOnCpu, catalogue_for
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 from launcher.rehearse.weights import initial_weights
@@ -298,17 +300,8 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     version_of = versions_in(outcome.job.cluster.python, native)
     lacking = missing(native, os.environ, version_of)
     if lacking:
-        raise RehearsalRefused(
-            [
-                Finding(
-                    rule="REHEARSE-NATIVE",
-                    severity="error",
-                    message="; ".join(lacking),
-                    fields=("rehearse.entry",),
-                    source="launch",
-                )
-            ]
-        )
+        raise RehearsalRefused([_not_native("; ".join(lacking), "rehearse.entry")])
+    of_installed = _installed_version(outcome, native)
     plan = judged.plan()
     adapt = getattr(module, "adapt_plan", None)
     if adapt is not None:
@@ -322,7 +315,38 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
         nodes=nodes,
         prepare=(*prepare, *plan.prepare),
         what=f"rehearsal: {announcement(native, version_of)}",
-        notes=(*notes, *untested(native, version_of), *((native.note,) if native.note else ()), *plan.notes),
+        notes=(*notes, *of_installed, *untested(native, version_of), *filter(None, (native.note,)), *plan.notes),
+    )
+
+
+def _installed_version(outcome: Outcome, native: NativeOnCpu) -> tuple[str, ...]:
+    """Return a note where the installed version is written for as another one.
+
+    Raises:
+        RehearsalRefused: the installed version reads other arguments than those of the job's version.
+    """
+    title, python = outcome.backend.title, outcome.job.cluster.python
+    found = catalogue_for(native, python)
+    if found is None:
+        return ()
+    version, known = found
+    if known != outcome.version:
+        message = f"{title} {version} is installed in {python or 'this environment'}: "
+        message += f"it does not read the arguments of backend.version={outcome.version}"
+        raise RehearsalRefused(
+            [_not_native(message, "backend.version", "cluster.python", works=f"backend.version={known}")]
+        )
+    return () if version == known else (f"{title} {version} is installed; its arguments are written as for {known}",)
+
+
+def _not_native(message: str, *paths: str, works: str = "") -> Finding:
+    return Finding(
+        rule="REHEARSE-NATIVE",
+        severity="error",
+        message=message,
+        fields=paths,
+        fixes=(Fix(overrides=(works,)),) if works else (),
+        source="launch",
     )
 
 
@@ -341,9 +365,14 @@ def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]
             outcome.backend.prepare(changed, outcome.version), outcome.backend, outcome.version
         ).findings
         if not any("data.format" in finding.fields or "data.paths" in finding.fields for finding in findings):
-            writer = NodePlan(rank=0, argv=("python", "-m", "launcher.rehearse.sample_data", folder))
+            writer = NodePlan(rank=0, argv=(_python(job), "-m", "launcher.rehearse.sample_data", folder))
             return changed, (writer,)
     return job, ()
+
+
+def _python(job: Job) -> str:
+    """Return this program's interpreter, by its path where the one on PATH is that of the ranks."""
+    return sys.executable if "/" in (job.cluster.python or "") else "python"
 
 
 def _refusal(path: str, job: Job, what: str) -> Finding:

@@ -180,7 +180,7 @@ def _check_program(node: NodePlan, plan: LaunchPlan, environ: Mapping[str, str])
             return
         why = "is not executable" if place.exists() else "does not exist"
         raise CannotStart(f"{program} cannot be started: {place} {why}")
-    if shutil.which(program, path=_environment(node, environ)["PATH"]) is None:
+    if shutil.which(program, path=_environment(node, environ, plan.start.python)["PATH"]) is None:
         raise CannotStart(
             f"{program} cannot be started: there is no such program on the PATH; install it, or extend PATH"
         )
@@ -244,10 +244,11 @@ def _print(run: _Run, text: str) -> None:
             file.write(f"launch: {text}\n")
 
 
-def _environment(node: NodePlan, environ: Mapping[str, str]) -> dict[str, str]:
+def _environment(node: NodePlan, environ: Mapping[str, str], python: str | None) -> dict[str, str]:
     env = {**environ, **{key: resolved(value, environ) for key, value in node.env.items()}}
-    # The scripts of this interpreter (torchrun) must be found even if its environment is not activated.
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    # The scripts of the job's Python (torchrun, msrun) must be found even if its environment is not activated.
+    folders = dict.fromkeys((os.path.dirname(python or ""), os.path.dirname(sys.executable)))
+    env["PATH"] = os.pathsep.join([*filter(None, folders), env.get("PATH", os.defpath)])
     return env
 
 
@@ -260,7 +261,7 @@ def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Prog
     try:
         process = subprocess.Popen(
             argv,
-            env=_environment(node, environ),
+            env=_environment(node, environ, run.plan.start.python),
             cwd=resolved(node.workdir, environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
