@@ -28,6 +28,8 @@ _SYNTAX = re.compile(
     re.IGNORECASE,
 )
 _PLACEHOLDERS = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+# Names that begin a sentence and keep their capital letter; those with further capitals, such as LoRA, do anyway.
+_NAMES = frozenset({"Megatron", "Muon", "Ray", "Sinkhorn", "Torch", "Transformer", "Ulysses"})
 _NO_FUNCTION = Rule.__dataclass_fields__["check"].default
 # What a function raises that meets a value of another type: ARG-VALUE reports the value, the rule finds nothing.
 TYPE_ERRORS = (TypeError, AttributeError, IndexError)
@@ -281,8 +283,7 @@ def message_of(row: Rule, context: RuleContext) -> str:
     conditions = conditions_of(row)
     if row.message:
         return _PLACEHOLDERS.sub(lambda found: _filled(found[0], found[1], context), row.message)
-    present = (_as_it_is(each, context) for each in conditions.when if not each.is_absence)
-    cause = _without(" with ".join(present), conditions.when)
+    cause = _cause(conditions, context)
     if not conditions.then:
         return f"{cause}: {_lower(row.doc)}"
     if len(conditions.then) == 1 and all(each.is_absence for each in conditions.then[0]):
@@ -290,6 +291,14 @@ def message_of(row: Rule, context: RuleContext) -> str:
         return f"{cause} cannot be combined with {excluded}: {_lower(row.doc)}"
     expected = " or ".join(_needed(option) for option in conditions.then)
     return f"{cause} needs {expected}: {_lower(row.doc)}"
+
+
+def _cause(conditions: Conditions, context: RuleContext) -> str:
+    """Return the conditions under which a rule applies as a part of a sentence, each once."""
+    needed = {condition.name for option in conditions.then for condition in option}
+    first, *rest = dict.fromkeys(_as_it_is(each, context) for each in conditions.when if not each.is_absence) or ("",)
+    absent = tuple(each for each in conditions.when if each.name not in needed)
+    return _without(f"{first} with {' and '.join(rest)}" if rest else first, absent)
 
 
 def _needed(option: tuple[Condition, ...]) -> str:
@@ -320,8 +329,9 @@ def _as_it_is(condition: Condition, context: RuleContext) -> str:
 
 
 def _lower(text: str) -> str:
-    text = text.removesuffix(".")
-    return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
+    text, first = text.removesuffix("."), text.partition(" ")[0]
+    is_name = not first[1:].islower() and len(first) > 1
+    return text if is_name or first.removesuffix("'s") in _NAMES else text[:1].lower() + text[1:]
 
 
 def shown_name(name: str) -> str:

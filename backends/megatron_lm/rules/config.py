@@ -58,7 +58,7 @@ declare((
     never("MLM-UNEVEN-LAST-EMPTY", "decoder-last-pipeline-num-layers? & decoder-last-pipeline-num-layers<=0",
           "The last stage has at least one layer.", config(807, 1388)),
     needs("MLM-GROUPS-NUMBER", "moe-router-group-topk", "moe-router-num-groups",
-          "Routing within groups needs their number.", config(993, 1650)),
+          "Group-limited routing needs the number of groups.", config(993, 1650)),
     never("MLM-MLA-INTERLEAVED", "multi-latent-attention & rotary-interleaved",
           "Multi-latent attention does not support interleaved RoPE.", config(933, 1559)),
     never("MLM-XAVIER", "init-method-xavier-uniform",
