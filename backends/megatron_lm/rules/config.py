@@ -116,7 +116,7 @@ declare((
     needs("MLM-RETRO", "retro-add-retriever", "retro-project-dir?",
           "Retrieval reads its lengths and samples from the preprocessed project directory.", arguments(796)),
     never("MLM-ROPE-TYPE", "rope-type=yarn & !multi-latent-attention",
-          "--rope-type is for multi-latent attention only: other models use --position-embedding-type.",
+          "The argument is for multi-latent attention only: other models use --position-embedding-type.",
           arguments("", 1357)),
 ), backends=PLAIN)
 # fmt: on

@@ -15,7 +15,7 @@ declare((
     needs("MLM-DSA-ROPE-FUSION", "experimental-attention-variant=dsa", "no-rope-fusion",
           "Sparse attention does not support fused RoPE.", config("", 1991)),
     needs("MLM-GDN-FREQUENCY", "experimental-attention-variant=gated_delta_net", "linear-attention-freq?",
-          "--linear-attention-freq selects the layers with linear attention.", config("", 950)),
+          "The frequency selects the layers with linear attention.", config("", 950)),
     never("MLM-GDN-CP", "experimental-attention-variant=gated_delta_net & context-parallel-size>1",
           "Linear attention does not split sequences over context-parallel ranks.", config("", 983)),
     never("MLM-DSA-CP", "experimental-attention-variant=dsa & context-parallel-size>1",

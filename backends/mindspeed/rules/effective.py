@@ -121,7 +121,7 @@ _CONFIGURED = (
         "MS-SET-MUON",
         "optimizer=dist_muon",
         {"optimizer": "muon"},
-        "dist_muon is the older name of Muon with a distributed optimizer.",
+        "The name dist_muon is the older one of Muon with a distributed optimizer.",
         f"{LLM}/optimizer/muon_optimizer_feature.py:112",
     ),
     _sets(

@@ -34,7 +34,7 @@ declare((
           "Tensor-parallel ranks as expert ranks need asynchronous dispatch and grouped GEMM.",
           f"{FEATURES}/moe/tp_extend_ep.py:25"),
     never("MS-MOE-EXTEND-CAPACITY", "moe-tp-extend-ep & moe-expert-capacity-factor?",
-          "Tensor-parallel ranks as expert ranks do not support a capacity factor.", f"{FEATURES}/moe/tp_extend_ep.py:28"),
+          "Tensor-parallel ranks as expert ranks exclude a capacity factor.", f"{FEATURES}/moe/tp_extend_ep.py:28"),
     needs("MS-MOE-A2A-DISPATCHER", _A2A, f"{_DISPATCHER}=alltoall|alltoall_seq",
           "Overlapped all-to-all communication needs an all-to-all dispatcher.", f"{_ALLTOALL}:25"),
     needs("MS-MOE-A2A-EP", _A2A, "expert-model-parallel-size>1",

@@ -15,7 +15,7 @@ declare((
     needs("MS-LIST-PP", "num-layer-list", "pipeline-model-parallel-size>1",
           "Layers per stage need several stages.", f"{_LIST}:30; {OLD_ARGUMENTS}:1145"),
     never("MS-LIST-VPP", f"num-layer-list & {_CHUNK}",
-          "--num-layer-list does not support the interleaved schedule.", f"{_LIST}:32; {OLD_ARGUMENTS}:1147"),
+          "A list of layers per stage does not support the interleaved schedule.", f"{_LIST}:32; {OLD_ARGUMENTS}:1147"),
     *excludes("MS-TP2D", "tp-2d", ("sequence-parallel", "use-fused-rmsnorm", "use-ascend-coc"),
               "2-D tensor parallelism", f"{_TP2D}:29-32; {OLD_ARGUMENTS}:1359-1369"),
     needs("MS-TP2D-CP", "tp-2d", "context-parallel-algo=megatron_cp_algo|ulysses_cp_algo",
@@ -37,12 +37,12 @@ declare((
 ), backends=MINDSPEED)
 declare((
     never("MS-LIST-DUALPIPE", "num-layer-list & schedules-method=dualpipev",
-          "--num-layer-list does not support the DualPipeV schedule.", f"{_LIST}:34"),
+          "A list of layers per stage does not support the DualPipeV schedule.", f"{_LIST}:34"),
     never("MS-LIST-UNALIGNED", "num-layer-list & pipeline-num-transformer-layers",
           "The layers per stage are given by one argument only.",
           f"{FEATURES}/pipeline_parallel/unaligned_pineline_feature.py:43"),
     never("MS-LIST-NOOP", "num-layer-list & noop-layers",
-          "--noop-layers with --num-layer-list ends in a TypeError.", f"{_LIST}:37"),
+          "No-op layers with a list of layers per stage end in a TypeError.", f"{_LIST}:37"),
     never("MS-STEP-GATHER-TWO", f"overlap-param-gather-with-optimizer-step & {_CHUNK} & pipeline-model-parallel-size=2",
           "With two stages MindSpeed-LLM removes the chunks before Megatron-LM's check, which needs them.",
           f"{LLM}/megatron_basic/training_basic.py:72; Megatron-LM core_v0.12.1 arguments.py:535"),
@@ -76,7 +76,7 @@ declare((
 ), backends=MINDSPEED, since=SINCE)
 declare((
     never("MS-LIST-NOOP-OLD", "num-layer-list & noop-layers",
-          "--num-layer-list does not support no-op layers.", f"{OLD_ARGUMENTS}:1147"),
+          "A list of layers per stage does not support no-op layers.", f"{OLD_ARGUMENTS}:1147"),
     needs("MS-DUALPIPE-OVERLAP-OLD", "schedules-method=dualpipev", "moe-fb-overlap",
           "The DualPipeV schedule needs moe-fb-overlap.", f"{OLD_ARGUMENTS}:243"),
     never("MS-MC2-EXPERTS-OLD", "use-mc2 & num-experts>0 & moe-grouped-gemm",

@@ -62,7 +62,7 @@ declare(
             "MS-UNREAD-MOE-DISTANCE",
             "",
             (),
-            "--moe-layer-freq -1 has the same effect as 1.",
+            "The frequency -1 has the same effect as 1.",
             _BLOCK,
             check=lambda context: _every_layer(context) and not _all_layers(context),
             reads=_DENSE,

@@ -36,7 +36,7 @@ _VALIDATED = (
         "MLM-SET-ENCODER-LAYERS",
         "num-layers? & !encoder-num-layers?",
         {"encoder-num-layers": "{num-layers}"},
-        "--encoder-num-layers is another name of --num-layers.",
+        "The argument is another name of --num-layers.",
         arguments(655, 789),
     ),
     replace(
@@ -64,7 +64,7 @@ _VALIDATED = (
         "MLM-SET-ENCODER-LENGTH",
         "seq-length? & !encoder-seq-length?",
         {"encoder-seq-length": "{seq-length}"},
-        "--encoder-seq-length is another name of --seq-length.",
+        "The argument is another name of --seq-length.",
         arguments(690, 824),
     ),
     sets(
