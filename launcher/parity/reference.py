@@ -7,13 +7,37 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.job import Job
+from launcher.job import Job, fields, value_at
 from launcher.rehearse.cpu.recorder import record
+
+# Sections whose values change the computation; those of `model` are in config.json, which transformers reads.
+_SECTIONS = frozenset({"schedule", "optimizer", "moe", "precision", "task", "lora"})
+_COMPUTED = frozenset(
+    {
+        *("schedule.train_iters", "schedule.lr_decay_iters", "schedule.lr_warmup_iters", "schedule.lr_warmup_fraction"),
+        *("optimizer.lr", "optimizer.min_lr", "optimizer.weight_decay", "optimizer.clip_grad"),
+        *("optimizer.adam_beta1", "optimizer.adam_beta2", "optimizer.adam_eps"),
+        *("moe.aux_loss_coeff", "moe.bias_update_rate", "moe.load_balancing_type", "moe.token_dispatcher_type"),
+        *("precision.dtype", "precision.grad_reduce_in_fp32", "schedule.lr_decay_style"),
+    }
+)
+_CHOICES: Mapping[str, tuple[object, ...]] = {
+    "precision.dtype": ("fp32",),
+    "schedule.lr_decay_style": ("constant", "linear", "cosine"),
+}
+# Values that compute the same in fp32, with as many predictions in each micro-batch.
+_SAME: Mapping[str, tuple[object, ...]] = {
+    "precision.attention_softmax_in_fp32": (True, False),
+    "precision.calculate_per_token_loss": (True, False),
+    "moe.z_loss_coeff": (0.0,),
+    "schedule.lr_warmup_init": (0.0,),
+    "schedule.epochs": (None,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +62,7 @@ class Options:
     lr: float
     min_lr: float
     decay: str
-    warmup: int
+    warmup: float
     decay_iters: int
     weight_decay: float
     betas: tuple[float, float]
@@ -62,6 +86,7 @@ def options_of(job: Job, model: Path, samples: Sequence[Sequence[int]]) -> Optio
     if problems:
         raise ValueError(f"the reference does not compute {', '.join(problems)}; works: without --reference")
     schedule, optimizer = job.schedule, job.optimizer
+    decay = schedule.lr_decay_iters or schedule.train_iters or 0
     return Options(
         model=str(model),
         samples=samples,
@@ -71,8 +96,9 @@ def options_of(job: Job, model: Path, samples: Sequence[Sequence[int]]) -> Optio
         lr=optimizer.lr or 0.0,
         min_lr=optimizer.min_lr,
         decay=schedule.lr_decay_style,
-        warmup=schedule.lr_warmup_iters or 0,
-        decay_iters=schedule.lr_decay_iters or schedule.train_iters or 0,
+        # megatron/training/training.py, get_optimizer_param_scheduler: the fraction is one of the decay, not rounded.
+        warmup=schedule.lr_warmup_iters or (schedule.lr_warmup_fraction or 0.0) * decay,
+        decay_iters=decay,
         weight_decay=optimizer.weight_decay,
         betas=(optimizer.adam_beta1, optimizer.adam_beta2),
         eps=optimizer.adam_eps,
@@ -90,21 +116,23 @@ def _bias_update_rate(job: Job) -> float:
 
 
 def _unsupported(job: Job) -> Iterator[tuple[str, object]]:
-    model = job.model
-    if job.precision.dtype != "fp32":
-        yield "precision.dtype", job.precision.dtype
-    if model.num_nextn_predict_layers:
-        yield "model.num_nextn_predict_layers", model.num_nextn_predict_layers
-    if job.schedule.lr_decay_style not in ("constant", "linear", "cosine"):
-        yield "schedule.lr_decay_style", job.schedule.lr_decay_style
-    if job.optimizer.type != "adam":
-        yield "optimizer.type", job.optimizer.type
-    if model.is_moe and (job.moe.aux_loss_coeff or 0.0) and job.moe.load_balancing_type != "aux_loss":
-        yield "moe.load_balancing_type", job.moe.load_balancing_type
-    if model.is_moe and (job.moe.z_loss_coeff or 0.0):
-        yield "moe.z_loss_coeff", job.moe.z_loss_coeff
-    if model.is_moe and (model.scoring_func != "softmax") and (job.moe.aux_loss_coeff or 0.0):
-        yield "model.scoring_func", model.scoring_func
+    """Yield every value that changes training and that the reference does not compute."""
+    for path, info in fields().items():
+        section, value = path.partition(".")[0], value_at(job, path)
+        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED:
+            continue
+        if value != info.default and value not in _SAME.get(path, ()):
+            yield path, value
+    for path, choices in _CHOICES.items():
+        if value_at(job, path) not in choices:
+            yield path, value_at(job, path)
+    if job.model.num_nextn_predict_layers:
+        yield "model.num_nextn_predict_layers", job.model.num_nextn_predict_layers
+    if job.model.is_moe and job.moe.aux_loss_coeff:
+        if job.moe.load_balancing_type != "aux_loss":
+            yield "moe.load_balancing_type", job.moe.load_balancing_type
+        if job.model.scoring_func != "softmax":
+            yield "model.scoring_func", job.model.scoring_func
 
 
 def rate(options: Options, iteration: int) -> float:
