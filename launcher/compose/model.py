@@ -19,6 +19,7 @@ from launcher.compose.search_path import SearchPath, shipped
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
+from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.job import Job, Origin
 from launcher.job.derive import with_fields
 from launcher.job.model import Model
@@ -64,7 +65,7 @@ def with_model(job: Job, files: ModelFiles) -> Job:
         _check_family(job, _read(files.preset), shown(files.preset))
     job = _with_tokenizer_of_model(job, files)
     _check_tokenizer(job)
-    return job
+    return with_tokenizer_files(job)
 
 
 def _of_chosen_preset(job: Job, files: ModelFiles) -> Job:

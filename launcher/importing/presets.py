@@ -10,6 +10,7 @@ from launcher.families.config_json import read_config
 from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
 from launcher.families.source import ModelConfigError
+from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.importing.imported import Imported
 from launcher.job import Job
 
@@ -32,10 +33,16 @@ def specified_model_fields(imported: Imported) -> frozenset[str]:
 
 
 def with_known_model(imported: Imported) -> tuple[Job, str]:
-    """Return the job with the architecture of its model's config.json or preset, and why the file cannot be read.
+    """Return the job with what the files of its model and tokenizer say, and why config.json cannot be read.
 
-    What the arguments state is kept, and the number of multi-token prediction layers.
+    The architecture is that of config.json or of a preset. What the arguments state is kept, and the number of
+    multi-token prediction layers.
     """
+    job, unreadable = _with_architecture(imported)
+    return with_tokenizer_files(job), unreadable
+
+
+def _with_architecture(imported: Imported) -> tuple[Job, str]:
     job = imported.job
     if job.model.hidden_size is not None:
         return job, ""

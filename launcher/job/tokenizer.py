@@ -15,9 +15,17 @@ class Tokenizer:
     path: str | None = option(None, "Tokenizer directory; none: the model's.", affects_training=True)
     type: str | None = option(
         None,
-        "Tokenizer class; none: Hugging Face.",
+        "Tokenizer class; none: Hugging Face's, such that the end of a document is not masked as padding. "
+        "PretrainedFromHF is MindSpeed-LLM's, which pads with the end of a document where there is no padding token.",
         source=f"{ARGUMENTS} --tokenizer-type",
-        choices=("HuggingFaceTokenizer", "NullTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer"),
+        choices=(
+            "HuggingFaceTokenizer",
+            "NullTokenizer",
+            "Llama2Tokenizer",
+            "SentencePieceTokenizer",
+            "TikTokenizer",
+            "PretrainedFromHF",
+        ),
         affects_training=True,
     )
     padded_vocab_size: int | None = option(
@@ -66,6 +74,18 @@ class Tokenizer:
         affects_training=True,
     )
     trust_remote_code: bool | None = option(None, "Run tokenizer code from the model directory.")
+    has_code: bool | None = option(
+        None,
+        "The tokenizer's class is code in its directory; none: as tokenizer_config.json says (auto_map), if it is on "
+        "this machine.",
+        source=_HF_TOKENS,
+    )
+    pad_is_eos: bool | None = option(
+        None,
+        "The tokenizer pads with its end-of-text token, or has no padding token; none: as its files say, if they are "
+        "on this machine.",
+        source=_HF_TOKENS,
+    )
     bos_token: str | None = option(
         None, "Text of the token that begins a text; none: the tokenizer's.", source=_HF_TOKENS
     )

@@ -171,7 +171,8 @@ REASONS = (
     _reason(
         "not-a-number",
         r"the loss is not a number|loss (is )?(nan|NaN|inf)|found NaN in|Unexpected result nan|overflow.*loss scale",
-        "the loss is not a number",
+        "the loss is not a number, or no token was left that counts in it",
+        "tokenizer.type or data.eod_mask_loss (padding that is the end of a document masks the loss)",
         "optimizer.lr (smaller)",
         "precision.dtype=bf16",
         "optimizer.clip_grad",

@@ -100,6 +100,11 @@ LINES = {
 }
 
 
+def test_a_loss_that_is_not_a_number_is_first_looked_for_in_its_mask() -> None:
+    (reason,) = [reason for reason in REASONS if reason.name == "not-a-number"]
+    assert reason.fields[0].startswith("tokenizer.type or data.eod_mask_loss")
+
+
 @pytest.mark.parametrize("line", LINES, ids=LINES.values())
 def test_a_line_names_its_reason(line):
     first = next(reason for reason in REASONS if reason.pattern.search(line))

@@ -180,7 +180,7 @@ _DATA = {
     "data.object_storage_cache": _gap(_OF_MEGATRON),
     "data.enable_thinking": _gap("chats of this version are written with thinking", True),
     "data.sharding": _gap("this version always draws from a rank's own share", True, works=("data.sharding=true",)),
-    "tokenizer.type": _gap(_TOKENS, "HuggingFaceTokenizer"),
+    "tokenizer.type": _gap(_TOKENS, "HuggingFaceTokenizer", "PretrainedFromHF"),
     "tokenizer.trust_remote_code": warning("swift always trusts it", True),
     "tokenizer.extra_ids": _gap(_TOKENS, 0),
     **_gaps("tokenizer", "tiktoken_pattern tiktoken_special_tokens tiktoken_num_special_tokens", _gap(_TOKENS)),

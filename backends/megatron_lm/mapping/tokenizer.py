@@ -67,7 +67,7 @@ def tokenizer_kind(job: Job) -> str:
     passed = job.backend.args.get("tokenizer-type")
     if passed is not None:
         return str(passed)
-    if job.tokenizer.type is not None:
+    if job.tokenizer.type not in (None, "PretrainedFromHF"):  # MindSpeed-LLM's class of the same tokenizers
         return job.tokenizer.type
     return "HuggingFaceTokenizer" if tokenizer_path(job) else "NullTokenizer"
 

@@ -62,6 +62,11 @@ declare((
           "The interval of checkpoints is at least one iteration.", arguments("", 839)),
     never("MLM-MOE-LATENT-DENSE", "moe-latent-size & !num-experts",
           "Latent projections need an MoE model.", arguments("", 1271)),
+    never("MLM-PAD-AMBIGUOUS", "allow-ambiguous-pad-tokens",
+          "A tokenizer whose padding is another special token masks that token in the data.",
+          "Megatron-LM core_v0.16.1 megatron/core/datasets/megatron_dataset.py:98", severity="warning",
+          message="--allow-ambiguous-pad-tokens: where the tokenizer pads with the end of a document, that is token 0 "
+          "and has no loss"),
     never("MLM-PHASE-RAMPUP", "phase-transition-iterations & rampup-batch-size",
           "Phase transitions do not support batch size ramp-up.", arguments("", 492)),
 ), backends=PLAIN, since=ONLY_16[0])

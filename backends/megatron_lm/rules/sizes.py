@@ -65,7 +65,7 @@ declare((
         source="core_v0.12.1 megatron/core/tensor_parallel/layers.py:809, 1115; megatron-core 0.16.1 "
         "megatron/core/tensor_parallel/layers.py:886, 1209, corrected in 0.19.0; MindSpeed 26.1.0 "
         "te/pytorch/module/grouped_linear.py:228; measured: tests/backends/megatron_lm/test_expert_gradients.py",
-        when="num-experts>0 & expert-model-parallel-size<=1 & expert-tensor-parallel-size? & !moe-tp-extend-ep & "
+        when="num-experts>0 & expert-model-parallel-size<=1 & expert-tensor-parallel-size? & !job.moe.tp_extend_ep & "
         "expert-tensor-parallel-size!={tensor-model-parallel-size}",
         message="etp {expert-tensor-parallel-size} with tp {tensor-model-parallel-size} and ep 1: gradients of experts "
         "are not reduced over all ranks that hold them, so training is wrong without an error",

@@ -211,7 +211,7 @@ _DATA = {
     "data.system": Gap(why="its Alpaca handler has one prompt text of its own"),
     "data.self_cognition_author": Gap(why="it does not fill in self-cognition data"),
     "data.self_cognition_name": Gap(why="it does not fill in self-cognition data"),
-    "tokenizer.type": Gap(why=_TOKENIZER, neutral=("HuggingFaceTokenizer",)),
+    "tokenizer.type": Gap(why=_TOKENIZER, neutral=("HuggingFaceTokenizer", "PretrainedFromHF")),
     "tokenizer.vocab_file": Gap(why=f"{_TOKENIZER}, from their directory (tokenizer.path)", matters=_is_modern),
     "tokenizer.merge_file": Gap(why=f"{_TOKENIZER}, from their directory (tokenizer.path)", matters=_is_modern),
     **{

@@ -11,39 +11,65 @@ from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.nearest import nearest
 
+# Megatron-LM's class, for which GPTDataset masks no padding, and MindSpeed-LLM's, for which it does.
+_MEGATRON, _OWN = "HuggingFaceTokenizer", "PretrainedFromHF"
 
-def tokenizer() -> Row:
-    """Return the row of the tokenizer; Hugging Face's is PretrainedFromHF, with a separate path argument."""
-    known = ("Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer")
-    hugging_face = ("PretrainedFromHF", "HuggingFaceTokenizer")
+
+def tokenizer(old: bool) -> Row:
+    """Return the row of the tokenizer; PretrainedFromHF has a separate path argument. `old`: the only one of both."""
+    known = ("Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer", *(() if old else (_MEGATRON,)))
+    hugging_face = (_OWN, _MEGATRON)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         path, kind = tokenizer_path(job), job.tokenizer.type
-        if kind in known:
-            yield "tokenizer-type", kind
-            if path is not None:
-                yield "tokenizer-model", path
-        elif kind == "NullTokenizer" or path is None:
+        if kind == "NullTokenizer" or (path is None and (kind is None or kind in hugging_face)):
             yield "tokenizer-type", "NullTokenizer"
-        else:
-            yield "tokenizer-type", "PretrainedFromHF"
-            yield "tokenizer-name-or-path", path
+            return
+        if kind is None or (old and kind == _MEGATRON):
+            kind = _OWN if old or not _is_read_by_megatron(job) else _MEGATRON
+        if kind == _MEGATRON and job.tokenizer.trust_remote_code:
+            why = "this class runs no code of the tokenizer's directory"
+            raise Unsupported("tokenizer.type", why, (f"tokenizer.type={_OWN}",))
+        yield "tokenizer-type", kind
+        if path is not None:
+            yield ("tokenizer-name-or-path" if kind == _OWN else "tokenizer-model"), path
 
     def read(view: NativeView) -> Mapping[str, Value]:
         kind = view.peek("tokenizer-type")
-        if kind not in (*known, *hugging_face, "NullTokenizer"):
+        if kind not in (*known, _OWN, "NullTokenizer"):
             return {}
         view.take("tokenizer-type")
-        flag = "tokenizer-name-or-path" if kind == "PretrainedFromHF" else "tokenizer-model"
-        named = "HuggingFaceTokenizer" if kind in hugging_face else kind
-        return {"tokenizer.type": named, "tokenizer.path": view.take(flag)}
+        flag = "tokenizer-name-or-path" if kind == _OWN else "tokenizer-model"
+        return {"tokenizer.type": kind, "tokenizer.path": view.take(flag)}
 
     return computed(
-        ("tokenizer.type", "tokenizer.path", "model.path", "model.hub_id"),
+        (
+            "tokenizer.type",
+            "tokenizer.path",
+            "model.path",
+            "model.hub_id",
+            "task.type",
+            "data.format",
+            "tokenizer.has_code",
+            *(() if old else ("tokenizer.trust_remote_code",)),
+        ),
         ("tokenizer-type", "tokenizer-name-or-path", "tokenizer-model"),
         emit,
         read,
+        note="HuggingFaceTokenizer has no padding token: no end of a document is masked as padding.",
     )
+
+
+def _is_read_by_megatron(job: Job) -> bool:
+    """Return whether Megatron-LM's class of Hugging Face tokenizers does what this job needs.
+
+    It runs no code of the tokenizer's directory and adds no tokens (megatron/training/tokenizer/tokenizer.py:125
+    @core_v0.12.1), has no chat templates (mindspeed_llm/training/tokenizer/tokenizer.py:79 @26.1.0) and tokenizes no
+    raw files (preprocess_data.py:173 @26.1.0).
+    """
+    needs_code = job.tokenizer.trust_remote_code or job.tokenizer.has_code
+    tokenized = job.data.format in (None, "megatron", "mock", "sample")
+    return job.task.type == "pretrain" and tokenized and not needs_code and not job.tokenizer.extra_ids
 
 
 # Raw files are tokenized at start by a handler. Source: mindspeed_llm/tasks/preprocess/data_handler.py @26.1.0.

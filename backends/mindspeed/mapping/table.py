@@ -80,7 +80,7 @@ def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "model.first_k_dense_replace": (model.expert_places(),),
         "model.sliding_window": (model.sliding_window(),),
         "model.rope_scaling.type": (model.rope_scaling(),),
-        "tokenizer.type": (data.tokenizer(),),
+        "tokenizer.type": (data.tokenizer(is_old),),
         "tokenizer.padded_vocab_size": (padding(),),
         "data.template": (data.template(is_old),),
         "data.paths": (data.data_paths(is_old), data.shuffle(), *(() if is_old else (data.workers(),))),

@@ -50,12 +50,12 @@ def test_relative_paths_lie_below_the_folder_of_the_launch() -> None:
     assert argv[at + 1 : at + 5] == ("0.3", "${LAUNCH_DIR}/a", "0.7", "/b")
     assert argv[argv.index("--save") + 1] == "${LAUNCH_DIR}/out"
     assert argv[argv.index("--load") + 1] == "$HOME/ckpt"
-    assert argv[argv.index("--tokenizer-name-or-path") + 1] == "${LAUNCH_DIR}/./hf"
+    assert argv[argv.index("--tokenizer-model") + 1] == "${LAUNCH_DIR}/./hf"
 
 
 def test_names_on_a_hub_are_no_paths() -> None:
     argv = plan(job_of(DENSE, {"model": {"hub_id": "Qwen/Qwen3-8B", "pretrained": False}})).nodes[0].argv
-    assert argv[argv.index("--tokenizer-name-or-path") + 1] == "Qwen/Qwen3-8B"
+    assert argv[argv.index("--tokenizer-model") + 1] == "Qwen/Qwen3-8B"
 
 
 def test_environment() -> None:

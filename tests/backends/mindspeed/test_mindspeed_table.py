@@ -97,7 +97,8 @@ WRITTEN: list[tuple[str, str, Tree, Tree]] = [
             "finetune": True,
             "no-load-optim": True,
             "no-load-rng": True,
-            "tokenizer-name-or-path": "hf",
+            "tokenizer-type": "HuggingFaceTokenizer",
+            "tokenizer-model": "hf",
         },
     ),
     (
