@@ -194,9 +194,17 @@ def variants_of(job: Job) -> Variants:
     backend, version = chosen_backend(job)
     load((*backend.rules, *rules_for(job)))
     job, _ = _ported(job, backend, version)
-    # Set the reference before any value changes, instead of in each variant.
+    # Set the references before any value changes, instead of in each variant.
     job = _with_data_reference(job)
-    return Variants(job, backend, version, lambda changed: _prepared(changed, backend, version)[0])
+    local, _ = with_local_model(job, backend)
+
+    def prepare(changed: Job) -> Job:
+        if changed.model is job.model and local is not job:
+            origins = {**changed.origins, "model.path": local.origin("model.path")}
+            changed = local if changed is job else dataclasses.replace(changed, model=local.model, origins=origins)
+        return _prepared(changed, backend, version)[0]
+
+    return Variants(job, backend, version, prepare)
 
 
 def change_validator(job: Job) -> Callable[[Mapping[str, Value]], bool]:

@@ -1,6 +1,5 @@
 """Changes a job and updates its derived values: data parallel size, folder of the checkpoints."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,11 +50,11 @@ def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
 
 def _copied(node: Any, changes: Mapping[str, Any]) -> Any:
     """Return a section with other values, as `dataclasses.replace` does; its __init__ is too slow for a search."""
-    copy = object.__new__(type(node))
+    copy, set_ = object.__new__(type(node)), object.__setattr__
     for name in node.__dataclass_fields__:
-        object.__setattr__(copy, name, getattr(node, name))
+        set_(copy, name, getattr(node, name))
     for name, value in changes.items():
-        object.__setattr__(copy, name, value)
+        set_(copy, name, value)
     return copy
 
 
@@ -88,8 +87,9 @@ def _derived(job: Job, section: str, name: str, value: Value) -> Job:
     path, before = f"{section}.{name}", getattr(job, section)
     if getattr(before, name) == value and job.origin(path) == _DERIVED:
         return job
-    changes: dict[str, Any] = {section: _copied(before, {name: value})}
-    return dataclasses.replace(job, **changes, origins={**job.origins, path: _DERIVED})
+    changes = {section: _copied(before, {name: value}), "origins": {**job.origins, path: _DERIVED}}
+    changed: Job = _copied(job, changes)
+    return changed
 
 
 def _is_open(job: Job, path: str, value: Value) -> bool:

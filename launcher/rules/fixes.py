@@ -110,7 +110,7 @@ class _Offers:
 
     def _parts(self, error: Finding) -> Iterator[Changes]:
         """Yield the part of each solution of the job that settles this error; all of it where no part does."""
-        named = {path for option, _ in self.solver.changes_for(error, ()) for path, _ in option}
+        named = {path for option, _ in self.solver.changes_for(error, self.job) for path, _ in option}
         for changes in self.solutions:
             change_set = tuple(change for change in changes if change[0] in named)
             parts = dict.fromkeys((change_set, *((change,) for change in changes))) if len(changes) > 1 else ()
@@ -118,7 +118,7 @@ class _Offers:
 
     def _alone(self, error: Finding, beyond: Kind | None) -> Iterator[Changes]:
         """Yield single changes that settle this error, of later kinds than one: the nearest of each kind."""
-        options = sorted(self.solver.changes_for(error, ()), key=lambda each: self._rank(each[0]))
+        options = sorted(self.solver.changes_for(error, self.job), key=lambda each: self._rank(each[0]))
         for kind, same in itertools.groupby(options, key=lambda each: self._kind(each[0])):
             if beyond is not None and (kind <= beyond or kind >= Kind.MODEL):
                 continue

@@ -5,8 +5,9 @@ scripts relies on them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from operator import attrgetter
 
 from launcher.catalogue.command_line import can_be_written
 from launcher.job import Job, Value, fields, value_at
@@ -31,9 +32,9 @@ _PATHS = ("path", "paths", "load", "save", "dir", "file")
 )
 def text_can_be_written(context: RuleContext) -> Iterator[Violation]:
     """Text must not contain NUL or a lone surrogate; names and `cluster` fields are one printable line each."""
-    for path in _text_fields():
-        value = value_at(context.job, path)
-        if not value:
+    paths, values = _text_fields()
+    for path, value in zip(paths, values(context.job), strict=True):
+        if not value or (isinstance(value, str) and value.isprintable()):
             continue
         for text in texts_of(value):
             if not is_text(text):
@@ -51,9 +52,10 @@ def text_can_be_written(context: RuleContext) -> Iterator[Violation]:
 
 
 @cache
-def _text_fields() -> tuple[str, ...]:
-    """Return the fields that hold text, also in lists and mappings."""
-    return tuple(path for path, info in fields().items() if "str" in str(info.type) or "Mapping" in str(info.type))
+def _text_fields() -> tuple[tuple[str, ...], Callable[[Job], tuple[Value, ...]]]:
+    """Return the fields that hold text, also in lists and mappings, and the function that gives their values."""
+    paths = tuple(path for path, info in fields().items() if "str" in str(info.type) or "Mapping" in str(info.type))
+    return paths, attrgetter(*paths)
 
 
 def _is_one_line(path: str) -> bool:

@@ -9,8 +9,8 @@ import heapq
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
-from launcher.job import with_values
-from launcher.job.finding import Finding
+from launcher.job import Job, with_values
+from launcher.job.finding import Finding, Fix
 from launcher.rules.candidates import candidates
 from launcher.rules.changes import LENIENT, STRICT, Change, Changes, Preferences, changes_of
 from launcher.rules.variants import Variants
@@ -41,6 +41,7 @@ class Solver:
         self.ignored = {(error.rule, error.fields) for error in ignored}
         self.known: dict[frozenset[Change], list[Finding]] = {frozenset(): list(errors)}
         self.budget = 0
+        self._open_fields: dict[tuple[tuple[Fix, ...], tuple[str, ...]], tuple[str, ...]] = {}
 
     def solve(self, budget: int, most: int = 1) -> list[Changes]:
         """Return up to `most` sets of changes with which the job passes, best first.
@@ -124,21 +125,24 @@ class Solver:
                 taken.update(paths)
         return total
 
-    def _open(self, error: Finding, changed: set[str]) -> tuple[str, ...]:
-        proposed = (path for fix in error.fixes for path in changes_of(fix) or ())
-        found = (
-            *(path for path in proposed if self.preferences.is_open(path, proposed=True)),
-            *self.preferences.open_fields(error.fields),
-        )
-        return tuple(path for path in found if path not in changed)
+    def _open(self, error: Finding, changed: Collection[str]) -> tuple[str, ...]:
+        key = error.fixes, error.fields
+        if key not in self._open_fields:
+            proposed = (path for fix in error.fixes for path in changes_of(fix) or ())
+            self._open_fields[key] = (
+                *(path for path in proposed if self.preferences.is_open(path, proposed=True)),
+                *self.preferences.open_fields(error.fields),
+            )
+        return tuple(path for path in self._open_fields[key] if path not in changed)
 
     def _options(
         self, errors: Sequence[Finding], changes: Changes, changed: set[str]
     ) -> Iterator[tuple[Changes, float, float]]:
         """Yield changes of the errors' fields, each with its cost and the part of the bound that it may save."""
+        job = with_values(self.variants.job, dict(changes)) if changes else self.variants.job
         for error in errors:
             saved = max(map(self.preferences.least, self._open(error, changed)), default=0.0)
-            for option, price in self.changes_for(error, changes):
+            for option, price in self.changes_for(error, job):
                 if changed.isdisjoint(path for path, _ in option):
                     yield option, price, saved
 
@@ -152,14 +156,13 @@ class Solver:
         counts = [(min(map(least, paths)), len(paths), error) for paths, error in open_fields if paths]
         return min(counts, key=lambda each: each[:2])[2]
 
-    def changes_for(self, error: Finding, changes: Changes) -> Iterator[tuple[Changes, float]]:
-        """Yield changes that may remove an error of the job with `changes`, with their costs: proposed ones first."""
+    def changes_for(self, error: Finding, job: Job) -> Iterator[tuple[Changes, float]]:
+        """Yield changes that may remove an error of a job, with their costs: proposed ones first."""
         for fix in error.fixes:
             proposed = tuple((changes_of(fix) or {}).items())
             if proposed and all(self.preferences.is_open(path, proposed=True) for path, _ in proposed):
                 yield proposed, self.preferences.cost(proposed, proposed=True)
-        job = with_values(self.variants.job, dict(changes)) if changes else self.variants.job
-        for path in filter(self.preferences.is_open, self._open(error, set())):
+        for path in filter(self.preferences.is_open, self._open(error, ())):
             for value in dict.fromkeys((*self.variants.settling(error.rule, path), *candidates(job, path))):
                 change: Change = (path, value)
                 yield (change,), self.preferences.cost((change,))

@@ -90,11 +90,17 @@ class Variants:
         self._rule_parts = self._first_rules()
         self._rows_by_read = _by_read(self._row_parts)
         self._rules_by_read = _by_read(self._rule_parts)
+        self._row_errors = {index for index, part in enumerate(self._row_parts) if part.errors}
+        self._rule_errors = {index for index, part in enumerate(self._rule_parts) if part.errors}
+        self._settling: dict[tuple[str, str], tuple[Value, ...]] = {}
 
-    def settling(self, rule: str, path: str) -> Iterator[Value]:
-        """Yield values of a field that the text of a rule names and with which it may hold."""
-        if self._backend is not None and rule in RULES and not path.startswith("backend."):
-            yield from settling_values(RULES[rule], path, self._backend, self._version)
+    def settling(self, rule: str, path: str) -> tuple[Value, ...]:
+        """Return values of a field that the text of a rule names and with which it may hold."""
+        if self._backend is None or rule not in RULES or path.startswith("backend."):
+            return ()
+        if (rule, path) not in self._settling:
+            self._settling[rule, path] = tuple(settling_values(RULES[rule], path, self._backend, self._version))
+        return self._settling[rule, path]
 
     def errors(self, changes: Mapping[str, Value]) -> list[Finding]:
         """Return the errors of the job with these values, in no particular order."""
@@ -158,27 +164,42 @@ class Variants:
         if any(path.startswith(_CHOICES) for path in changed):
             yield from Variants(job, self._backend, self._version).errors({})
             return
-        again = _touched(self._rows_by_read, changed)
-        written = list(self._written)
-        for index in again:
-            written[index] = self._row(job, index)
-        yield from (found for _, found in written if found is not None and found.severity == "error")
-        same = not again and _PASSED not in changed
-        native, more = (self._native, self._more) if same else self._with_passthrough(job, written)
+        again = {index: self._row(job, index) for index in _touched(self._rows_by_read, changed)}
+        for index in sorted(self._row_errors | again.keys()):
+            _, found = again[index] if index in again else self._written[index]
+            if found is not None and found.severity == "error":
+                yield found
+        context, more, flags = self._context_with(job, again, changed)
         yield from (finding for finding in more if finding.severity == "error")
-        context = self._context_of(job, native)
         if context.job is not job or self._context.job is not self._prepared:
             changed |= set(changed_leaves(self._context.job, context.job))
-        if not same:
-            changed |= _changed_flags(self._context, context)
+        changed |= flags
         rules = _touched(self._rules_by_read, changed)
         if _unrecorded(context) != _unrecorded(self._context):
-            rules = dict.fromkeys(range(len(self._rules)))
-        for index, part in enumerate(self._rule_parts):
-            if index not in rules:
-                yield from part.errors
-        for index in rules:
+            rules = set(range(len(self._rules)))
+        for index in sorted(self._rule_errors - rules):
+            yield from self._rule_parts[index].errors
+        for index in sorted(rules):
             yield from _errors_of(self._rules[index], context)
+
+    def _context_with(
+        self, job: Job, again: Mapping[int, _Written], changed: Collection[str]
+    ) -> tuple[RuleContext, list[Finding], set[str]]:
+        """Return the input of rules with rows written again, findings of pass-through, and tokens of changed flags."""
+        different = [index for index, (args, _) in again.items() if not _are_same(args, self._written[index][0])]
+        has_passthrough = bool(job.backend.args or self._prepared.backend.args)
+        if self._backend is not None and not has_passthrough and not different:
+            return replace(self._context, job=job, command=self._backend.command(job)), [], set()
+        if not again and _PASSED not in changed:
+            return self._context_of(job, self._native), self._more, set()
+        written = list(self._written)
+        for index, each in again.items():
+            written[index] = each
+        native, more = self._with_passthrough(job, written)
+        context = self._context_of(job, native)
+        rows = (args for index in different for args in (self._written[index][0], written[index][0]))
+        flags = None if has_passthrough else {arg.flag for args in rows for arg in args}
+        return context, more, _changed_flags(self._context, context, flags)
 
     def _first_rows(self) -> tuple[list[_Written], list[_Part]]:
         job = tracked(self._prepared)
@@ -271,15 +292,23 @@ def _by_read(parts: list[_Part]) -> dict[str, list[int]]:
     return found
 
 
-def _touched(by_read: Mapping[str, list[int]], changed: Iterable[str]) -> dict[int, None]:
-    return dict.fromkeys(index for token in changed for index in by_read.get(token, ()))
+def _touched(by_read: Mapping[str, list[int]], changed: Iterable[str]) -> set[int]:
+    return {index for token in changed for index in by_read.get(token, ())}
 
 
-def _changed_flags(before: RuleContext, after: RuleContext) -> set[str]:
-    """Return the tokens of the native arguments that differ, and the token for all of them if any does."""
+def _are_same(one: list[NativeArg], two: list[NativeArg]) -> bool:
+    return one == two and all(type(a.value) is type(b.value) for a, b in zip(one, two, strict=True))
+
+
+def _changed_flags(before: RuleContext, after: RuleContext, flags: Collection[str] | None) -> set[str]:
+    """Return the tokens of the native arguments that differ, and the token for all of them if any does.
+
+    Args:
+        flags: those that may differ; None: any.
+    """
     found: set[str] = set()
     for one, two in ((before.values, after.values), (before.written, after.written)):
-        for flag in one.keys() | two.keys():
+        for flag in one.keys() | two.keys() if flags is None else flags:
             first, second = one.get(flag, one), two.get(flag, two)
             if first is not second and (type(first) is not type(second) or first != second):
                 found.add(flag_token(flag))
