@@ -216,6 +216,11 @@ def backend_names() -> tuple[str, ...]:
     return (*BUILT_IN, *(name for name in plugins.names(ENTRY_POINTS, BUILT_IN) if not _problem(name)))
 
 
+def is_backend(name: str) -> bool:
+    """Return whether a backend of that name can be used; built-in ones are known without the list of plug-ins."""
+    return name in BUILT_IN or name in backend_names()
+
+
 def broken_backends() -> dict[str, str]:
     """Return the installed backends that cannot be used, and why."""
     return {name: why for name in plugins.names(ENTRY_POINTS, BUILT_IN) if (why := _problem(name))}

@@ -13,7 +13,7 @@ from functools import cache, partial
 from launcher.budgets import BeyondBudget
 from launcher.catalogue.catalogue import Catalogue
 from launcher.job import Value
-from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.backend import get_backend, is_backend
 from launcher.mapping.equivalence import Difference, canonical, default_of, stored
 from launcher.rules.registry import PHASES, RULES, Rule, RuleContext, Setting
 from launcher.rules.table import TYPE_ERRORS, getter, message_of, shown_name
@@ -126,7 +126,7 @@ def _differing(
 ) -> Iterator[Difference]:
     for key in dict.fromkeys(keys):
         values = [each[key] if key in each else default(key) for each in (left, right)]
-        if canonical(values[0]) != canonical(values[1]):
+        if _differs(*values):
             yield Difference(flag=key, before=values[0], after=values[1])
 
 
@@ -153,8 +153,10 @@ def _changes(rule: Rule, applies: bool | str, context: RuleContext, current: Rul
     known = {flag: setting for flag, setting in rule.sets.items() if _is_argument(flag, current)}
     pairs = [(flag, value, current.flag(flag)) for flag, value in _settings(known, current)]
     pairs = [pair for pair in pairs if _differs(pair[2], pair[1])]
+    if not pairs:
+        return
     is_reported = rule.reports_unwritten or (rule.reports_written and any(context.given(flag) for flag, _, _ in pairs))
-    message = _message(rule, applies, pairs, current) if is_reported and pairs else ""
+    message = _message(rule, applies, pairs, current) if is_reported else ""
     for flag, after, before in pairs:
         yield Change(flag=flag, before=before, after=after, rule=rule.id, written=context.given(flag), message=message)
 
@@ -178,7 +180,7 @@ def setting_rules(backend: str | None, version: str | None, declared: int) -> tu
 
     The order does not depend on which backends were loaded before. `declared` is a part of the cache key.
     """
-    modules = get_backend(backend).rules if backend in backend_names() else ()
+    modules = get_backend(backend).rules if backend is not None and is_backend(backend) else ()
     positions = {module: number for number, module in enumerate(modules)}
     found = [rule for rule in RULES.values() if (rule.sets or rule.fills) and rule.applies_to(backend, version)]
     return tuple(sorted(found, key=lambda rule: (PHASES.index(rule.phase), positions.get(rule.module, -1))))
@@ -201,7 +203,7 @@ def _applies(rule: Rule, context: RuleContext) -> bool | str:
 
 
 def _is_argument(flag: str, context: RuleContext) -> bool:
-    return context.catalogue is None or context.has_argument(flag) or flag in context.values
+    return flag in context.values or context.catalogue is None or context.has_argument(flag)
 
 
 def _settings(settings: Mapping[str, Setting], context: RuleContext) -> Iterator[tuple[str, Value]]:
@@ -222,4 +224,6 @@ def value_of(setting: Value, context: RuleContext) -> Value:
 
 
 def _differs(before: Value, after: Value) -> bool:
+    if type(before) is type(after) and before == after and not isinstance(before, (tuple, list, Mapping)):
+        return False
     return bool(canonical(before) != canonical(after))

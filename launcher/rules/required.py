@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.backend import get_backend, is_backend
 from launcher.rules.registry import RuleContext, Violation, rule
 
 _SIZES = (
@@ -47,7 +47,7 @@ def model_is_known(context: RuleContext) -> Iterator[Violation]:
 def _of_the_script(context: RuleContext, missing: list[str]) -> list[str]:
     """Return overrides with the values that its backend derives from an imported script's arguments."""
     script, model = context.job.imported, context.job.model
-    if script.backend is None or script.backend not in backend_names():
+    if script.backend is None or not is_backend(script.backend):
         return []
     backend = get_backend(script.backend)
     vocabulary, found = backend.vocabulary_size, []

@@ -102,8 +102,9 @@ class Conditions:
 
     def are_broken(self, context: RuleContext) -> bool:
         """Return whether the rule applies and does not hold."""
-        if not all(condition.test(context) for condition in self.when):
-            return False
+        for condition in self.when:
+            if not condition.test(context):
+                return False
         return not any(all(condition.test(context) for condition in option) for option in self.then)
 
 
@@ -200,20 +201,25 @@ def declare(
     """Declare the rules of a table for these backends and versions, all `when` something; a row's own ones win."""
     module = sys._getframe(1).f_globals["__name__"]
     for row in rows:
+        of_function = row.check if row.check is not _NO_FUNCTION else None
+        combined = " & ".join(filter(None, (when, row.when)))
+        conditions = _tree(combined, row.then)
         rule = replace(
             row,
             module=module,
-            when=" & ".join(filter(None, (when, row.when))),
+            when=combined,
             backends=row.backends or backends,
             phase=row.phase or phase,
             since=row.since or since,
             until=row.until or until,
             versions=row.versions or versions or {},
+            computes=of_function is not None,
+            applies=_compiled(conditions, of_function),
+            reads=" ".join(dict.fromkeys((*conditions.names(), *_named(row), *row.reads.split()))),
         )
-        applies = _compiled(rule)
-        reads = " ".join(dict.fromkeys((*_named(rule), *row.reads.split())))
-        computes = row.check is not _NO_FUNCTION
-        register(replace(rule, computes=computes, applies=applies, check=_checking(rule, applies), reads=reads))
+        # The check refers to its rule.
+        object.__setattr__(rule, "check", _checking(rule))
+        register(rule)
 
 
 def conditions_of(rule: Rule) -> Conditions:
@@ -231,7 +237,7 @@ def _joined(text: str) -> tuple[Condition, ...]:
 
 
 def _named(row: Rule) -> Iterator[str]:
-    yield from conditions_of(row).names()
+    """Yield the names in the values and in the message of a rule."""
     yield from row.sets
     yield from row.unread
     equivalent = {} if callable(row.equivalent) else row.equivalent
@@ -241,10 +247,8 @@ def _named(row: Rule) -> Iterator[str]:
     yield from (name for name in _PLACEHOLDERS.findall(row.message) if name)
 
 
-def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
+def _compiled(conditions: Conditions, of_function: Check | None) -> Callable[[RuleContext], bool | str]:
     """Return the function that says whether a rule applies and is broken, or the message of its own function."""
-    conditions = conditions_of(row)
-    of_function = row.check if row.check is not _NO_FUNCTION else None
 
     def applies(context: RuleContext) -> bool | str:
         if not conditions.are_broken(context):
@@ -260,14 +264,15 @@ def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
     return applies
 
 
-def _checking(row: Rule, applies: Callable[[RuleContext], bool | str]) -> Callable[[RuleContext], Iterator[Violation]]:
-    flags = flags_of(row)
+def _checking(row: Rule) -> Callable[[RuleContext], Iterator[Violation]]:
+    applies = row.applies
+    assert applies is not None
 
     def check(context: RuleContext) -> Iterator[Violation]:
         found = applies(context)
         if found:
             text = found if isinstance(found, str) else message_of(row, context)
-            yield Violation(message=text, fields=row.fields, flags=flags)
+            yield Violation(message=text, fields=row.fields, flags=flags_of(row))
 
     return check
 
@@ -360,6 +365,7 @@ def getter(name: str) -> Getter:
     return lambda context: context.flag(name)
 
 
+@cache
 def _condition(text: str) -> Condition:
     match = _SYNTAX.fullmatch(text.strip())
     assert match is not None, f"not a condition: {text}"
