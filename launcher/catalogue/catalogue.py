@@ -152,7 +152,8 @@ class Catalogue:
 
     def get(self, name: str) -> Argument | None:
         """Return the argument of that name or alias, or None; `-` equals `_` only if the parser allows it."""
-        return self._index.get(self.normalise(name))
+        found = self._index.get(name)
+        return self._index.get(self.normalise(name)) if found is None else found
 
     def by_dest(self, dest: str) -> Argument | None:
         """Return the first argument that stores into `dest` (`tensor_model_parallel_size` for argparse backends)."""
@@ -245,8 +246,16 @@ def plain(name: str) -> str:
     return name.lstrip("-").lower().replace("-", "_")
 
 
-def check_value(argument: Argument, value: Value, *, name: str = "", negated: bool = False) -> str | None:
-    """Return what is wrong with the value of one argument, or None; `negated` for its `no_X` form."""
+def check_value(
+    argument: Argument, value: Value, *, name: str = "", negated: bool = False, any_choice: bool = False
+) -> str | None:
+    """Return what is wrong with the value of one argument, or None.
+
+    Args:
+        name: of the argument, for the message.
+        negated: it is the argument's `no_X` form.
+        any_choice: a value outside the argument's choices is fine, if it has the argument's type.
+    """
     name = name or argument.name
     if argument.is_flag or negated:
         if isinstance(value, bool) or value is None:
@@ -264,13 +273,13 @@ def check_value(argument: Argument, value: Value, *, name: str = "", negated: bo
             argument.type, {"list", "json", "json_text", "expr", "ints", "any"}
         ):
             return f"{name} takes one value ({_kind(argument)}), got {len(value)}: {_show(value)}"
-        return _check_item(argument, value, name)
+        return _check_item(argument, value, name, any_choice)
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     if argument.nargs == "+" and not items and argument.default != []:
         return f"{name} needs at least one value ({_kind(argument)})"
     if isinstance(argument.nargs, int) and len(items) != argument.nargs:
         return f"{name} takes {argument.nargs} values, got {len(items)}: {_show(value)}"
-    return next((found for item in items if (found := _check_item(argument, item, name))), None)
+    return next((found for item in items if (found := _check_item(argument, item, name, any_choice))), None)
 
 
 def as_parsed(argument: Argument, value: Value) -> Value:
@@ -305,8 +314,8 @@ def _takes(kind: str, kinds: set[str]) -> bool:
     return not kinds.isdisjoint(kind.split("|"))
 
 
-def _check_item(argument: Argument, value: Value, name: str) -> str | None:
-    if argument.choices is not None:
+def _check_item(argument: Argument, value: Value, name: str, any_choice: bool) -> str | None:
+    if argument.choices is not None and not any_choice:
         # None among the choices of a text can only be a default: a parser does not convert the word to None.
         known = {str(choice) for choice in argument.choices if choice is not None or argument.type != "str"}
         if str(value) not in known:

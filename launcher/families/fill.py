@@ -25,6 +25,7 @@ def filled(job: Job, known: Model, where: str, specified: Collection[str], uncha
     values: dict[str, Value] = {}
     differing = list(job.model.overridden)
     origins = dict(job.origins)
+    derived = Origin(kind="derived", where=where)
     for name in determined_fields():
         path, value = f"model.{name}", model_value(known, name)
         if name in specified:
@@ -33,7 +34,7 @@ def filled(job: Job, known: Model, where: str, specified: Collection[str], uncha
                 origins[path] = dataclasses.replace(job.origin(path), replaced=f"{_shown(value)} in {where}")
         elif name not in unchanged:
             values[path] = value
-            origins[path] = Origin(kind="derived", where=where)
+            origins[path] = derived
     values["model.overridden"] = tuple(dict.fromkeys(differing))
     return dataclasses.replace(with_fields(job, values), origins=origins)
 

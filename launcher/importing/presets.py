@@ -13,9 +13,13 @@ from launcher.families.source import ModelConfigError
 from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.importing.imported import Imported
 from launcher.job import Job
+from launcher.job.model import Model
 
 # Backends read the number of these layers from an argument, not from config.json.
 _PREDICTION = "num_nextn_predict_layers"
+_DEFAULT = Model()
+# The `model` sections of the presets that were needed, by preset.
+_MODELS: dict[str, Model] = {}
 
 
 def preset_of(job: Job) -> Preset | None:
@@ -67,12 +71,13 @@ def with_preset(job: Job, preset: Preset | None = None) -> Job:
 
 
 def _with_fields(job: Job, preset: Preset, specified: Collection[str], unchanged: Collection[str]) -> Job:
-    return filled(job, model_of(preset.fields), f"conf/model/{preset.name}.yaml", specified, unchanged)
+    if preset.name not in _MODELS:
+        _MODELS[preset.name] = model_of(preset.fields)
+    return filled(job, _MODELS[preset.name], f"conf/model/{preset.name}.yaml", specified, unchanged)
 
 
 def _kept(job: Job) -> set[str]:
-    default = type(job.model)()
-    return {name for name in determined_fields() if model_value(job.model, name) != model_value(default, name)}
+    return {name for name in determined_fields() if model_value(job.model, name) != model_value(_DEFAULT, name)}
 
 
 def without_preset(tree: dict[str, Any], preset: Preset) -> None:

@@ -5,6 +5,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
@@ -74,7 +75,7 @@ def build_options(cls: type, tree: Mapping[str, Any], prefix: str) -> tuple[Any,
 
 
 def _build(cls: type, tree: Mapping[str, Any], prefix: str, problems: list[Problem]) -> Any:
-    known = {field.name: field for field in dataclasses.fields(cls) if field.name != "origins"}
+    known = _known(cls)
     values: dict[str, Any] = {}
     for key, raw in tree.items():
         path = f"{prefix}{key}"
@@ -90,6 +91,11 @@ def _build(cls: type, tree: Mapping[str, Any], prefix: str, problems: list[Probl
         except WrongValue as error:
             problems.append(Problem(path=path, kind=error.kind, message=str(error), works=error.works))
     return cls(**values)
+
+
+@cache
+def _known(cls: type) -> "Mapping[str, dataclasses.Field[Any]]":
+    return {field.name: field for field in dataclasses.fields(cls) if field.name != "origins"}
 
 
 def _section(cls: type, raw: Any, path: str, problems: list[Problem]) -> Any:

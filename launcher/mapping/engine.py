@@ -92,9 +92,9 @@ def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Back
 
 def _written(job: Job, row: Row) -> Iterator[NativeArg]:
     field = row.fields[0] if row.fields else None
-    origins = [job.origin(path) for path in row.fields]
-    origin = origins[0] if len(origins) == 1 else min(origins, key=lambda each: _rank(each.kind), default=None)
     for flag, value in row.emit(job):
+        origins = [job.origin(path) for path in row.fields]
+        origin = origins[0] if len(origins) == 1 else min(origins, key=lambda each: _rank(each.kind), default=None)
         kind = "derived" if origin is None or (row.derived and len(row.fields) != 1) else origin.kind
         yield NativeArg(flag=flag, value=value, field=field, origin=kind, where=origin.where if origin else "")
 
@@ -160,10 +160,20 @@ def read_argument(flag: str, value: Value, backend: Backend, version: str) -> di
     """Return the canonical fields that one native argument sets by itself; empty where it has none."""
     view = NativeView({flag: value})
     flat: dict[str, Value] = {}
-    for row in active_rows(backend.table(version), version):
-        if row.read is not None and flag in row.flags:
-            flat.update({path: each for path, each in _understood(row.read, view).items() if each is not None})
+    for read in _readers(backend.name, version).get(flag, ()):
+        flat.update({path: each for path, each in _understood(read, view).items() if each is not None})
     return flat
+
+
+@cache
+def _readers(backend: str, version: str) -> Mapping[str, list[Read]]:
+    """Return the functions that read each native argument of a backend's version, in the table's order."""
+    found: dict[str, list[Read]] = {}
+    for row in active_rows(get_backend(backend).table(version), version):
+        if row.read is not None:
+            for flag in dict.fromkeys(row.flags):
+                found.setdefault(flag, []).append(row.read)
+    return found
 
 
 def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:

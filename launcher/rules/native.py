@@ -108,8 +108,8 @@ def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> It
         if argument is None:
             yield arg
             continue
-        any_choice = argument if argument.choices is None else replace(argument, choices=None)
-        if not check_value(any_choice, arg.value, negated=catalogue.is_negation(arg.flag)):
+        negated = bool(argument.negation) and catalogue.is_negation(arg.flag)
+        if not check_value(argument, arg.value, negated=negated, any_choice=True):
             parsed = as_parsed(argument, arg.value)
             yield arg if parsed is arg.value else replace(arg, value=parsed)
 
