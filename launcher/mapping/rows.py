@@ -114,26 +114,40 @@ class UnreadArgs:
         flags: native arguments.
         why: what happens instead, one sentence.
         source: upstream project, version and file:line.
+        where: native arguments with the values (None: not given) under which nothing reads them; empty: always.
         since, until: first and last backend version that has these arguments; None: unbounded.
     """
 
     flags: tuple[str, ...]
     why: str
     source: str
+    where: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     since: str | None = None
     until: str | None = None
 
-    def row(self) -> Row:
-        """Return the row that takes the arguments when a command line is read, and writes nothing."""
+    @property
+    def when(self) -> str:
+        """The condition of the rule, in the language of `Rule.when`."""
+        return " & ".join(f"{name}={'|'.join(map(str, values))}" for name, values in self.where.items())
+
+    def row(self, *fields: str) -> Row:
+        """Return the row, of these fields, that takes the arguments when a command line is read, and writes nothing."""
 
         def read(view: NativeView) -> Mapping[str, Value]:
-            for flag in self.flags:
-                view.take(flag)
+            if all(view.peek(name) in values for name, values in self.where.items()):
+                for flag in self.flags:
+                    view.take(flag)
             return {}
 
         note = f"Read only. {self.why}"
         return Row(
-            fields=(), flags=self.flags, emit=lambda job: (), read=read, since=self.since, until=self.until, note=note
+            fields=fields,
+            flags=self.flags,
+            emit=lambda job: (),
+            read=read,
+            since=self.since,
+            until=self.until,
+            note=note,
         )
 
 

@@ -182,10 +182,10 @@ def unread(
     return found if check is None else replace(found, check=check)
 
 
-def always_unread(id: str, args: UnreadArgs, versions: Mapping[str, Range] | None = None) -> Rule:
-    """Return a change: arguments that training does not read in any job."""
+def unread_args(id: str, args: UnreadArgs, versions: Mapping[str, Range] | None = None) -> Rule:
+    """Return a change: arguments that the mapping reads and training does not."""
     scope = _Scope(phase="launch", since=args.since, until=args.until, versions=versions or {})
-    return unread(id, "", args.flags, args.why, args.source, **scope)
+    return unread(id, args.when, args.flags, args.why, args.source, **scope)
 
 
 def declare(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from backends.megatron_lm.mapping.factories import chosen, many, when_set
 from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
 from launcher.job import Job, Value
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
+from launcher.mapping.rows import Gap, NativeView, Row, UnreadArgs, Unsupported, computed, switch, switch_off, warning
 
 
 def kernels() -> tuple[Row, ...]:
@@ -195,17 +195,13 @@ def _scope(known: tuple[str, ...] | None, since: str, until: str | None = None) 
     return Row(fields=(_SCOPE,), flags=(flag,), emit=emit, read=read, since=since, until=until, note=note)
 
 
-def flash_switch() -> Row:
-    """Return the row that reads --use-flash-attn, which Megatron-core's models ignore."""
-    path, flag = "kernels.attention_backend", "use-flash-attn"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.peek("use-legacy-models"):
-            view.take(flag)
-        return {}
-
-    note = "Read only: --attention-backend decides, whose default auto takes flash attention where it can."
-    return computed((path,), (flag,), lambda job: (), read, note=note)
+FLASH_SWITCH = UnreadArgs(
+    flags=("use-flash-attn",),
+    why="Models of Megatron-core read --attention-backend, which takes flash attention where it can.",
+    source="Megatron-LM core_v0.12.1 legacy/model/transformer.py:541; "
+    "Megatron-LM core_v0.16.1 legacy/model/transformer.py:541",
+    where={"use-legacy-models": (None, False)},
+)
 
 
 def embedding_output() -> Row:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.mapping.factories import valued
 from backends.megatron_lm.mapping.model import is_mla
 from launcher.job import Job, Value, field_paths
-from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import NativeView, Row, UnreadArgs, Unsupported, computed, switch
 
 
 def has_rope(job: Job) -> bool:
@@ -24,16 +24,12 @@ def rotary_flag() -> Row:
     return Row(fields=(), flags=(), emit=lambda job: (), read=read)
 
 
-def no_position_embedding() -> Row:
-    """Return the row that reads --no-position-embedding with rope, where it has no effect."""
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.peek("position-embedding-type") == "rope":
-            view.take("no-position-embedding")
-        return {}
-
-    note = "add_position_embedding with rope: nothing reads it."
-    return Row(fields=(), flags=(), emit=lambda job: (), read=read, note=note)
+NO_POSITIONS = UnreadArgs(
+    flags=("no-position-embedding",),
+    why="Models with rotary positions have no others.",
+    source="Megatron-LM core_v0.12.1 arguments.py:822; Megatron-LM core_v0.16.1 arguments.py:999",
+    where={"position-embedding-type": ("rope",)},
+)
 
 
 def positions() -> tuple[Row, ...]:

@@ -97,10 +97,4 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         "it.",
         source="megatron/core/model_parallel_config.py:80 @core_v0.16.1",
     ),
-    row(
-        "no-position-embedding",
-        no_field="With rotary positions it has no effect, with others the parser refuses it and names "
-        "position-embedding-type.",
-        source="megatron/training/arguments.py:999 @core_v0.16.1",
-    ),
 )

@@ -4,9 +4,10 @@ import pytest
 
 from backends.megatron_lm import BACKEND
 from launcher.job import Job, field_paths
-from launcher.mapping.engine import translate
-from launcher.mapping.native import NativeArgs
+from launcher.mapping.engine import read_back, translate
+from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.rows import active_rows, unmapped_fields
+from launcher.rules.native import effective_of
 from tests.backends.megatron_lm.jobs import DENSE, EXPERTS, JOBS, LATENT, NEWER, Tree, job_of, merged
 
 NEWEST = "0.16.1"
@@ -258,3 +259,24 @@ def test_refused_values_leave_the_other_arguments() -> None:
     job = job_of(DENSE, {"model": {"hub_id": "Qwen/Qwen3-8B", "pretrained": True}})
     without = job_of(DENSE, {"model": {"hub_id": "Qwen/Qwen3-8B", "pretrained": False}})
     assert translate(job, BACKEND, NEWEST).native == native(without)
+
+
+UNREAD: list[tuple[str, Tree, bool]] = [
+    ("use-flash-attn", {}, True),
+    ("use-flash-attn", {"use-legacy-models": True}, False),
+    ("no-position-embedding", {"position-embedding-type": "rope"}, True),
+    ("no-position-embedding", {"use-rotary-position-embeddings": True}, True),
+    ("no-position-embedding", {}, False),
+    ("no-position-embedding", {"position-embedding-type": "none"}, False),
+]
+
+
+@pytest.mark.parametrize(("flag", "others", "is_unread"), UNREAD)
+def test_what_nothing_reads_is_left_out(flag: str, others: Tree, is_unread: bool) -> None:
+    given = {**others, flag: True}
+    kept = [arg.flag for arg in read_back(given, BACKEND, "0.16.1").unmapped]
+    assert (flag not in kept) == is_unread
+    args = tuple(NativeArg(flag=name, value=value) for name, value in given.items())
+    written = NativeArgs(backend="megatron_lm", version="0.16.1", args=args)
+    effective = effective_of(job_of(DENSE), BACKEND, "0.16.1", written, as_written=True)
+    assert (flag in effective.unread()) == is_unread

@@ -8,7 +8,7 @@ from backends.megatron.rules.changes.sources import ARGS, sets
 from backends.megatron.rules.terms import FOUR, THREE
 from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext
-from launcher.rules.table import always_unread, unread
+from launcher.rules.table import unread, unread_args
 
 _OLD_ARGS = "ms-swift 3.12.6 megatron/argument/megatron_args.py"
 _HALF, _SCALED = ("float16", "float32"), "apply_query_key_layer_scaling"
@@ -290,6 +290,6 @@ UNREAD = (
         since="3.12",
         until=THREE,
     ),
-    always_unread("SW-UNREAD-FLASH", FLASH_SWITCH),
-    always_unread("SW-UNREAD-LIBRARY", OTHER_LIBRARY),
+    unread_args("SW-UNREAD-FLASH", FLASH_SWITCH),
+    unread_args("SW-UNREAD-LIBRARY", OTHER_LIBRARY),
 )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16
+from launcher.mapping.rows import UnreadArgs
 from launcher.rules import table
 from launcher.rules.registry import Range, Rule, RuleContext, Setting
 
@@ -54,6 +55,11 @@ def unread(
     """Return a row of arguments that training does not read, of the backends that the versions name."""
     found = table.unread(id, when, flags, doc, source, equivalent=equivalent, versions=versions, phase="launch")
     return replace(found, backends=tuple(name for name in BACKENDS if name in versions))
+
+
+def unread_args(id: str, args: UnreadArgs, versions: Mapping[str, Range] = EVERY) -> Rule:
+    """Return a row of arguments that the mapping reads and training does not."""
+    return unread(id, args.when, " ".join(args.flags), args.why, args.source, versions)
 
 
 def data_ranks(context: RuleContext) -> int:

@@ -5,12 +5,14 @@ from dataclasses import replace
 from backends.megatron_lm.mapping.checkpoint import OLD_FORMAT, PARALLEL_SAVE, SAVE_PRE_014
 from backends.megatron_lm.mapping.chunks import CHUNKS, LAYERS_OF_CHUNK, chunks_of
 from backends.megatron_lm.mapping.evaluation import EVAL_INTERVAL
-from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, unread
+from backends.megatron_lm.mapping.kernels import FLASH_SWITCH
+from backends.megatron_lm.mapping.positions import NO_POSITIONS
+from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, unread, unread_args
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, PLAIN, SINCE_12, arguments
 from launcher.families.layer_pattern import expand
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
-from launcher.rules.table import always_unread, declare
+from launcher.rules.table import declare
 
 _FREQUENCY = "moe-layer-freq"
 
@@ -38,8 +40,8 @@ declare(
             "Megatron-LM core_v0.12.1 arguments.py:1746",
             SINCE_12,
         ),
-        always_unread("MLM-UNREAD-PARALLEL-SAVE", PARALLEL_SAVE, EVERY),
-        always_unread("MLM-UNREAD-DIST-CKPT", OLD_FORMAT, SINCE_12),
+        unread_args("MLM-UNREAD-PARALLEL-SAVE", PARALLEL_SAVE, EVERY),
+        unread_args("MLM-UNREAD-DIST-CKPT", OLD_FORMAT, SINCE_12),
         unread(
             "MLM-UNREAD-ROTARY",
             "use-rotary-position-embeddings",
@@ -47,15 +49,7 @@ declare(
             "The older switch means --position-embedding-type rope.",
             arguments(812, 990),
         ),
-        unread(
-            "MLM-UNREAD-FLASH",
-            "use-flash-attn & !use-legacy-models",
-            "use-flash-attn",
-            "Megatron-core models read --attention-backend, which uses flash attention where possible.",
-            "Megatron-LM core_v0.12.1 legacy/model/transformer.py:541; "
-            "Megatron-LM core_v0.16.1 legacy/model/transformer.py:541",
-            ALONE,
-        ),
+        unread_args("MLM-UNREAD-FLASH", FLASH_SWITCH, ALONE),
         unread(
             "MLM-UNREAD-EVAL-INTERVAL",
             "eval-interval=None",
@@ -116,13 +110,7 @@ declare(
             arguments(1034, 1348),
             EVERY,
         ),
-        unread(
-            "MLM-UNREAD-POSITIONS",
-            "position-embedding-type=rope",
-            "no-position-embedding",
-            "Models with RoPE have no learned positions.",
-            arguments(822, 999),
-        ),
+        unread_args("MLM-UNREAD-POSITIONS", NO_POSITIONS),
         replace(
             unread(
                 "MLM-UNREAD-PATTERN",
@@ -145,4 +133,4 @@ declare(
     ),
     backends=BACKENDS,
 )
-declare((always_unread("MLM-UNREAD-PRE-014", SAVE_PRE_014),), backends=PLAIN)
+declare((unread_args("MLM-UNREAD-PRE-014", SAVE_PRE_014),), backends=PLAIN)
