@@ -29,13 +29,22 @@ VALUES = frozenset(
     }
 )
 CALLBACKS = "callbacks"
+# Sections of the template: an empty one is one that is not there (tools/register/template.py:70, 685 @1.6.0).
+_TEMPLATE = frozenset(
+    {
+        *("runner_config", "context", "parallel", "trainer", "model", "moe_config", "parallel_config"),
+        *("recompute_config", "swap_config", "runner_wrapper", "optimizer", "lr_schedule", "metric"),
+        *("train_dataset", "train_dataset_task", "eval_dataset", "eval_dataset_task"),
+        *("callbacks", "eval_callbacks", "monitor_config"),
+    }
+)
 _DATASET, _TASK = "train_dataset", "train_dataset_task"
 _UNQUOTED = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.\-]*\Z")
 _KEYWORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null", "none"})
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the arguments of a parsed file; the copy of train_dataset in train_dataset_task is dropped.
+    """Return the arguments of a parsed file without empty sections and train_dataset_task's copy of train_dataset.
 
     A pynative `TrainConfig` is converted to the equivalent arguments of the static graph.
     """
@@ -43,6 +52,8 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
         return {path: frozen(value) for path, value in static_of(tree).items()}
     flat: dict[str, Value] = {}
     for name, node in tree.items():
+        if name in _TEMPLATE and (node is None or (node in ({}, []) and name != _TASK)):
+            continue
         if name == CALLBACKS and isinstance(node, list):
             _flatten_callbacks(node, flat)
         elif name == _TASK and isinstance(node, Mapping) and node.get("dataset_config") == tree.get(_DATASET):

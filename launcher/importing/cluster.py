@@ -31,11 +31,17 @@ _MOST_DIGITS = 19  # of numbers within 64 bits
 
 @dataclass(slots=True)
 class Found:
-    """The cluster of a command, with warnings."""
+    """The cluster of a command, with warnings.
+
+    Attributes:
+        is_specified: the number of devices is given.
+        has_launcher: a launcher's options are given, or environment variables in their place.
+    """
 
     cluster: Cluster
     warnings: list[Note] = field(default_factory=list)
     is_specified: bool = True
+    has_launcher: bool = False
 
 
 def environment_of(env: Mapping[str, str]) -> dict[str, str]:
@@ -102,7 +108,7 @@ def cluster_of(
         options = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
         if not {"per_node", "nodes"} & set(options) and world_size is None:
             options = {**options, "per_node": "1"}
-    found = Found(cluster=Cluster())
+    found = Found(cluster=Cluster(), has_launcher=bool(options))
     numbers = dict(_numbers(options, where, found.warnings))
     # `--nnodes $WORLD_SIZE` does not give the number of nodes.
     found.is_specified = world_size is not None or (bool(options) and ("nodes" in numbers or "nodes" not in options))
@@ -122,9 +128,16 @@ def cluster_of(
 
 
 def fitting(found: Found, job: Job, where: str) -> Found:
-    """Return the cluster that a job's parallel layout needs, if the number of devices is not given."""
+    """Return the cluster that a job's parallel layout needs, if the number of devices is not given.
+
+    One device, where the job is not distributed and its layout needs no more.
+    """
     parallel = job.parallel
     needed = (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
+    if _is_alone(job) and not (found.is_specified or found.has_launcher):
+        cluster = dataclasses.replace(found.cluster, nodes=1, devices_per_node=1)
+        note = Note(message="1 device is assumed: training is not distributed", where=where)
+        return Found(cluster=cluster, warnings=[note])
     if job.model.num_experts is not None or parallel.ep > 1:
         needed = math.lcm(needed, (parallel.etp or parallel.tp) * parallel.ep * parallel.pp)
     if found.is_specified or needed <= found.cluster.world_size:
@@ -136,6 +149,13 @@ def fitting(found: Found, job: Job, where: str) -> Found:
     message = f"the number of devices is not specified: {needed} are assumed (dp × tp × pp × cp, etp × ep × pp)"
     note = Note(message=message, where=where)
     return Found(cluster=cluster, warnings=[*found.warnings, note])
+
+
+def _is_alone(job: Job) -> bool:
+    """Return whether a job is not distributed, and no size of its parallel layout says otherwise."""
+    parallel = job.parallel
+    dp = 1 if job.origin("parallel.dp").kind == "derived" else parallel.dp or 1
+    return job.graph.distributed is False and dp * parallel.tp * parallel.pp * parallel.cp == 1
 
 
 def _is_address(text: str) -> bool:

@@ -46,7 +46,12 @@ def rule_context(
         read = [(row, _read(row, NativeView(values))) for row in rows]
         found = {path: value for _, each in read for path, value in each.items() if value is not None}
         by = {path: _by(row, passthrough, values) for row, each in read for path in each}
-        beyond = {path: (by[path], why) for path, value in found.items() if (why := _beyond(path, value))}
+        beyond = {
+            path: (_outside(path, row, values) or by[path], why)
+            for row, each in read
+            for path, value in each.items()
+            if value is not None and (why := _beyond(path, value))
+        }
         changes = _changes(job, found)
         if read_before:
             changes = {path: value for path, value in changes.items() if _is_override(by[path], job)}
@@ -131,6 +136,11 @@ def _beyond(path: str, value: Value) -> str:
     except WrongValue as error:
         return str(error) if error.kind == "bound" else ""
     return ""
+
+
+def _outside(path: str, row: Row, values: Mapping[str, Value]) -> str:
+    """Return the argument of a row that is itself a number outside the bounds of a field; "" for none."""
+    return next((flag for flag in row.flags if values.get(flag) is not None and _beyond(path, values[flag])), "")
 
 
 def _changes(job: Job, found: Mapping[str, Value]) -> dict[str, Value]:

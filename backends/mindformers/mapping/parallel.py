@@ -1,5 +1,6 @@
 """Rows of parallelism: dimensions, batch, pipeline split, sequence and context parallelism, optimizer sharding."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.batch_arithmetic import INTERLEAVE, checked_data_parallel, micro_batches
@@ -77,8 +78,10 @@ def _micro_batches() -> Row:
             return {}
         pipelined, accumulated = view.take(MICRO_BATCHES, 1), view.take(ACCUMULATION, 1)
         count = pipelined if view.peek(PP, 1) > 1 else accumulated
-        size = view.peek("runner_config.batch_size", 1) * view.peek(DP, 1) * view.peek(INTERLEAVE, 1)
-        return {"batch.global_batch_size": size * count}
+        factors = [view.peek(name, 1) for name in ("runner_config.batch_size", DP, INTERLEAVE)]
+        if min(factors) < 1:  # refused by its own name
+            return {}
+        return {"batch.global_batch_size": math.prod(factors) * count}
 
     note = "global batch / (batch_size dp): the factor that does not apply is 1, as MindFormers resets it (S2, S3)"
     return computed(("batch.global_batch_size",), flags, emit, read, note=note)
