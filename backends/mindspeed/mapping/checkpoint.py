@@ -13,10 +13,17 @@ def weights() -> tuple[Row, ...]:
     return (
         computed(
             ("model.pretrained", "model.path", "model.hub_id", "checkpoint.load"),
-            ("enable-hf2mg-convert", "model-type-hf", "load"),
+            ("enable-hf2mg-convert", "load"),
             _write_start,
             _read_start,
             note="Converted into LOAD/megatron_cache_tpXppYepZ at start (convert_checkpoint.py @26.1.0).",
+        ),
+        computed(
+            ("model.model_type",),
+            ("model-type-hf",),
+            lambda job: [("model-type-hf", converter_name(job))],
+            _read_family,
+            when=lambda job: converts(job) and converter_name(job) is not None,
         ),
         computed(
             ("checkpoint.format", "model.pretrained", "model.first_k_dense_replace"),
@@ -45,12 +52,10 @@ def _write_start(job: Job) -> Iterable[tuple[str, Value]]:
     if job.model.path is None:
         why = "weights are converted from a local directory: download them and name it"
         raise Unsupported("model.pretrained", why, ("model.path=…", "model.pretrained=false"))
-    name = converter_name(job)
-    if name is None:
+    if converter_name(job) is None:
         known = (family for family, row in FAMILIES.items() if row.converter is not None)
         raise Unsupported("model.model_type", f"the converter knows {', '.join(known)}")
     yield "enable-hf2mg-convert", True
-    yield "model-type-hf", name
     yield "load", job.model.path
 
 
@@ -61,10 +66,16 @@ def _read_start(view: NativeView) -> Mapping[str, Value]:
         return {"checkpoint.load": view.take("load")}
     if family_of_converter(view) is None:
         return {}
-    found = {"model.model_type": family_of_converter(view), "model.pretrained": True, "model.path": view.take("load")}
     view.take("enable-hf2mg-convert")
+    return {"model.pretrained": True, "model.path": view.take("load")}
+
+
+def _read_family(view: NativeView) -> Mapping[str, Value]:
+    family = family_of_converter(view)
+    if family is None or not view.peek("enable-hf2mg-convert") or view.peek("load") is None:
+        return {}
     view.take("model-type-hf")
-    return found
+    return {"model.model_type": family}
 
 
 def _write_format(job: Job) -> Iterable[tuple[str, Value]]:

@@ -85,6 +85,16 @@ _PARSED = (
     ),
 )
 _CONFIGURED = (
+    Rule(
+        id="MS-CONVERT-TYPE",
+        when="enable-hf2mg-convert & load? & !model-type-hf",
+        doc="The family of converted weights is read from their config.json where it is not given.",
+        source=f"{LLM}/convert_checkpoint/convert_checkpoint.py:154",
+        severity="change",
+        reports_unwritten=True,
+        message="model_type_hf not set → the family that architectures in {load}/config.json names",
+        flags=("model-type-hf",),
+    ),
     replace(
         _sets(
             "MS-SET-PERMUTATION",

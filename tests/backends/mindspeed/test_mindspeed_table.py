@@ -1,8 +1,12 @@
 """The mapping table of MindSpeed-LLM: complete, valid for each version's parser, and its traps."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from backends.mindspeed import BACKEND
+from launcher import api
 from launcher.job import Job, field_paths
 from launcher.mapping.engine import translate
 from launcher.mapping.native import NativeArgs
@@ -308,3 +312,13 @@ def test_aliases_of_versions() -> None:
         "2.1.0",
         "master",
     ]
+
+
+def test_the_family_of_converted_weights_is_shown_with_the_file_that_names_it(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 99, "max_position_embeddings": 64}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1e6}
+    config = {"model_type": "qwen3", **sizes, **layers}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    job = api.compose(["backend=mindspeed", f"model.path={tmp_path}", "model.pretrained=true"])
+    (arg,) = [arg for arg in translate(job, BACKEND, NEWEST).native if arg.flag == "model-type-hf"]
+    assert (arg.value, arg.field, arg.where) == ("qwen3", "model.model_type", str(tmp_path / "config.json"))
