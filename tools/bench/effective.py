@@ -61,6 +61,10 @@ def main() -> int:
     parser.add_argument("--python", default="", help="interpreter with what MindSpeed-LLM needs; else this one")
     parser.add_argument("--count", type=int, default=300, metavar="N", help="of each kind of command line")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument(
+        "--cache", type=Path, metavar="FILE", help="keep MindSpeed-LLM's answers there, take known ones"
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes of MindSpeed-LLM's validator")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the cases of the offline tests")
     options = parser.parse_args()
     recorded: dict[str, Any] = {}
@@ -109,7 +113,15 @@ def _mindspeed(options: argparse.Namespace) -> Iterator[Asked]:
             mutations=mindspeed.MUTATIONS,
         )
         env = dict(zip(("MINDSPEED_LLM_PATH", "MINDSPEED_PATH", "MEGATRON_LM_PATH"), checkouts, strict=True))
-        program = validator("mindspeed", ["values"], python=options.python, env=env)
+        program = validator(
+            "mindspeed",
+            ["values"],
+            python=options.python,
+            env=env,
+            title=f"MindSpeed-LLM {version}",
+            cache=options.cache,
+            workers=options.workers,
+        )
         yield Asked(
             backend="mindspeed",
             version=version,
