@@ -13,9 +13,14 @@ from launcher.mapping.equivalence import canonical, default_of, stored
 from tests.backends.mutated import Line
 from tests.backends.verdicts import Validator, ask
 
-KINDS = ("same", "missed", "wrong", "invented")
+KINDS = ("same", "missed", "wrong", "invented", "files")
 # Where data have no path, MindSpeed-LLM 2.1.0 writes True, so that Megatron-LM asks no more (arguments.py:1280).
 _PLACEHOLDERS = {("mindspeed", "2.1.0"): ("data_path",)}
+# What files on the training machine decide, which no rule reads: whether --load has Hugging Face weights, which are
+# then converted, and their family (convert_checkpoint.py:137, 154 @26.1.0).
+_OF_FILES = {
+    ("mindspeed", "26.1.0"): ("enable_hf2mg_convert", "enable_mg2hf_convert", "hf_cfg_dir", "model_type_hf"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +28,8 @@ class Changed:
     """One destination of one accepted command line.
 
     Attributes:
-        kind: one of `KINDS`: changed to the same value by both, only by the real validation, to another value, or only
-            by ours.
+        kind: one of `KINDS`: changed to the same value by both, only by the real validation, to another value, only
+            by ours, or by the real validation from files that no rule reads.
         real, ours: the last value; None where it is not changed.
         rules: records that set it here.
     """
@@ -80,7 +85,7 @@ def changed_by(line: Line, real: Mapping[str, Sequence[Any]], backend: str, vers
     for dest in dict.fromkeys((*known, *ours)):
         after, (mine, rules) = known.get(dest, (None, None))[1], ours.get(dest, (None, ()))
         if dest not in ours:
-            kind = "missed"
+            kind = "files" if dest in _OF_FILES.get((backend, version), ()) else "missed"
         elif dest not in known:
             kind = "invented"
         else:

@@ -1,8 +1,10 @@
 """What MindSpeed-LLM's features set beside the changes that other tables tell: masks, fusions, shared experts."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE
+from backends.mindspeed.versions import deprecated_names
 from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext, Setting
 from launcher.rules.table import declare
@@ -20,25 +22,48 @@ def _sets(id: str, when: str, values: dict[str, Setting], doc: str, source: str,
     )
 
 
-def _older_width(context: RuleContext) -> Value:
-    """Return the expert width by its deprecated name; None where it is not given so."""
-    return None if context.native is None or not context.native.has(_OLD_WIDTH) else context.native.get(_OLD_WIDTH)
+# Rule and line of each deprecated argument that is copied over its new name, even where that is given, too.
+# Source: MindSpeed-LLM 26.1.0 features_manager/arguments/deprecated_args.py
+_COPIED: Mapping[str, tuple[str, int]] = {
+    "cp-attention-mask-type": ("MS-MASK-TYPE-TWICE", 70),
+    _OLD_WIDTH: ("MS-EXPERT-WIDTH-TWICE", 75),
+    "qk-rope-head-dim": ("MS-ROPE-HEAD-TWICE", 97),
+    "qk-nope-head-dim": ("MS-NOPE-HEAD-TWICE", 102),
+    "rope-scaling-beta-fast": ("MS-BETA-FAST-TWICE", 112),
+    "rope-scaling-beta-slow": ("MS-BETA-SLOW-TWICE", 117),
+}
 
 
-def _width_given_twice(context: RuleContext) -> str:
-    old, now = _older_width(context), context.flag(_WIDTH)
-    if old is None or now is None or old == now:
-        return ""
-    return f"moe_ffn_hidden_size {now} → {old}: the deprecated --{_OLD_WIDTH} takes precedence"
+def _written(context: RuleContext, name: str) -> Value:
+    """Return the value that is given by this name, deprecated or not; None where it is not given so."""
+    return None if context.native is None or not context.native.has(name) else context.native.get(name)
+
+
+def _copied(old: str) -> Rule:
+    """Return the rule of a deprecated argument that takes effect although its new name is given, too."""
+    id, line = _COPIED[old]
+    new = deprecated_names(SINCE)[old]
+
+    def check(context: RuleContext) -> str:
+        given, now = _written(context, old), context.flag(new)
+        if not given or now is None or given == now:
+            return ""
+        return f"{new.replace('-', '_')} {now} → {given}: the deprecated --{old} takes precedence"
+
+    doc = f"If --{old} and --{new} are both given, the deprecated one takes effect."
+    setting = _sets(
+        id, "", {new: lambda context: _written(context, old)}, doc, f"{LLM}/arguments/deprecated_args.py:{line}", "*"
+    )
+    return replace(setting, check=check, reports_unwritten=True, flags=(new, old))
 
 
 def _makes_masks(context: RuleContext) -> bool:
     """Return whether attention masks are made where data are loaded."""
     packed = bool(context.flag("reset-attention-mask"))
-    general = context.flag("attention-mask-type") == "general" and not packed
+    mask = _written(context, "attention-mask-type") or "causal"  # the deprecated name is copied later
     unfused = context.flag("position-embedding-type") == "alibi" and not context.flag("use-flash-attn")
-    kept = general or unfused or context.flag("tokenizer-padding-side") == "left"
-    return kept and not (packed and context.flag("attention-mask-type") == "causal")
+    kept = (mask == "general" and not packed) or unfused or context.flag("tokenizer-padding-side") == "left"
+    return kept and not (packed and mask == "causal")
 
 
 def _makes_old_masks(context: RuleContext) -> bool:
@@ -55,19 +80,7 @@ def _swapped(context: RuleContext) -> str:
 
 
 _PARSED = (
-    replace(
-        _sets(
-            "MS-EXPERT-WIDTH-TWICE",
-            "",
-            {_WIDTH: _older_width},
-            "If both arguments for the expert width are given, the deprecated one takes effect.",
-            f"{LLM}/arguments/deprecated_args.py:75",
-            "*",
-        ),
-        check=_width_given_twice,
-        reports_unwritten=True,
-        flags=(_WIDTH, _OLD_WIDTH),
-    ),
+    *map(_copied, _COPIED),
     _sets(
         "MS-SET-SHAPE-ORDER",
         "reset-attention-mask",
@@ -152,6 +165,13 @@ _CONFIGURED = (
         {"context-parallel-algo": "ulysses_cp_algo"},
         "2-D tensor parallelism without flash attention sets Ulysses, which has no effect at cp 1.",
         f"{FEATURES}/tensor_parallel/tp_2d.py:37",
+    ),
+    _sets(
+        "MS-SET-CONFIG-FOLDER",
+        "enable-hf2mg-convert & enable-mg2hf-convert & !hf-cfg-dir",
+        {"hf-cfg-dir": "{load}"},
+        "Weights that are converted back get the configuration of those that training started from.",
+        f"{LLM}/convert_checkpoint/convert_checkpoint.py:151",
     ),
     _sets(
         "MS-SET-GLOO",
