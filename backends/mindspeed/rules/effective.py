@@ -168,7 +168,7 @@ _CONFIGURED = (
     ),
     _sets(
         "MS-SET-CONFIG-FOLDER",
-        "enable-hf2mg-convert & enable-mg2hf-convert & !hf-cfg-dir",
+        "enable-hf2mg-convert & enable-mg2hf-convert & !hf-cfg-dir?",
         {"hf-cfg-dir": "{load}"},
         "Weights that are converted back get the configuration of those that training started from.",
         f"{LLM}/convert_checkpoint/convert_checkpoint.py:151",
