@@ -19,10 +19,8 @@ from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.model import Model
 from launcher.rehearse.core.settings import Settings
 from launcher.rehearse.core.step import Stepper
-from launcher.rehearse.core.stored_names import StoredNames
+from launcher.rehearse.core.stored_names import ADAPTER, StoredNames
 
-ADAPTER = ".lora_"
-"""Part of the names of an adapter's parameters."""
 TRACKER = "latest_checkpointed_iteration.txt"
 _PARTIAL = ".partial"
 _VERSION = 3.0

@@ -16,9 +16,9 @@ from megatron.core.transformer.mlp import apply_swiglu_sharded_factory
 from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch.nn.functional import dropout, linear
 
-from launcher.rehearse.core.checkpoint import ADAPTER
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import LoraOptions
+from launcher.rehearse.core.stored_names import ADAPTER
 
 _ALL = "all-linear"
 _NAME = "default"

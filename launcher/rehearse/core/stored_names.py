@@ -16,6 +16,9 @@ from typing import Any
 from launcher.families.weight_rows import DENSE, GROUPED_ATTENTION, LATENT_ATTENTION
 from launcher.rehearse.core.errors import RehearsalError
 
+ADAPTER = ".lora_"
+"""Part of the names of an adapter's parameters."""
+
 _LAYER = re.compile(r"(decoder\.layers\.)(\d+)\.")
 _TRAINING = ("optimizer.", "rng_state", "chained_", "rerun_state")
 _MTP = "mtp."

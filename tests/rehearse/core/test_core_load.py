@@ -15,7 +15,7 @@ from launcher.rehearse.core.options import DataOptions
 from launcher.rehearse.weights import convert
 from launcher.runtime import planned
 from tests.convert.core_logits import megatron_argv
-from tests.convert.helpers import launch
+from tests.convert.helpers import launch, with_mtp
 
 RELATIVE = 1e-6
 SEQUENCE = ["parallel.tp=2", "parallel.sequence_parallel=true"]
@@ -79,6 +79,31 @@ def test_the_first_loss_is_that_of_transformers(
     assert run.losses[0] == pytest.approx(transformers_loss(folder, tokens[0]), rel=RELATIVE)
     assert len(run.losses) == 2
     assert run.summary["weights"] == f"loaded from {out}/iter_0000001, which has no optimizer state"
+
+
+@pytest.mark.parametrize("layers", ["transformer_engine", "local"])
+def test_mtp_layers_are_loaded_or_named(
+    zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, DataOptions], tmp_path: Path, layers: str
+) -> None:
+    folder, out = with_mtp(model, tmp_path / "with_mtp"), tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", folder, "--out", out, "--layers", layers) == 0
+    expected = pytest.approx(transformers_loss(model("deepseek_v3"), tokens[0]), rel=RELATIVE)
+    run = started(zygote, folder, out, ["parallel.pp=2"], 2, tokens)
+    assert run.losses[0] == expected
+    assert "MTP" not in run.summary["weights"]
+    without = started(zygote, model("deepseek_v3"), out, [], 1, tokens)
+    assert without.losses[0] == expected
+    assert "MTP layers of the checkpoint are not loaded" in without.summary["weights"]
+
+
+def test_weights_in_bf16_are_loaded_into_fp32(
+    zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, DataOptions], tmp_path: Path
+) -> None:
+    out, rounded = tmp_path / "core", tmp_path / "rounded"
+    assert launch("hf-to-mcore", "--model", model("qwen3"), "--out", out, "--dtype", "bf16") == 0
+    assert launch("mcore-to-hf", "--checkpoint", out, "--out", rounded) == 0
+    run = started(zygote, model("qwen3"), out, [], 1, tokens)
+    assert run.losses[0] == pytest.approx(transformers_loss(rounded, tokens[0]), rel=RELATIVE)
 
 
 def test_a_checkpoint_of_another_model_is_refused(
