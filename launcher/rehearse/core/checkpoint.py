@@ -23,21 +23,24 @@ from launcher.rehearse.core.stored_names import ADAPTER, StoredNames
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _PARTIAL = ".partial"
+_RELEASE = "release"
 _VERSION = 3.0
 _UNFIT = (AssertionError, KeyError, RuntimeError, ValueError)
 
 
 def directory_of(root: Path, iteration: int) -> Path:
-    """Name the directory of one checkpoint, as Megatron-LM does."""
-    return root / f"iter_{iteration:07d}"
+    """Name the directory of one checkpoint, as Megatron-LM does; 0: released weights."""
+    return root / (f"iter_{iteration:07d}" if iteration else _RELEASE)
 
 
 def latest(root: Path) -> int | None:
-    """Read the tracker: the last complete iteration; None where there is no checkpoint."""
+    """Read the tracker: the last complete iteration, 0 of released weights; None where there is no checkpoint."""
     tracker = root / TRACKER
     if not tracker.is_file():
         return None
     text = tracker.read_text(encoding="utf-8").strip()
+    if text == _RELEASE:
+        return 0
     if not text.isdigit():
         raise RehearsalError(f"{tracker}: {text!r} is not an iteration")
     return int(text)

@@ -157,7 +157,13 @@ def _play(settings: Settings, options: TrainerOptions, rank: int) -> PlayedRank:
         place = _place()
         stage = "model"
         vocab, padded = padded_vocabulary(settings, _VOCABULARY)
-        model = build(settings, vocab_size=vocab, padded_vocab_size=padded, layer_impl=options.layer_impl)
+        model = build(
+            settings,
+            vocab_size=vocab,
+            padded_vocab_size=padded,
+            layer_impl=options.layer_impl,
+            lora=options.lora,
+        )
         parameters = sum(parameter.numel() for chunk in model.unwrapped for parameter in chunk.parameters())
         stage = "optimizer"
         stepper = build_stepper(settings, model)

@@ -164,5 +164,7 @@ class StoredNames:
         ]
         if problems:
             more = [f"and {len(problems) - _SHOWN} more such tensors"] if len(problems) > _SHOWN else []
-            raise RehearsalError(*(f"{self.path}: {problem}" for problem in problems[:_SHOWN]), *more)
+            other_training = bool(missing) and all(key.startswith(_TRAINING) or ADAPTER in key for key in missing)
+            works = ["works: --finetune, which loads the weights alone"] if other_training else []
+            raise RehearsalError(*(f"{self.path}: {problem}" for problem in problems[:_SHOWN]), *more, *works)
         return ("MTP layers of the checkpoint are not loaded: this model has none",) if left_out else ()

@@ -96,6 +96,17 @@ def test_mtp_layers_are_loaded_or_named(
     assert "MTP layers of the checkpoint are not loaded" in without.summary["weights"]
 
 
+def test_released_weights_are_loaded(
+    zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, DataOptions], tmp_path: Path
+) -> None:
+    out = tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", model("qwen3"), "--out", out) == 0
+    (out / "iter_0000001").rename(out / "release")
+    (out / "latest_checkpointed_iteration.txt").write_text("release")
+    run = started(zygote, model("qwen3"), out, [], 1, tokens)
+    assert run.losses[0] == pytest.approx(transformers_loss(model("qwen3"), tokens[0]), rel=RELATIVE)
+
+
 def test_weights_in_bf16_are_loaded_into_fp32(
     zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, DataOptions], tmp_path: Path
 ) -> None:

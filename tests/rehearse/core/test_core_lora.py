@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from core_world import DENSE, MLA, MOE, Run, Zygote, split_args
 
-from launcher.rehearse.core.options import LoraOptions
+from launcher.rehearse.core.options import FakeWorld, LoraOptions
 
 TOLERANCE = 1e-5
 LORA = LoraOptions(rank=4, alpha=8.0)
@@ -76,6 +76,24 @@ def test_adapters_resume_at_another_layout(zygote: Zygote, alone: Callable[[str]
     zygote.run([*MODELS["dense"], *half, "--tensor-model-parallel-size", "2"], ranks=2, lora=LORA)
     rest = zygote.run([*MODELS["dense"], "--load", f"{tmp_path}/saved"], lora=LORA)
     assert rest.losses == pytest.approx(alone("dense").losses[3:], abs=TOLERANCE)
+
+
+def test_a_full_training_is_not_resumed_but_its_weights_are(zygote: Zygote, tmp_path: Path) -> None:
+    half = split_args(f"--save {tmp_path}/saved --save-interval 3 --exit-interval 3")
+    zygote.run([*MODELS["dense"], *half])
+    load = ["--load", f"{tmp_path}/saved"]
+    refused = zygote.run([*MODELS["dense"], *load], lora=LORA)
+    assert refused.exit_codes == [1]
+    assert "works: --finetune" in refused.output
+    run = zygote.run([*MODELS["dense"], *load, "--finetune"], lora=LORA)
+    assert run.summary["first_iteration"] == 1
+    assert run.losses[0] == zygote.run([*MODELS["dense"], *load, "--finetune"]).losses[0]
+
+
+def test_a_fake_world_has_the_adapters(zygote: Zygote) -> None:
+    argv = [*MODELS["moe"], *split_args(f"{SEQUENCE} --expert-model-parallel-size 2 --global-batch-size 16")]
+    run = zygote.run(argv, lora=LORA, fake_world=FakeWorld(world_size=8, ranks=(5,)))
+    assert run.exit_codes == [0], run.output
 
 
 def test_a_fraction_of_dropout_changes_training(zygote: Zygote, alone: Callable[[str], Run]) -> None:
