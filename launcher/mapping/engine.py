@@ -114,14 +114,21 @@ def gap_finding(job: Job, path: str, gap: Gap, backend: Backend, version: str) -
 
 
 def _inexpressible(
-    path: str, why: str, severity: str, works: tuple[str, ...], job: Job, backend: Backend, version: str
+    path: str,
+    why: str,
+    severity: str,
+    works: tuple[str | tuple[str, ...], ...],
+    job: Job,
+    backend: Backend,
+    version: str,
 ) -> Finding:
+    changes = [(each,) if isinstance(each, str) else each for each in works]
     return Finding(
         rule="MAP-UNSUPPORTED",
         severity=severity,
         message=f"{backend.title} {version} cannot express {path}={shown_value(value_at(job, path))}: {why}",
         fields=(path,),
-        fixes=tuple(Fix(overrides=(override,)) for override in works if "=" in override),
+        fixes=tuple(Fix(overrides=overrides) for overrides in changes if all("=" in each for each in overrides)),
         source=f"mapping table of {backend.name}",
     )
 

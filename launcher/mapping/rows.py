@@ -13,9 +13,9 @@ Read = Callable[["NativeView"], Mapping[str, Value]]
 
 
 class Unsupported(Exception):
-    """A value that this backend cannot express, with the reason and alternatives."""
+    """A value that this backend cannot express, with the reason and alternatives: an override each, or several."""
 
-    def __init__(self, path: str, why: str, works: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: str, why: str, works: tuple[str | tuple[str, ...], ...] = ()) -> None:
         super().__init__(why)
         self.path = path
         self.works = works

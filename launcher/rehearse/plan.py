@@ -288,7 +288,7 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     from launcher.pipeline import judge
     from launcher.rehearse.native import announcement, environment, missing, untested, versions_in
 
-    job, prepare = _with_sample(dataclasses.replace(outcome.job, runtime="native"), outcome)
+    job, prepare = _with_sample(dataclasses.replace(_untrained(outcome.job), runtime="native"), outcome)
     judged = judge(job, fixes=False)
     errors = [finding for finding in judged.findings if finding.severity == "error"]
     if errors:
@@ -348,6 +348,13 @@ def _not_native(message: str, *paths: str, works: str = "") -> Finding:
         fixes=(Fix(overrides=(works,)),) if works else (),
         source="launch",
     )
+
+
+def _untrained(job: Job) -> Job:
+    """Return a shrunken job without weights to load: those of the full model do not fit it."""
+    if not job.rehearse.shrink or job.model.pretrained is False or job.model.num_hidden_layers is None:
+        return job
+    return with_values(job, {"model.pretrained": False, "model.path": None}, REHEARSED)
 
 
 def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backends.mindformers.families import FAMILIES
+from backends.mindformers.mapping.loader import HUB, MEGATRON, TYPE, is_hub, is_megatron
 from backends.mindformers.mapping.support import drop, is_legacy, key, legacy_file, require
 from launcher.job import Job, Value, fields, value_at
 from launcher.mapping.rows import NativeView, Row
@@ -306,6 +307,22 @@ def _only(row: Row, *, older: bool) -> Row:
     return replace(row, when=when, read=None if row_read is None else read)
 
 
+def _shifted_labels_row() -> Row:
+    """Return the row of the key that says that samples have labels of their own, shifted by one token."""
+    flag = key("input_sliced_sig")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if is_megatron(job) or is_hub(job):
+            yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        drop(view, {flag: view.peek(TYPE) in (MEGATRON, HUB)})
+        return {}
+
+    note = "version 1.6 refuses token files without it (trainer/base_trainer.py:816 @1.6.0)"
+    return Row(fields=("data.format",), flags=(flag,), emit=emit, read=read, derived=True, note=note)
+
+
 def _checkpoint_name_row() -> Row:
     """Return the row of a key without effect in legacy classes: an empty checkpoint name."""
     flag = key("checkpoint_name_or_path")
@@ -322,5 +339,12 @@ def legacy_rows() -> tuple[Row, ...]:
     """Return the rows of the sections model and moe_config of legacy models."""
     paths = dict.fromkeys(path for names in KEYS.values() for path in names)
     return tuple(
-        older(row) for row in (_class_row(), *(_row(path) for path in paths), _checkpoint_name_row(), *_experts())
+        older(row)
+        for row in (
+            _class_row(),
+            *(_row(path) for path in paths),
+            _shifted_labels_row(),
+            _checkpoint_name_row(),
+            *_experts(),
+        )
     )

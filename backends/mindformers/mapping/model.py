@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.mindformers.families import FAMILIES, trainable
+from backends.mindformers.families import FAMILIES, older, trainable
+from backends.mindformers.mapping.loader import is_megatron
 from backends.mindformers.mapping.support import (
     KIND,
     MODEL,
@@ -28,15 +29,28 @@ _WHY_NOT = {
 }
 
 
+def _as_older_model(job: Job) -> tuple[str, ...]:
+    """Return the changes with which a version trains the family by its older classes.
+
+    Their files read records with full_batch; token files are split by dataset_strategy, and are to be named as such.
+    """
+    if not is_megatron(job):
+        return ("model.legacy=true", "graph.full_batch=true")
+    return ("model.legacy=true", *(("data.format=megatron",) if job.data.format is None else ()))
+
+
 def _model_class(version: str) -> Row:
     classes = trainable(version)
+    older_models = [family for family in older(version) if FAMILIES[family].older_config is not None]
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         kind = job.model.model_type
         if kind is None and (from_directory(job) or KIND in job.backend.args):
             return
         reason = f"with use_legacy: False this version trains {', '.join(classes)}; {_WHY_NOT[version]}"
-        require(kind in classes, "model.model_type", reason)
+        if older_models:
+            reason += f"; with model.legacy=true it trains {', '.join(older_models)}"
+        require(kind in classes, "model.model_type", reason, *((_as_older_model(job),) if kind in older_models else ()))
         yield KIND, kind
         yield key("architectures"), (classes[str(kind)],)
 

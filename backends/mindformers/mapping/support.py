@@ -122,7 +122,7 @@ def drop(view: NativeView, expected: Mapping[str, Value]) -> None:
             view.take(flag)
 
 
-def require(holds: bool, path: str, why: str, *works: str) -> None:
+def require(holds: bool, path: str, why: str, *works: str | tuple[str, ...]) -> None:
     """Raise Unsupported for the field at `path` unless the condition holds."""
     if not holds:
         raise Unsupported(path, why, works)

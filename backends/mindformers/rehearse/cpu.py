@@ -1,6 +1,7 @@
 """Installs what MindSpore's CPU target lacks in each rank before MindFormers' unmodified entry point runs."""
 
 import functools
+import inspect
 import json
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from backends.mindformers.rehearse import TESTED
-from launcher.rehearse.cpu import standins
+from launcher.rehearse.cpu import recorder, standins
 from launcher.rehearse.native import installed_version
 
 _BROADCAST_LEVEL = "dataset_broadcast_opt_level"
@@ -27,6 +28,7 @@ def install(script: str) -> None:
     after_import("mindformers.parallel_core.inference.parallel_state", _all_ranks_are_data_parallel)
     after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
     after_import("mindformers.wrapper.wrapper", _overflow_from_the_gradients)
+    after_import("mindformers.core.callback.callback", _record_iterations)
 
 
 def _warn_of_other_versions() -> None:
@@ -129,3 +131,44 @@ def _overflow_from_the_gradients(module: ModuleType) -> None:
         return ops.LogicalNot()(ops.IsFinite()(total))
 
     module.MFTrainOneStepCell.get_overflow_status = get_overflow_status
+
+
+def _record_iterations(module: ModuleType) -> None:
+    """Record what MFLossMonitor prints, in full precision; the loss as the mean over ranks, each of which has its own.
+
+    It is called at every step with callbacks.MFLossMonitor.per_print_times: 1 (`logging.interval=1`).
+    """
+    if recorder.VARIABLE not in os.environ:
+        return
+    print_values = module.MFLossMonitor.print_output_info
+    signature = inspect.signature(print_values)
+
+    @functools.wraps(print_values)
+    def print_and_record(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        # Without the losses of experts and multi-token prediction, where MindFormers reports them by themselves.
+        alone = given.get("main_loss")
+        loss = _mean_over_ranks(given["loss"] if alone is None else alone)
+        norm = given["global_norm"]
+        step = given["cur_step_num"] + (given["cur_epoch_num"] - 1) * given["steps_per_epoch"]
+        is_first = os.environ.get("RANK_ID", "0") == "0"
+        recorder.record(step, loss, None if norm is None else _number(norm), reports=is_first)
+        return print_values(*args, **kwargs)
+
+    module.MFLossMonitor.print_output_info = print_and_record
+
+
+def _number(value: Any) -> float:
+    return float(value.asnumpy().item() if hasattr(value, "asnumpy") else getattr(value, "item", lambda: value)())
+
+
+def _mean_over_ranks(loss: Any) -> float:
+    from mindspore import Tensor
+    from mindspore.communication import get_group_size
+    from mindspore.ops import operations
+
+    ranks = int(os.environ.get("MS_WORKER_NUM", "1"))
+    if ranks == 1:
+        return _number(loss)
+    total = operations.AllReduce()(Tensor([_number(loss)]))
+    return _number(total) / int(get_group_size())

@@ -17,6 +17,7 @@ class CpuChange:
         why: the reason, for the user.
         of: the values that need the change; empty for all.
         always: set it also if the YAML omits it.
+        legacy: only in files of legacy models (`use_legacy: True`).
     """
 
     flag: str
@@ -24,6 +25,7 @@ class CpuChange:
     why: str
     of: tuple[Value, ...] = ()
     always: bool = False
+    legacy: bool = False
 
     def concerns(self, flag: str, value: Value) -> bool:
         """Return whether an argument of the YAML must be changed."""
@@ -46,10 +48,18 @@ CHANGES: tuple[CpuChange, ...] = (
         why="data parallel mode sums gradients otherwise; the semi-automatic mode means them in the loss",
         always=True,
     ),
+    CpuChange(flag="parallel.full_batch", value=False, why="data parallel ranks read their own share", of=(True,)),
     CpuChange(flag="parallel.enable_parallel_optimizer", value=False, why=_NO_PARTITION),
     CpuChange(flag="parallel.parallel_optimizer_config.", value=None, why=_NO_PARTITION),
     CpuChange(
         flag="auto_trans_ckpt", value=False, why="data parallel ranks save whole models: there is no layout to convert"
+    ),
+    CpuChange(
+        flag="model.model_config.use_rope_slice",
+        value=True,
+        why="the CPU target's BatchMatMul does not broadcast the matrix that rotates positions otherwise",
+        always=True,
+        legacy=True,
     ),
     *(
         CpuChange(flag=f"model.model_config.{name}", value="float32", why=_NO_HALF, of=_HALF)
@@ -61,6 +71,9 @@ CHANGES: tuple[CpuChange, ...] = (
             "rotary_dtype",
             "embedding_init_dtype",
             "moe_router_dtype",
+            "layernorm_compute_type",
+            "softmax_compute_type",
+            "param_init_type",
         )
     ),
 )
@@ -81,6 +94,8 @@ def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
     """Return the arguments for CPU, in the same order, and one line for the user per changed argument."""
     changed, lines = dict(flat), []
     for change in CHANGES:
+        if change.legacy and not flat.get("use_legacy"):
+            continue
         hits = [flag for flag, value in flat.items() if change.concerns(flag, value)]
         if change.always and change.flag not in flat:
             hits.append(change.flag)

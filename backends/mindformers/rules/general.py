@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backends.mindformers.mapping.loader import data_format
+from backends.mindformers.mapping.loader import MEGATRON, TYPE, data_format
 from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.terms import (
     ACCUMULATION,
@@ -34,7 +34,7 @@ from backends.mindformers.rules.terms import (
     whole,
 )
 from launcher.rules.diagnostics import declare_diagnostic
-from launcher.rules.registry import Rule, RuleContext, lift, lower
+from launcher.rules.registry import Rule, RuleContext, Violation, lift, lower
 from launcher.rules.table import declare
 
 # MindSpore's interleaved schedule accepts any number of micro-batches of at least pp (InterleavedScheduler, offset_).
@@ -188,6 +188,15 @@ def _strategy(context: RuleContext) -> Any:
     )
 
 
+def _token_files(context: RuleContext) -> Any:
+    world = context.job.cluster.world_size
+    unsplit = context[TYPE] == MEGATRON and context[FULL_BATCH] is True and context["use_parallel"] is True
+    if not unsplit or world == 1:
+        return None
+    message = f"{MEGATRON} on {world} devices needs a dataset_strategy: full_batch true leaves none"
+    return Violation(message=message, works=("graph.full_batch=false",))
+
+
 GENERAL = (
     Rule(
         id="MF-RUN-MODE",
@@ -307,6 +316,17 @@ GENERAL = (
         fields=("cluster.nodes", "cluster.devices_per_node"),
         check=_strategy,
         reads="@counted",
+    ),
+    Rule(
+        id="MF-TOKEN-FILES-SPLIT",
+        doc="On several devices the loader of token files takes the number of data-parallel ranks from "
+        "dataset_strategy, which full_batch replaces.",
+        source="mindformers 1.6.0 dataset/dataloader/blended_megatron_dataloader.py:170; tools/utils.py:469",
+        flags=(FULL_BATCH, STRATEGY, TYPE),
+        fields=("graph.full_batch", "data.format"),
+        check=_token_files,
+        reads="job.cluster.world_size",
+        until=OLD,
     ),
     Rule(
         id="MF-FULL-BATCH",

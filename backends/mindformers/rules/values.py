@@ -301,7 +301,9 @@ def _recomputed(context: RuleContext) -> Any:
 def _sections(context: RuleContext) -> Any:
     missing = [] if context[_LOADER] else [_LOADER]
     named = (f"{MODEL}type", f"{MODEL}model_type", f"{MODEL}architectures", "pretrained_model_dir")
-    missing += [] if any(context[key] for key in named) else [f"{MODEL}type"]
+    # A family that the version does not train is an error of the mapping.
+    is_named = context.job.model.model_type is not None or any(context[key] for key in named)
+    missing += [] if is_named else [f"{MODEL}type"]
     missing += [] if context["run_mode"] else ["run_mode"]
     return missing and f"{', '.join(missing)} must be set in the file"
 

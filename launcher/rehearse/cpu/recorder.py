@@ -16,10 +16,17 @@ VARIABLE = "LAUNCH_RECORD"
 """Names the file: one JSON object a line, with `iteration`, `loss` and `grad_norm`. Nothing is recorded without it."""
 
 
-def record(iteration: int, loss: Any, grad_norm: Any) -> None:
-    """Append the values of one iteration; the last rank alone does, which has the loss under pipeline parallelism."""
+def record(iteration: int, loss: Any, grad_norm: Any, *, reports: bool | None = None) -> None:
+    """Append the values of one iteration.
+
+    Args:
+        reports: whether this rank writes them; None: the last rank of torchrun does, which has the loss under pipeline
+            parallelism.
+    """
     file = os.environ.get(VARIABLE)
-    if not file or os.environ.get("RANK", "0") != str(int(os.environ.get("WORLD_SIZE", "1")) - 1):
+    if reports is None:
+        reports = os.environ.get("RANK", "0") == str(int(os.environ.get("WORLD_SIZE", "1")) - 1)
+    if not file or not reports:
         return
     values = {"iteration": iteration, "loss": float(loss), "grad_norm": None if grad_norm is None else float(grad_norm)}
     with Path(file).open("a", encoding="utf-8") as stream:
