@@ -43,6 +43,9 @@ def main(words: list[str]) -> int:
     made.add_argument(
         "--tolerance", type=float, metavar="R", help="largest relative difference; default: by number format and spread"
     )
+    made.add_argument(
+        "--locate", action="store_true", help="where they part, name the first layer that computes something else"
+    )
     made.add_argument("-o", "--out", metavar="DIR", help="new folder for everything that is written")
     options = parse(made, words)
     asked = _request(options)
@@ -101,6 +104,7 @@ def _request(options: argparse.Namespace) -> Request:
         tolerance=options.tolerance,
         folder=None if options.out is None else Path(options.out).expanduser(),
         config_dirs=options.config_dir,
+        locate=options.locate,
     )
 
 
@@ -154,6 +158,8 @@ def _show(result: Result) -> None:
         print(f"{first.label} failed: {first.problem} (log: {first.log})")
     for each in result.compared:
         print(_verdict(each, result))
+        if each.label in result.located:
+            print(f"  {result.located[each.label].line()}")
     print(f"details: {result.folder / 'parity.json'}")
 
 

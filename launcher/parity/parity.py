@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from launcher.job.finding import Finding
 from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.data import read_samples, write_data
+from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
-from launcher.parity.sides import Entry, Side, conversion_of, job_file, on_shared, side_of
+from launcher.parity.sides import Entry, Side, conversion_of, in_one_process, job_file, on_shared, side_of
 from launcher.pipeline import judge
+from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
@@ -51,6 +53,7 @@ class Request:
         tolerance: largest relative difference; None: by number format and measured spread.
         folder: what is written goes there; None: a new folder below `launch_output`.
         config_dirs: folders with the user's own recipes and groups.
+        locate: where trainings part, train both again in one process and name the first tensor that differs.
     """
 
     overrides: Sequence[str]
@@ -62,6 +65,7 @@ class Request:
     tolerance: float | None = None
     folder: Path | None = None
     config_dirs: Sequence[str] = ()
+    locate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +79,7 @@ class Result:
         reordered: the reference again, with its MLPs' sums in another order; None: not measured.
         tolerance: relative tolerance of loss and gradient norm, by iteration.
         compared: every training but the first, beside the first.
-        model: number of parameters and where the weights are from, one line.
+        located: the first tensor that differs, by the label of the side; only where it was asked for.
     """
 
     folder: Path
@@ -85,6 +89,7 @@ class Result:
     reordered: Trained | None
     tolerance: Mapping[int, tuple[float, float]]
     compared: tuple[Compared, ...]
+    located: Mapping[str, Located] = field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
@@ -129,7 +134,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
     again = _again(request, sides[0], model, folder, show, advanced) if request.tolerance is None else None
     allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
-    return Result(
+    result = Result(
         folder=folder,
         sides=sides,
         jobs=jobs,
@@ -138,6 +143,54 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         tolerance=allowed,
         compared=tuple(compared(trained[0], each, allowed) for each in trained[1:]),
     )
+    if not request.locate or result.agrees:
+        return result
+    return replace(result, located=_locate(request, result, model, show))
+
+
+def _locate(request: Request, result: Result, model: Path, show: Show) -> Mapping[str, Located]:
+    """Train the reference and each side that parts from it again, in one process, and compare their first passes."""
+    parting = [
+        side for side in result.sides if any(_parts(each) and each.label == side.label for each in result.compared)
+    ]
+    if not parting:
+        return {}
+    show("trains again in one process, recording every layer")
+    folder = result.folder / "located"
+    if request.reference is None:
+        reference = _traced(result.sides[0], model, result.folder, folder)
+    else:
+        reference = folder / f"{TRANSFORMERS}.pt"
+        folder.mkdir()
+        _reference(request, result.sides[0].job, model, result.folder, _silent, "traced", {TRACE: str(reference)})
+    found = {}
+    for side in parting:
+        recording = _traced(side, model, result.folder, folder)
+        if reference.exists() and recording.exists():
+            found[side.label] = located(side.job, reference, recording)
+    return found
+
+
+def _parts(each: Compared) -> bool:
+    return each.first is not None and not each.problem
+
+
+def _traced(side: Side, model: Path, whole: Path, folder: Path) -> Path:
+    """Train a side in one process for as many iterations as its warm-up needs; return the recording of its first."""
+    own = folder / _name(side)
+    job = on_shared(replace(side, job=in_one_process(side.job)), model=model, data=whole / "data", folder=own)
+    recording = folder / f"{_name(side)}.pt"
+    folder.mkdir(exist_ok=True)
+    _train(side, job, own, 0, _quiet, _silent, {TRACE: str(recording)})
+    return recording
+
+
+def _quiet(_line: str) -> None:
+    """Show nothing."""
+
+
+def _silent(_label: str, _count: int, _total: int) -> None:
+    """Show nothing."""
 
 
 def _sides(request: Request) -> Sequence[Side]:
@@ -164,8 +217,6 @@ def _sides(request: Request) -> Sequence[Side]:
 
 def _with_entry(side: Side, asked: Entry | None) -> Side:
     """Return the side with an entry that can run here."""
-    from dataclasses import replace
-
     dialect = side.backend.name == CORE_BACKEND[0]
     if asked == "core" and not dialect:
         raise CannotCompare(
@@ -241,6 +292,7 @@ def _train(
     iterations: int,
     show: Show,
     advanced: Callable[[str, int, int], None],
+    environ: Mapping[str, str] | None = None,
 ) -> Trained:
     """Convert the weights if the backend needs it, and train; what fails is the result's problem."""
     folder.mkdir(parents=True)
@@ -267,7 +319,7 @@ def _train(
         side.label,
         (*launch_words(), *command[1:]),
         folder,
-        environ={},
+        environ=environ or {},
         advanced=lambda count: advanced(side.label, count, iterations),
     )
 
@@ -284,6 +336,7 @@ def _reference(
     folder: Path,
     advanced: Callable[[str, int, int], None],
     name: str = TRANSFORMERS,
+    environ: Mapping[str, str] | None = None,
 ) -> Trained:
     """Train with transformers in a child process."""
     own = folder / name
@@ -294,7 +347,9 @@ def _reference(
         raise CannotCompare(str(error)) from None
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
     argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
-    return train(name, argv, own, environ={}, advanced=lambda count: advanced(name, count, request.iterations))
+    return train(
+        name, argv, own, environ=environ or {}, advanced=lambda count: advanced(name, count, request.iterations)
+    )
 
 
 def _again(
@@ -343,4 +398,8 @@ def as_tree(result: Result) -> dict[str, Any]:
             for number, (loss, norm) in sorted(result.tolerance.items())
         ],
         "compared": [compared_tree(each) for each in result.compared],
+        "located": {
+            label: {"stage": each.stage or None, "gradient": each.backward, "relative": each.relative}
+            for label, each in result.located.items()
+        },
     }

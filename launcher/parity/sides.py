@@ -1,7 +1,7 @@
 """What each backend runs: the same small job, on the shared model and data."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -67,15 +67,26 @@ def side_of(
     job = compose(words, config_dirs)
     chosen, number = chosen_backend(job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
+    training: dict[str, Value] = {"schedule.train_iters": iterations}
+    if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
+        training["schedule.lr_warmup_iters"] = iterations - 1
     return Side(
         label=name if entry == "native" else f"{name} (core)",
         backend=chosen,
         version=number,
         entry=entry,
         python=python,
-        job=with_values(small.job, {"schedule.train_iters": iterations}),
+        job=with_values(small.job, training),
         notes=small.report,
     )
+
+
+def in_one_process(job: Job) -> Job:
+    """Return the job without parallelism."""
+    sizes: dict[str, Value] = dict.fromkeys(("parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep"), 1)
+    values = {path: info.default for path, info in fields().items() if path.startswith("parallel.")} | sizes
+    batch = (job.batch.global_batch_size or 1) // (job.parallel.dp or 1)
+    return with_values(job, {**values, "cluster.devices_per_node": 1, "batch.global_batch_size": batch}, _ORIGIN)
 
 
 def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
@@ -144,8 +155,3 @@ def job_file(side: Side, job: Job) -> str:
 
 # Written although they equal the default, as the choices of the defaults list would fill them otherwise.
 _STATED = ("data.split",)
-
-
-def both(sides: Sequence[Side]) -> Iterator[tuple[Side, Side]]:
-    """Yield each side but the first with the first."""
-    yield from ((sides[0], side) for side in sides[1:])

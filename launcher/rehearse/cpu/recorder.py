@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from launcher.rehearse.cpu import tracer
+
 VARIABLE = "LAUNCH_RECORD"
 """Names the file: one JSON object a line, with `iteration`, `loss` and `grad_norm`. Nothing is recorded without it."""
 
@@ -23,6 +25,7 @@ def record(iteration: int, loss: Any, grad_norm: Any, *, reports: bool | None = 
         reports: whether this rank writes them; None: the last rank of torchrun does, which has the loss under pipeline
             parallelism.
     """
+    tracer.write()
     file = os.environ.get(VARIABLE)
     if reports is None:
         reports = os.environ.get("RANK", "0") == str(int(os.environ.get("WORLD_SIZE", "1")) - 1)

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+from launcher.rehearse.cpu import tracer
 from launcher.rehearse.native import NativeOnCpu, announcement, untested
 
 
@@ -27,6 +28,7 @@ def enter(address: str, *, rank: str, script: str) -> None:
             _print(f"warning: {line}")
         _print(announcement(native))
     resolve(native.install)(script)
+    tracer.install()
 
 
 def resolve(address: str) -> Any:

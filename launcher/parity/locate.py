@@ -1,0 +1,81 @@
+"""Names the first tensor in which two trainings differ: forward from the tokens, then backward from the logits."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.job import Job
+from launcher.parity.stages import Stage, stages, value_of
+
+# Largest difference, relative to the largest value of the tensor, that is rounding.
+_ROUNDING: Mapping[str, float] = {"fp32": 2e-5, "fp16": 2e-2, "bf16": 1e-1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """The first difference.
+
+    Attributes:
+        stage: where, for people; "" where nothing differs.
+        backward: whether it is a gradient.
+        relative: largest difference relative to the largest value of the tensor.
+        shape: of the tensor, with the tokens first.
+        compared: how many tensors were compared up to there.
+    """
+
+    stage: str
+    backward: bool
+    relative: float
+    shape: tuple[int, ...]
+    compared: int
+
+    def line(self) -> str:
+        """Return a sentence."""
+        if not self.stage:
+            return f"no difference in one process: {self.compared} tensors of the first forward and backward pass agree"
+        what = "gradient of " if self.backward else ""
+        return (
+            f"first difference: {what}{self.stage}, relative {self.relative:.1e} ({self.compared - 1} tensors before "
+            "it agree)"
+        )
+
+
+def located(job: Job, reference: Path, side: Path) -> Located:
+    """Compare two recordings of one process each.
+
+    Raises:
+        OSError: a recording is missing.
+    """
+    import torch
+
+    first, second = torch.load(reference, weights_only=True), torch.load(side, weights_only=True)
+    allowed = _ROUNDING.get(str(job.precision.dtype), 1e-1)
+    count = 0
+    for stage, backward, relative, shape in _differences(job, first, second):
+        count += 1
+        if not relative <= allowed:
+            return Located(stage=stage.name, backward=backward, relative=relative, shape=shape, compared=count)
+    return Located(stage="", backward=False, relative=0.0, shape=(), compared=count)
+
+
+def _differences(job: Job, first: Any, second: Any) -> Iterator[tuple[Stage, bool, float, tuple[int, ...]]]:
+    model = job.model
+    heads = (model.num_attention_heads or 1, model.num_key_value_heads or model.num_attention_heads or 1)
+    order = stages(model.num_hidden_layers or 0)
+    for backward in (False, True):
+        for stage in reversed(order) if backward else order:
+            one, other = (value_of(each, stage, gradient=backward, heads=heads) for each in (first, second))
+            if one is None or other is None:
+                continue
+            yield stage, backward, _relative(one, other), tuple(one.shape)
+
+
+def _relative(one: Any, other: Any) -> float:
+    if one.shape != other.shape:
+        return math.inf
+    one, other = one.double(), other.double()
+    scale = float(one.abs().max())
+    found = float((one - other).abs().max())
+    return found if found == 0.0 or scale == 0.0 else found / scale

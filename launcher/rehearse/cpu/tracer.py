@@ -1,0 +1,89 @@
+"""Records what each module of a model computes in its first forward and backward pass, in the rank that trains it."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+VARIABLE = "LAUNCH_TRACE"
+"""Names the file, written by `torch.save`: module name to `inputs`, `outputs` and `gradient` of the first output."""
+
+_SMALLEST = 10  # submodules of a model; loss functions and metrics have fewer
+
+
+class _Trace:
+    """One recording."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.names: dict[Any, str] = {}
+        self.root: Any = None
+        self.modules: dict[str, dict[str, Any]] = {}
+        self.handles: list[Any] = []
+
+    def start(self) -> None:
+        """Listen to every module until the first one with a model's size has ended its forward pass."""
+        from torch.nn.modules import module
+
+        self.handles = [
+            module.register_module_forward_pre_hook(self._before),
+            module.register_module_forward_hook(self._after),
+        ]
+
+    def _before(self, module: Any, _inputs: Any) -> None:
+        if self.root is None and len(list(module.modules())) > _SMALLEST:
+            self.root = module
+            self.names = {each: name for name, each in module.named_modules()}
+
+    def _after(self, module: Any, inputs: Any, output: Any) -> None:
+        if self.root is None:
+            return
+        name = self.names.get(module)
+        if name is not None and name not in self.modules:
+            found = {
+                "inputs": [each.detach().clone() for each in _tensors(inputs)],
+                "outputs": [each.detach().clone() for each in _tensors(output)],
+                "gradient": None,
+            }
+            self.modules[name] = found
+            first = next(_tensors(output), None)
+            if first is not None and first.requires_grad and first.is_floating_point():
+                first.register_hook(lambda gradient: found.update(gradient=gradient.detach().clone()))
+        if module is self.root:
+            for handle in self.handles:
+                handle.remove()
+
+    def write(self) -> None:
+        """Write what was recorded."""
+        import torch
+
+        torch.save(self.modules, self.file)
+
+
+_active: list[_Trace] = []
+
+
+def install() -> None:
+    """Record the first pass of this process, where the variable asks for it; torch is imported then."""
+    file = os.environ.get(VARIABLE)
+    if file and not _active:
+        _active.append(_Trace(file))
+        _active[0].start()
+
+
+def write() -> None:
+    """Write what was recorded, once; nothing without a record."""
+    if _active and _active[0].modules:
+        _active.pop().write()
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors of a module's arguments or results, in order."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _tensors(each)
+    elif hasattr(value, "to_tuple"):
+        yield from _tensors(value.to_tuple())
