@@ -241,9 +241,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     flash = attention not in ("unfused", "local") and not plain
     if attention is None:
         assumed.append(f"kernels.attention_backend: {'flash' if flash else 'unfused'}")
-    fused_ce = bool(kernels.cross_entropy_fusion)
-    if kernels.cross_entropy_fusion is None:
-        assumed.append("kernels.cross_entropy_fusion: false (Megatron-core's default)")
+    fused_ce = kernels.cross_entropy_fusion
     fp8 = precision.fp8_format is not None
     variants, missing = read_variants(model)
     assumed += missing

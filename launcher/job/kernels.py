@@ -11,7 +11,7 @@ _ASCEND = "Ascend MindSpeed features"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Fused kernels and implementations; they affect speed, not training."""
+    """Fused kernels and implementations; most affect speed and rounding only."""
 
     attention_backend: str | None = option(
         None,
@@ -45,8 +45,11 @@ class Kernels:
         "Accumulate weight gradients inside the GEMM.",
         source=f"{MODEL_PARALLEL_CONFIG}.gradient_accumulation_fusion",
     )
-    cross_entropy_fusion: bool | None = option(
-        None, "Fused cross entropy.", source=f"{MODEL_PARALLEL_CONFIG}.cross_entropy_loss_fusion"
+    cross_entropy_fusion: bool = option(
+        False,
+        "Fused cross entropy; Megatron-core's native one rounds the gradient of the logits to bf16, also in fp32.",
+        source=f"{MODEL_PARALLEL_CONFIG}.cross_entropy_loss_fusion; fused_cross_entropy.py:82 @core_v0.16.1",
+        affects_training=True,
     )
     cross_entropy_fusion_impl: str | None = option(
         None,

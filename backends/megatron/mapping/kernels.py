@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron.mapping.factories import FOUR, THREE, only
+from backends.megatron.mapping.factories import FOUR, THREE, explicit, only
 from backends.megatron.mapping.options import option
 from launcher.job import Job, Value
-from launcher.mapping.rows import NativeView, Row, UnreadArgs, fixed
+from launcher.mapping.rows import NativeView, Row, UnreadArgs, fixed, switch
 
 FLASH_SWITCH = UnreadArgs(
     flags=("use_flash_attn",),
@@ -41,6 +41,10 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
             version,
             inverted=True,
             note="the default changed with the name: fused up to 3.x, not fused since 4.0",
+        ),
+        "kernels.cross_entropy_fusion": (
+            explicit("kernels.cross_entropy_fusion", "cross_entropy_loss_fusion", True, since=FOUR),
+            switch("kernels.cross_entropy_fusion", "cross_entropy_loss_fusion", until=THREE),
         ),
         "kernels.manual_gc_interval": (
             _garbage("manual_gc_interval", until=THREE),

@@ -72,7 +72,7 @@ _TRAINING: Mapping[str, tuple[Any, ...]] = {
     "model.attention_dropout": (0.0, 0.1),
     "model.hidden_dropout": (0.0, 0.1),
     "kernels.attention_backend": (None, "flash", "fused", "unfused", "local", "auto"),
-    "kernels.cross_entropy_fusion": (None, True, False),
+    "kernels.cross_entropy_fusion": (True, False),
     "kernels.cross_entropy_fusion_impl": (None, "native", "te"),
     "kernels.gradient_accumulation_fusion": (None, True, False),
     "kernels.rope_fusion": (None, True, False),

@@ -127,7 +127,7 @@ SECTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "rope_fusion": _SWITCH,
         "bias_activation_fusion": _SWITCH,
         "gradient_accumulation_fusion": _SWITCH,
-        "cross_entropy_fusion": _SWITCH,
+        "cross_entropy_fusion": st.booleans(),
         "manual_gc_interval": maybe(st.integers(0, 100)),
     },
     "overlap": {"grad_reduce": _SWITCH, "param_gather": _SWITCH, "tp_comm": _SWITCH},
