@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
@@ -18,6 +17,7 @@ from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
 from launcher.rehearse.core.checks import check
+from launcher.rehearse.core.data.tokenizer import has_tokenizer
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import (
     DataKind,
@@ -216,9 +216,13 @@ def _data(job: Job) -> DataOptions:
     if kind is None:
         return DataOptions(kind=_SAMPLES.get(job.task.type, "sample"))
     tokenizer = job.tokenizer.path or job.model.path
-    if kind == "megatron" and (tokenizer is None or not Path(tokenizer, "tokenizer.json").is_file()):
-        tokenizer = None  # token files need it for their end of document only
+    if kind == "megatron" and not (tokenizer and _needs_end_of_document(job) and has_tokenizer(tokenizer)):
+        tokenizer = None
     return DataOptions(kind=kind, paths=job.data.paths, tokenizer=tokenizer)
+
+
+def _needs_end_of_document(job: Job) -> bool:
+    return bool(job.data.eod_mask_loss or job.data.reset_attention_mask or job.data.reset_position_ids)
 
 
 def _preference(job: Job) -> PreferenceOptions | None:

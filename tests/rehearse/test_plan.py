@@ -53,6 +53,14 @@ def test_adapters_reach_the_trainer():
     assert not any("lora" in note for note in plan.notes)
 
 
+def test_token_files_get_the_end_of_document_of_the_jobs_tokenizer(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    files = ("data.format=megatron", "data.paths=[tokens]", f"tokenizer.path={tmp_path}", "runtime=rehearsal")
+    for switch, tokenizer in (("data.eod_mask_loss=true", str(tmp_path)), ("seed=1", None)):
+        plan = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", *files, switch)
+        assert json.loads(plan.files[0].content)["data"]["tokenizer"] == tokenizer
+
+
 def test_several_nodes_are_refused_with_what_would_work():
     with pytest.raises(RehearsalRefused, match=r"rehearse.shrink=true"):
         plan_of("+recipe=qwen3_moe", "backend=megatron", "runtime=rehearsal")

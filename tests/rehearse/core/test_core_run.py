@@ -1,6 +1,7 @@
 """What a run reads and what it leaves behind."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,25 @@ def test_a_result_is_not_overwritten_but_continued(zygote: Zygote, tmp_path: Pat
     assert json.loads((out / "result.before-4.json").read_text())["losses"] == first.losses
     done = zygote.run([*DENSE, "--load", saved, "--train-iters", "3", "--override-opt_param-scheduler"], output_dir=out)
     assert "nothing to do" in done.output
+
+
+def test_documents_of_token_files_end_with_the_tokenizers_eos(zygote: Zygote, tmp_path: Path) -> None:
+    import numpy
+
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(bundled_directory(), folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "<|endoftext|>"}))
+    eos = load(None).encode("<|im_end|>")
+    prefix = write_tokens(tmp_path / "tokens", [numpy.array([*b"Call me Ishmael.", *eos])] * 40)
+    argv = [*DENSE, *split_args("--split 100,0,0 --vocab-size 259 --calculate-per-token-loss --exit-interval 1")]
+    losses = [
+        zygote.run(
+            [*argv, "--eod-mask-loss"], data=DataOptions(kind="megatron", paths=(prefix,), tokenizer=tokenizer)
+        ).losses[0]
+        for tokenizer in (str(bundled_directory()), str(folder))
+    ]
+    assert losses[0] != losses[1] == zygote.run(argv, data=DataOptions(kind="megatron", paths=(prefix,))).losses[0]
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ from typing import Any
 
 from launcher.rehearse.core.errors import RehearsalError
 
+_FILE = "tokenizer.json"
+
 
 def bundled_directory() -> Path:
     """Return the tokenizer directory that ships with the project: bytes as tokens, 259 in all."""
@@ -53,10 +55,15 @@ class TextTokenizer:
         return tokens, learned
 
 
+def has_tokenizer(directory: str) -> bool:
+    """Return whether a directory has a tokenizer that `load` reads."""
+    return (Path(directory).expanduser() / _FILE).is_file()
+
+
 def load(directory: str | None) -> TextTokenizer:
     """Load the tokenizer of a directory (None: the bundled one); RehearsalError names what is missing."""
-    path = Path(directory) if directory else bundled_directory()
-    file = path / "tokenizer.json"
+    path = Path(directory).expanduser() if directory else bundled_directory()
+    file = path / _FILE
     if not file.is_file():
         raise RehearsalError(
             f"{path}: no tokenizer.json there; works: a directory with a fast tokenizer (tokenizer.json)"
@@ -70,13 +77,16 @@ def load(directory: str | None) -> TextTokenizer:
     return TextTokenizer(engine=engine, size=size, eod=_end_of_document(path, engine))
 
 
+def _named(path: Path, key: str) -> str | None:
+    """Return a special token of tokenizer_config.json."""
+    file = path / "tokenizer_config.json"
+    token = json.loads(file.read_text(encoding="utf-8")).get(key) if file.is_file() else None
+    return token.get("content") if isinstance(token, dict) else token
+
+
 def _end_of_document(path: Path, engine: Any) -> int:
     """Return the token that ends a document: the `eos_token`, as for Megatron-LM's HuggingFaceTokenizer."""
-    config_file = path / "tokenizer_config.json"
-    config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
-    stated = config.get("eos_token")
-    eos = stated.get("content") if isinstance(stated, dict) else stated
-    for name in (eos, "<|endoftext|>", "</s>", "<|end_of_text|>"):
+    for name in (_named(path, "eos_token"), "<|endoftext|>", "</s>", "<|end_of_text|>"):
         token = engine.token_to_id(name) if name else None
         if token is not None:
             return int(token)
