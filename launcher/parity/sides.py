@@ -15,6 +15,7 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity.data import TEXT, TOKENS
 from launcher.pipeline import chosen_backend
+from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
@@ -64,7 +65,7 @@ def side_of(
     """
     name, _, version = backend.partition("@")
     words = [*overrides, f"backend={name}", *([f"backend.version={version}"] if version else [])]
-    job = compose(words, config_dirs)
+    job = with_values(compose(words, config_dirs), {"rehearse.entry": entry, "cluster.python": python}, _ORIGIN)
     chosen, number = chosen_backend(job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations}
@@ -122,19 +123,22 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
 
 def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     """Return the fields that make a backend read the shared data, in the format that it has."""
+    tokens: dict[str, Value] = {
+        "data.format": "megatron",
+        "data.paths": (str(data / TOKENS),),
+        "data.split": "100,0,0",
+        "data.eod_mask_loss": True,
+    }
     forms: tuple[dict[str, Value], ...] = (
-        {
-            "data.format": "megatron",
-            "data.paths": (str(data / TOKENS),),
-            "data.split": "100,0,0",
-            "data.eod_mask_loss": True,
-        },
+        # The end of a document by its number, where it is not the tokenizer's.
+        {**tokens, "data.eod_token_id": END_OF_DOCUMENT},
+        tokens,
         {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
     )
     for form in forms:
         changed = with_values(job, form, _ORIGIN)
         findings = translate(side.backend.prepare(changed, side.version), side.backend, side.version).findings
-        if not any({"data.format", "data.paths"} & set(finding.fields) for finding in findings):
+        if not any(form.keys() & set(finding.fields) for finding in findings):
             return form
     raise ValueError(f"{side.backend.title} reads neither token files nor texts")
 

@@ -17,7 +17,7 @@ class CpuChange:
         why: the reason, for the user.
         of: the values that need the change; empty for all.
         always: set it also if the YAML omits it.
-        legacy: only in files of legacy models (`use_legacy: True`).
+        where: another flag that must be set to something; "": none.
     """
 
     flag: str
@@ -25,7 +25,7 @@ class CpuChange:
     why: str
     of: tuple[Value, ...] = ()
     always: bool = False
-    legacy: bool = False
+    where: str = ""
 
     def concerns(self, flag: str, value: Value) -> bool:
         """Return whether an argument of the YAML must be changed."""
@@ -52,14 +52,17 @@ CHANGES: tuple[CpuChange, ...] = (
     CpuChange(flag="parallel.enable_parallel_optimizer", value=False, why=_NO_PARTITION),
     CpuChange(flag="parallel.parallel_optimizer_config.", value=None, why=_NO_PARTITION),
     CpuChange(
-        flag="auto_trans_ckpt", value=False, why="data parallel ranks save whole models: there is no layout to convert"
+        flag="auto_trans_ckpt",
+        value=False,
+        why="data parallel ranks save whole models: there is no layout to convert",
+        where="load_checkpoint",
     ),
     CpuChange(
         flag="model.model_config.use_rope_slice",
         value=True,
         why="the CPU target's BatchMatMul does not broadcast the matrix that rotates positions otherwise",
         always=True,
-        legacy=True,
+        where="use_legacy",
     ),
     *(
         CpuChange(flag=f"model.model_config.{name}", value="float32", why=_NO_HALF, of=_HALF)
@@ -94,7 +97,7 @@ def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
     """Return the arguments for CPU, in the same order, and one line for the user per changed argument."""
     changed, lines = dict(flat), []
     for change in CHANGES:
-        if change.legacy and not flat.get("use_legacy"):
+        if change.where and not flat.get(change.where):
             continue
         hits = [flag for flag, value in flat.items() if change.concerns(flag, value)]
         if change.always and change.flag not in flat:
