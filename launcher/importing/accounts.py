@@ -23,7 +23,7 @@ from launcher.mapping.rows import Row, active_rows
 from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
 from launcher.rules.native import effective_of
 
-TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "passed through", "dropped"
+TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher sets it"
 # An argument tied to more fields than this is a catch-all for fields without an argument of their own.
 _BAG = 12
@@ -58,7 +58,7 @@ class Account:
             "flag": self.flag,
             "value": self.value,
             "where": self.where,
-            "status": self.status,
+            "fate": self.status,
             "fields": list(self.fields),
             "becomes": list(self.target_flags),
             "note": self.note,

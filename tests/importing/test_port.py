@@ -273,9 +273,9 @@ def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert args["reuse-fp32-param"]["changes_training"] is False
     assert args["output-logit-softcapping"]["changes_training"] is True
     assert args["output-logit-softcapping"]["instead"].startswith("none: ")
-    assert args["use-flash-attn"]["status"] == TRANSLATED
-    assert {each["status"] for each in tree["args"]} <= {TRANSLATED, PASSED_THROUGH, DROPPED}
-    assert tree["counts"][DROPPED] == sum(each["status"] == DROPPED for each in tree["args"])
+    assert args["use-flash-attn"]["fate"] == TRANSLATED
+    assert {each["fate"] for each in tree["args"]} <= {TRANSLATED, PASSED_THROUGH, DROPPED}
+    assert tree["counts"][DROPPED] == sum(each["fate"] == DROPPED for each in tree["args"])
     assert tree["counts"]["training"] == sum(each.get("changes_training", False) for each in tree["args"])
 
 
