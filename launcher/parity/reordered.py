@@ -15,7 +15,7 @@ def reordered_model(model: Path, out: Path) -> bool:
 
     changed = False
     out.mkdir(parents=True)
-    for file in sorted(model.iterdir()):
+    for file in sorted(each for each in model.iterdir() if each.is_file()):
         if file.suffix != ".safetensors":
             shutil.copyfile(file, out / file.name)
             continue

@@ -52,7 +52,7 @@ def mindspeed_python() -> Path:
     pins = {pin.distribution: str(pin) for pin in NATIVE_CPU.tested_with} | {"torch": torch_pin()}
     needs = [pins.get(need.distribution, str(need)) for need in NATIVE_CPU.requires]
     # torch on its own first: pip then takes the CPU build where the constraints name one.
-    return python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3"))
+    return python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3", "datasets<5", "pyarrow<22"))
 
 
 def python_with(name: str, *steps: Sequence[str]) -> Path:

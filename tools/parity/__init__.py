@@ -1,0 +1,1 @@
+"""The table of docs/parity.md: `launch parity` over model families and layouts, on every backend that is here."""
