@@ -104,7 +104,7 @@ def test_every_form_is_the_same_pair(tmp_path: Path, record: dict[str, Any]) -> 
     tokens, mask = preference_samples((str(path),), tokenizer, 40).get(0)
     for row, answer in enumerate(("Yes", "No")):
         learned = [int(token) for token, learn in zip(tokens[row][1:], mask[row], strict=True) if learn]
-        assert learned == tokenizer.encode(f"{answer}<|im_end|>")
+        assert learned == tokenizer.encode(f"{answer}<|im_end|>\n")
 
 
 @pytest.mark.parametrize("record", [{"messages": []}, {"prompt": "Hi", "chosen": "Yes"}, {"text": "Hi"}])

@@ -146,7 +146,7 @@ def test_transformers_and_the_trainer_read_the_same_tokens() -> None:
     tokens, learned = ours.encode_messages(TURNS)
     assert theirs.decode(tokens) == rendered
     answer = [token for token, learn in zip(tokens, learned, strict=True) if learn]
-    assert theirs.decode(answer) == "Ishmael. Some years ago<|im_end|>"
+    assert theirs.decode(answer) == "Ishmael. Some years ago<|im_end|>\n"
 
 
 def test_exit_codes_of_refusals_and_usage(zygote: Zygote) -> None:

@@ -36,8 +36,8 @@ class TextTokenizer:
     def encode_messages(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[bool]]:
         """Render a conversation in ChatML; the second list is True where a token belongs to an assistant's answer.
 
-        Each turn is `<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`; the loss covers the content and `<|im_end|>` of
-        assistant turns.
+        Each turn is `<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`; the loss covers the content of assistant turns and all
+        that ends them, as Megatron-SWIFT's (chatml, last turn) and MindSpeed-LLM's (qwen_lf) templates do.
         """
         tokens: list[int] = []
         learned: list[bool] = []
@@ -46,7 +46,7 @@ class TextTokenizer:
             parts = (
                 (f"<|im_start|>{message['role']}\n", False),
                 (f"{message['content']}<|im_end|>", answer),
-                ("\n", False),
+                ("\n", answer),
             )
             for text, learn in parts:
                 ids = self.encode(text)
