@@ -280,7 +280,8 @@ EXPERTS = (
         "gradient of a part of the tokens and drift apart.",
         source="megatron-core 0.16.1 extensions/transformer_engine.py:1551; mcore-bridge 1.6.5 "
         "model/mm_gpts/glm5_next.py:272, which corrects it for GLM-5 only; ms-swift 4.6.0 megatron_args.py:645 "
-        "(default 1); measured: tests/backends/megatron_lm/test_expert_gradients.py",
+        "(default 1); measured: tests/backends/megatron_lm/test_expert_gradients.py, "
+        "tests/rehearse/native/test_megatron_swift.py",
         when="job.model.is_moe & expert_model_parallel_size<=1 & "
         "expert_tensor_parallel_size!={tensor_model_parallel_size}",
         message="etp {expert_tensor_parallel_size} with tp {tensor_model_parallel_size} and ep 1: gradients of experts "

@@ -62,7 +62,7 @@ declare((
         doc="Without expert parallelism, experts must be split like the other layers: core reduces their gradients "
         "over the data-parallel group of dense layers, so replicas of experts on tensor-parallel ranks each keep the "
         "gradient of a part of the tokens and drift apart, and other splits add up gradients of different shards.",
-        source="core_v0.12.1 megatron/core/tensor_parallel/layers.py:809, 1115; megatron-core 0.16.1 "
+        source="Megatron-LM core_v0.12.1 megatron/core/tensor_parallel/layers.py:809, 1115; megatron-core 0.16.1 "
         "megatron/core/tensor_parallel/layers.py:886, 1209, corrected in 0.19.0; MindSpeed 26.1.0 "
         "te/pytorch/module/grouped_linear.py:228; measured: tests/backends/megatron_lm/test_expert_gradients.py",
         when="num-experts>0 & expert-model-parallel-size<=1 & expert-tensor-parallel-size? & !job.moe.tp_extend_ep & "
