@@ -9,6 +9,7 @@ page is written only by a run of the whole matrix; `--only` prints its rows.
 import argparse
 import datetime
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -64,13 +65,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", required=True, help="A,B[,C]")
     parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH")
+    parser.add_argument("--env", action="append", default=[], metavar="BACKEND:NAME=VALUE", help="its environment")
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=CASES, help="this job only")
     options = parser.parse_args()
     backends = options.backends.split(",")
     rows = []
     for name in options.only or CASES:
-        row = _row(name, backends, options.python, options.iterations)
+        row = _row(name, backends, options)
         print(" | ".join((row.name, *row.cells, f"{row.seconds:.0f} s")), flush=True)
         rows.append(row)
     if not options.only:
@@ -78,24 +80,34 @@ def main() -> int:
     return 0 if all(row.agrees for row in rows) else 1
 
 
-def _row(name: str, backends: Sequence[str], pythons: Sequence[str], iterations: int) -> Row:
+def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row:
     """Compare one backend after another, so that one that refuses the job costs no other one its row."""
     started = datetime.datetime.now(tz=datetime.UTC)
     cells, agrees = [], True
     for backend in backends:
-        found = _compared(CASES[name], backend, pythons, iterations)
+        found = _compared(CASES[name], backend, options)
         cells.append(_cell(found))
         agrees = agrees and bool(found.get("ok"))
     seconds = (datetime.datetime.now(tz=datetime.UTC) - started).total_seconds()
     return Row(name=name, cells=tuple(cells), seconds=seconds, agrees=agrees)
 
 
-def _compared(words: Sequence[str], backend: str, pythons: Sequence[str], iterations: int) -> dict[str, Any]:
-    own = [word for pair in pythons if pair.startswith(f"{backend}=") for word in ("--python", pair)]
+def _compared(words: Sequence[str], backend: str, options: argparse.Namespace) -> dict[str, Any]:
+    named = [pair.removeprefix(f"{backend}:") for pair in options.env if pair.startswith(f"{backend}:")]
+    environ = {**os.environ, **dict(pair.split("=", 1) for pair in named)}
+    own = [word for pair in options.python if pair.startswith(f"{backend}=") for word in ("--python", pair)]
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         command = [sys.executable, "-m", "launcher", "parity", *words, "--backends", backend, *own, "--json"]
-        asked = ["--reference", "transformers", "--iterations", str(iterations), "--locate", "-o", f"{folder}/out"]
-        done = subprocess.run([*command, *asked], capture_output=True, text=True, check=False)
+        asked = [
+            "--reference",
+            "transformers",
+            "--iterations",
+            str(options.iterations),
+            "--locate",
+            "-o",
+            f"{folder}/out",
+        ]
+        done = subprocess.run([*command, *asked], env=environ, capture_output=True, text=True, check=False)
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
