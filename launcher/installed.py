@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from launcher.catalogue.versions import in_range
+
 _SECONDS = 60
 _ASK = """import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
+
+from launcher.catalogue.versions import in_range
 found = {"python": platform.python_version()}
 for name in sys.argv[1:]:
     try: found[name] = version(name)
@@ -55,3 +59,21 @@ def _queried(names: tuple[str, ...], python: str) -> Installed:
         return Installed(versions=json.loads(done.stdout), other_python=python)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return Installed(versions={}, problem=f"{python} cannot be queried: {error}")
+
+
+def version_read(
+    distribution: str, ranges: Sequence[tuple[str | None, str | None, str]], python: str | None
+) -> tuple[str, str] | None:
+    """Return the installed version of a backend's distribution, and the backend version whose arguments it reads.
+
+    Args:
+        ranges: first and last version of the distribution (None: open), and the backend version; the first fit counts.
+        python: the interpreter that has it; None: this one.
+
+    Returns:
+        None: it is not installed, or no range has it.
+    """
+    found = installed([distribution], python).versions.get(distribution) if ranges else None
+    if found is None:
+        return None
+    return next(((found, version) for since, until, version in ranges if in_range(found, since, until)), None)

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
+from launcher.installed import version_read
 from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.secret import job_without_secrets
@@ -14,7 +16,6 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import rules_for
-from launcher.rehearse.native import installed_catalogue
 from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load, ordered, run, without_duplicates
 from launcher.rules.fixes import missing, with_fixes
@@ -91,12 +92,21 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
         if name is None:
             raise _refused(job, "no backend is chosen: add backend=NAME", "backend.name", "backend", backend_names())
         backend = get_backend(name)
-        return backend, backend.version(job.backend.version or installed_catalogue(job, backend.native_cpu))
+        return backend, backend.version(job.backend.version or _installed(job, backend))
     except UnknownBackend:
         message = f"no backend {name!r}; installed: {', '.join(backend_names())}"
         raise _refused(job, message, "backend.name", "backend", backend_names()) from None
     except UnknownVersion as error:
         raise _refused(job, str(error), "backend.version", "backend.version", backend.versions) from None
+
+
+def _installed(job: Job, backend: Backend) -> str | None:
+    """Return the version whose arguments a native rehearsal reads where it runs; None: not known, or none runs."""
+    if job.rehearse.entry != "native" or job.runtime == "native" or backend.native_cpu is None:
+        return None
+    native = import_module(backend.native_cpu).NATIVE_CPU
+    found = version_read(native.requires[-1].distribution, native.catalogues, job.cluster.python)
+    return None if found is None else found[1]
 
 
 def _refused(job: Job, message: str, field: str, key: str, works: Sequence[str]) -> Refused:

@@ -14,8 +14,9 @@ from typing import Any
 
 from launcher.rehearse.sample_data import END_OF_DOCUMENT, documents, write_token_file
 
-# A blend of files, as MindFormers writes even one, asks each for half a percent more; of fewer samples it would make two
-# epochs, in another order (megatron/core/datasets/blended_megatron_dataset_builder.py, _get_size_per_split_per_dataset).
+# A blend of files, as MindFormers writes even one, asks each for half a percent more; of fewer samples it would make
+# two epochs, in another order (megatron/core/datasets/blended_megatron_dataset_builder.py,
+# _get_size_per_split_per_dataset).
 _MORE = 1.005
 TOKENS, TEXT = "tokens_text_document", "texts.jsonl"
 

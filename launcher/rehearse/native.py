@@ -3,15 +3,13 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.catalogue.versions import in_range
-from launcher.installed import installed
+from launcher.installed import installed, version_read
 
 if TYPE_CHECKING:
-    from launcher.job import Job
+    pass
 
 INJECT = Path(__file__).parent / "cpu" / "inject"
 """The folder whose ``sitecustomize.py`` installs the stand-ins; first on PYTHONPATH of a native rehearsal."""
@@ -105,25 +103,7 @@ def versions_in(python: str | None, native: NativeOnCpu) -> Callable[[str], str 
 def catalogue_for(native: NativeOnCpu, python: str | None) -> tuple[str, str] | None:
     """Return the installed version of the backend's distribution, and the version of the backend whose arguments it
     reads; None: it is not installed, or every version reads the same."""
-    if not native.catalogues:
-        return None
-    found = versions_in(python, native)(native.requires[-1].distribution)
-    ranges = native.catalogues if found is not None else ()
-    fitting = (version for since, until, version in ranges if in_range(found or "", since, until))
-    version = next(fitting, None)
-    return None if found is None or version is None else (found, version)
-
-
-def installed_catalogue(job: "Job", address: str | None) -> str | None:
-    """Return the version of a backend that is installed where a job's native rehearsal runs; None: not known.
-
-    Args:
-        address: module of the backend's `NATIVE_CPU`; None: it has none.
-    """
-    if job.rehearse.entry != "native" or job.runtime == "native" or address is None:
-        return None
-    found = catalogue_for(import_module(address).NATIVE_CPU, job.cluster.python)
-    return None if found is None else found[1]
+    return version_read(native.requires[-1].distribution, native.catalogues, python)
 
 
 def installed_version(distribution: str) -> str | None:

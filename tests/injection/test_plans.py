@@ -410,7 +410,7 @@ def test_this_machine_runs_the_command_alone(stubs: Stubs, folder: Path, monkeyp
     assert [agrees(call, expected(made.nodes[0], stubs.environ())) for call in stubs.calls()] == [True]
 
 
-def _without_own_path(node: NodePlan, environ: dict[str, str]) -> dict[str, str]:
+def _without_own_path(node: NodePlan, environ: dict[str, str], _python: str | None) -> dict[str, str]:
     """Return a node's variables without the folder of this Python, whose torchrun is the real one."""
     return {**environ, **{key: resolved(value, environ) for key, value in node.env.items()}}
 

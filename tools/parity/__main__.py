@@ -33,7 +33,12 @@ def _on(devices: int, *words: str) -> tuple[str, ...]:
 CASES: Mapping[str, Sequence[str]] = {
     "Qwen3": (_DENSE,),
     "Qwen3, tied embeddings": (_DENSE, "model.tie_word_embeddings=true"),
-    "Qwen3, recomputation of every layer": (_DENSE, "recompute.granularity=full", "recompute.method=uniform"),
+    "Qwen3, recomputation of every layer": (
+        _DENSE,
+        "recompute.granularity=full",
+        "recompute.method=uniform",
+        "recompute.num_layers=1",
+    ),
     "Qwen3, gradients clipped at 0.1": (_DENSE, "optimizer.clip_grad=0.1"),
     "Qwen3, tp 2": (_DENSE, *_on(2, "parallel.tp=2", "parallel.sequence_parallel=true")),
     "Qwen3, pp 2": (_DENSE, *_on(2, "parallel.pp=2")),

@@ -54,7 +54,7 @@ def _yaml_for_cpu(file: PlanFile, job: Job) -> tuple[PlanFile, list[str], list[N
     if weights is not None:
         place = f"{output_dir(job)}/{FOLDER}"
         changed |= {"load_checkpoint": place, "auto_trans_ckpt": False, "load_ckpt_format": "safetensors"}
-        words = (f"backend={job.backend.name}", f"backend.version={job.backend.version}")
+        words: tuple[str, ...] = (f"backend={job.backend.name}", f"backend.version={job.backend.version}")
         words += ("model.legacy=true",) if flat.get("use_legacy") else ()
         module = ("-m", "backends.mindformers.rehearse.weights", weights, place, str(job.cluster.world_size))
         commands.append(NodePlan(rank=0, argv=(sys.executable, *module, *words)))

@@ -316,7 +316,7 @@ VALUES = (
         flags=("run_mode", _LOADER, f"{MODEL}type"),
         fields=("backend.args",),
         check=_sections,
-        reads="*",
+        reads="* job.model.model_type",
         until=OLD,
     ),
     Rule(
