@@ -83,6 +83,9 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "precision.residual_in_fp32": "fp32_residual_connection",
     },
 }
+# Written where the job says nothing: by default the classes have float16 weights, and attention that adds the loader's
+# mask as it is (models/llama/llama_config.py:151, llama_transformer.py:722 @1.6.0).
+_ALWAYS: Mapping[str, Value] = {"optimizer.main_params_dtype": "fp32", "kernels.attention_backend": "flash"}
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
@@ -150,6 +153,7 @@ def _row(path: str) -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value, name = value_at(job, path), names.get(class_of(job) or "")
+        value = _ALWAYS.get(path) if value is None else value
         if name is not None and value is not None:
             written = _codec(path, name).write(job, value)
             if written is not None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backends.mindformers.mapping.loader import MEGATRON, TYPE, data_format
+from backends.mindformers.mapping.loader import CONFIG, FULL_MASK, MEGATRON, TYPE, data_format
 from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.terms import (
     ACCUMULATION,
@@ -24,6 +24,7 @@ from backends.mindformers.rules.terms import (
     SWAP,
     TP,
     chunks_of,
+    class_key,
     declared_chunks,
     dialect_of,
     is_counted,
@@ -197,6 +198,14 @@ def _token_files(context: RuleContext) -> Any:
     return Violation(message=message, works=("graph.full_batch=false",))
 
 
+def _added_mask(context: RuleContext) -> Any:
+    is_older = dialect_of(context) == "legacy" and context[TYPE] == MEGATRON
+    if not is_older or not context[f"{CONFIG}{FULL_MASK}"] or class_key(context, "use_flash_attention"):
+        return None
+    message = "create_attention_mask without use_flash_attention: attention of older models is then not causal"
+    return Violation(message=message, works=("kernels.attention_backend=flash",))
+
+
 GENERAL = (
     Rule(
         id="MF-RUN-MODE",
@@ -327,6 +336,18 @@ GENERAL = (
         check=_token_files,
         reads="job.cluster.world_size",
         until=OLD,
+    ),
+    Rule(
+        id="MF-MASK-ADDED",
+        doc="Older models without flash attention add the loader's mask to the scores as it is: 1 where a token must "
+        "not attend, instead of a large negative number, so every token sees those after it.",
+        source="mindformers 1.6.0 and 1.8.0 models/llama/llama_transformer.py:722; models/llama/llama.py:339; measured "
+        "with launch parity",
+        flags=(f"{CONFIG}{FULL_MASK}", TYPE, f"{MODEL}use_flash_attention"),
+        fields=("kernels.attention_backend", "data.format"),
+        check=_added_mask,
+        stricter=True,
+        reason="MindFormers trains, but a model that predicts tokens that it sees",
     ),
     Rule(
         id="MF-FULL-BATCH",

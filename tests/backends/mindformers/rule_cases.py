@@ -43,6 +43,7 @@ def pynative(pp: int = 1, **values: Any) -> Changes:
 _DEEP: Changes = {**DEEPSEEK, "num_hidden_layers": 60, "first_k_dense_replace": 3, "n_group": None, "topk_group": None}
 PLAIN = _DEEP
 _OLD_DEEP: Changes = {"model": {**_DEEP, "num_nextn_predict_layers": 0}}
+_OLDER_LLAMA: Changes = {"model": {"model_type": "llama", "legacy": True, "qk_layernorm": False}}
 _TOP_ONE: Changes = {**_DEEP, "num_experts_per_tok": 1, "scoring_func": "softmax", "router_expert_bias": False}
 _PP2: Changes = {"parallel": {"pp": 2}}
 _CHUNKED: Changes = {"parallel": {"pp": 2, "vpp": 2}}
@@ -92,6 +93,14 @@ GENERAL: Mapping[str, Pair] = {
     "MF-STRATEGY": Pair(
         keys(parallel__full_batch=False, parallel__dataset_strategy=[[4, 1]]),
         keys(parallel__full_batch=False, parallel__dataset_strategy=[[8, 1]]),
+    ),
+    "MF-TOKEN-FILES-SPLIT": Pair(
+        both(_OLD_DEEP, {"graph": {"full_batch": True}}), both(_OLD_DEEP, {"graph": {"full_batch": False}}), "1.6.0"
+    ),
+    "MF-MASK-ADDED": Pair(
+        both(_OLDER_LLAMA, {"kernels": {"attention_backend": "unfused"}}),
+        both(_OLDER_LLAMA, {"kernels": {"attention_backend": "flash"}}),
+        "1.6.0",
     ),
     "MF-FULL-BATCH": Pair(
         keys(parallel__full_batch=True, parallel__dataset_strategy=[[8, 1]]),
