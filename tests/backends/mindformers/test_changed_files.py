@@ -114,4 +114,4 @@ def test_training_that_is_not_distributed_runs_on_one_device(dp: int | None, dev
     sizes = {} if dp is None else {"data_parallel": dp}
     imported = read({**tree, "use_parallel": False, "parallel_config": sizes})
     assert imported.job.cluster.world_size == devices
-    assert any(f"{devices} device" in note.message and "assumed" in note.message for note in imported.warnings)
+    assert any(f"{devices} " in note.message and "assumed" in note.message for note in imported.warnings)
