@@ -51,6 +51,7 @@ def main(words: list[str]) -> int:
     asked = _request(options)
 
     from launcher.parity.parity import CannotCompare, as_tree, measure
+    from launcher.parity.plot import draw
 
     quiet = options.json
     progress = _Progress(quiet)
@@ -62,6 +63,7 @@ def main(words: list[str]) -> int:
         ) from None
     tree = as_tree(result)
     (result.folder / "parity.json").write_text(_text(tree), encoding="utf-8")
+    draw(result.folder, result.trained, result.tolerance)
     if options.json:
         print_json(tree)
     else:
@@ -158,6 +160,8 @@ def _show(result: Result) -> None:
         print(f"{first.label} failed: {first.problem} (log: {first.log})")
     for each in result.compared:
         print(_verdict(each, result))
+        if each.label in result.parameters:
+            print(f"  {result.parameters[each.label].line()}")
         if each.label in result.located:
             print(f"  {result.located[each.label].line()}")
     print(f"details: {result.folder / 'parity.json'}")

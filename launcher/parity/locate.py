@@ -64,12 +64,21 @@ def _differences(job: Job, first: Any, second: Any) -> Iterator[tuple[Stage, boo
     model = job.model
     heads = (model.num_attention_heads or 1, model.num_key_value_heads or model.num_attention_heads or 1)
     order = stages(model.num_hidden_layers or 0)
+    logits = [value_of(each, order[-1], gradient=True, heads=heads) for each in (first, second)]
+    scale = loss_scale(*logits)
     for backward in (False, True):
         for stage in reversed(order) if backward else order:
             one, other = (value_of(each, stage, gradient=backward, heads=heads) for each in (first, second))
             if one is None or other is None:
                 continue
-            yield stage, backward, _relative(one, other), tuple(one.shape)
+            yield stage, backward, _relative(one, other / scale if backward else other), tuple(one.shape)
+
+
+def loss_scale(one: Any, other: Any) -> float:
+    """Return by how much the second backward pass is scaled: some sum the loss and divide the gradients later."""
+    if one is None or other is None or one.shape != other.shape or not float(one.norm()):
+        return 1.0
+    return float(other.double().norm() / one.double().norm()) or 1.0
 
 
 def _relative(one: Any, other: Any) -> float:

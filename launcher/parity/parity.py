@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.data import read_samples, write_data
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
+from launcher.parity.parameters import Apart, apart, trained_weights
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
 from launcher.parity.sides import Entry, Side, conversion_of, in_one_process, job_file, on_shared, side_of
@@ -79,6 +81,7 @@ class Result:
         reordered: the reference again, with its MLPs' sums in another order; None: not measured.
         tolerance: relative tolerance of loss and gradient norm, by iteration.
         compared: every training but the first, beside the first.
+        parameters: the parameters after training beside the reference's, by the label of the side.
         located: the first tensor that differs, by the label of the side; only where it was asked for.
     """
 
@@ -89,12 +92,14 @@ class Result:
     reordered: Trained | None
     tolerance: Mapping[int, tuple[float, float]]
     compared: tuple[Compared, ...]
+    parameters: Mapping[str, Apart] = field(default_factory=dict)
     located: Mapping[str, Located] = field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
-        """Whether every training is within the tolerance of the first."""
-        return all(each.agrees for each in self.compared) and not self.trained[0].problem
+        """Whether every training is within the tolerance of the first, and so are the parameters after it."""
+        trainings = all(each.agrees for each in self.compared) and not self.trained[0].problem
+        return trainings and all(each.agrees for each in self.parameters.values())
 
 
 Show = Callable[[str], None]
@@ -142,10 +147,35 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         reordered=again,
         tolerance=allowed,
         compared=tuple(compared(trained[0], each, allowed) for each in trained[1:]),
+        parameters=_parameters(request, sides, trained, model, folder),
     )
     if not request.locate or result.agrees:
         return result
     return replace(result, located=_locate(request, result, model, show))
+
+
+def _parameters(
+    request: Request, sides: Sequence[Side], trained: Sequence[Trained], model: Path, folder: Path
+) -> Mapping[str, Apart]:
+    """Compare the weights that the trainings saved; a training that failed has none."""
+    dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
+
+    def of(side: Side) -> Path:
+        own = folder / _name(side)
+        return trained_weights(own / "run", side.backend.watch, model, own / "trained")
+
+    def of_reference() -> Path:
+        return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
+
+    if trained[0].problem:
+        return {}
+    others = sides[1:] if request.reference is None else sides
+    reference = cache(of_reference)
+    return {
+        side.label: apart(model, reference, partial(of, side), dtype=dtype)
+        for side in others
+        if side.label not in failed
+    }
 
 
 def _locate(request: Request, result: Result, model: Path, show: Show) -> Mapping[str, Located]:
@@ -342,7 +372,7 @@ def _reference(
     own = folder / name
     own.mkdir()
     try:
-        options = transformers_reference.options_of(job, model, read_samples(folder / "data"))
+        options = transformers_reference.options_of(job, model, own / "trained", read_samples(folder / "data"))
     except ValueError as error:
         raise CannotCompare(str(error)) from None
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
@@ -398,6 +428,7 @@ def as_tree(result: Result) -> dict[str, Any]:
             for number, (loss, norm) in sorted(result.tolerance.items())
         ],
         "compared": [compared_tree(each) for each in result.compared],
+        "parameters": {label: each.as_tree() for label, each in result.parameters.items()},
         "located": {
             label: {"stage": each.stage or None, "gradient": each.backward, "relative": each.relative}
             for label, each in result.located.items()

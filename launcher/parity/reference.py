@@ -47,6 +47,7 @@ class Options:
 
     Attributes:
         model: directory with config.json and weights.
+        out: directory for the trained weights.
         samples: token numbers of each sample, in the order of the training; all but the first are predicted.
         iterations, global_batch_size, micro_batch_size: of the job.
         lr, min_lr, decay, warmup, decay_iters: learning-rate schedule; warm-up and decay in iterations.
@@ -56,6 +57,7 @@ class Options:
     """
 
     model: str
+    out: str
     samples: Sequence[Sequence[int]]
     iterations: int
     global_batch_size: int
@@ -77,7 +79,7 @@ class Options:
         return json.dumps(asdict(self))
 
 
-def options_of(job: Job, model: Path, samples: Sequence[Sequence[int]]) -> Options:
+def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]]) -> Options:
     """Return the reference's options for a small job.
 
     Raises:
@@ -90,6 +92,7 @@ def options_of(job: Job, model: Path, samples: Sequence[Sequence[int]]) -> Optio
     decay = schedule.lr_decay_iters or schedule.train_iters or 0
     return Options(
         model=str(model),
+        out=str(out),
         samples=samples,
         iterations=schedule.train_iters or 0,
         global_batch_size=job.batch.global_batch_size or 1,
@@ -189,6 +192,8 @@ def train(options: Options) -> None:
         optimizer.step()
         _update_biases(torch, chosen, options.bias_update_rate)
         record(iteration + 1, loss, norm)
+        if iteration + 1 == options.iterations:
+            model.save_pretrained(options.out)
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 

@@ -44,6 +44,7 @@ def test_the_learning_rate_is_megatron_cores(warmup: int, length: int, decay: st
 def options(**values: object) -> Options:
     given = {
         "model": "m",
+        "out": "o",
         "samples": [],
         "iterations": 1,
         "global_batch_size": 1,
@@ -76,4 +77,4 @@ REFUSED = {
 def test_what_the_reference_does_not_compute_is_refused(name: str, tmp_path: object) -> None:
     words, field = REFUSED[name]
     with pytest.raises(ValueError, match=field):
-        options_of(compose(words), tmp_path, [])  # type: ignore[arg-type]
+        options_of(compose(words), tmp_path, tmp_path, [])  # type: ignore[arg-type]

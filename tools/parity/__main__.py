@@ -23,7 +23,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEAD = Path(__file__).with_name("head.md")
 _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 _LATENT = ("+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
-_PRETRAIN = ("task=pretrain", "precision.dtype=fp32")
+_PRETRAIN = ("task=pretrain", "precision.dtype=fp32", "kernels.cross_entropy_fusion=false")
 
 
 def _on(devices: int, *words: str) -> tuple[str, ...]:
@@ -43,6 +43,7 @@ CASES: Mapping[str, Sequence[str]] = {
     "Qwen3, tp 2": (_DENSE, *_on(2, "parallel.tp=2", "parallel.sequence_parallel=true")),
     "Qwen3, pp 2": (_DENSE, *_on(2, "parallel.pp=2")),
     "Qwen3, cp 2": (_DENSE, *_on(2, "parallel.cp=2")),
+    "Qwen3, cp 2, loss per token": (_DENSE, *_on(2, "parallel.cp=2", "precision.calculate_per_token_loss=true")),
     "Qwen3, dp 2": (_DENSE, *_on(2)),
     "Qwen2.5 (biases)": ("+recipe=qwen2_5_7b_sft", *_PRETRAIN, "parallel.tp=1", *_on(1)),
     "Llama 3": ("+recipe=llama3_8b", *_PRETRAIN, "parallel.tp=1", "parallel.sequence_parallel=false", *_on(1)),

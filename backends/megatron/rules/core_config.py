@@ -292,6 +292,14 @@ EXPERTS = (
         stricter=True,
         reason="it trains, with wrong gradients of experts",
     ),
+    never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain",
+          "Each context-parallel rank divides the loss by its own number of tokens, so tokens count differently where "
+          "the loss mask leaves the ranks unequal numbers.",
+          "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "
+          "measured: docs/parity.md",
+          message="cp {context_parallel_size} with a loss mask: each rank takes the mean of its own tokens, so the "
+          "loss is another than without context parallelism",
+          severity="warning", since="4.6", flags=("context_parallel_size", "calculate_per_token_loss")),
     never("SW-BIAS-ETP", "job.model.is_moe & job.model.linear_bias & expert_tensor_parallel_size>1",
           "Bias in experts works only where experts are not split by tensor parallelism.", f"{_CONFIG}:1583",
           since="3.7", fields=("model.linear_bias", "parallel.etp"),

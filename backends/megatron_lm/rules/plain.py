@@ -58,6 +58,14 @@ declare((
           "Context parallelism by sample length does not support pipeline parallelism.", arguments("", 919)),
     needs("MLM-HYBRID-CP-LOSS", "hybrid-context-parallel", "calculate-per-token-loss",
           "Context parallelism by sample length needs the loss per token.", arguments("", 923)),
+    never("MLM-CP-MEAN", "context-parallel-size>1 & eod-mask-loss & !calculate-per-token-loss",
+          "Each context-parallel rank divides the loss by its own number of tokens (core 0.12 by that of all ranks), "
+          "so tokens count differently where the loss mask leaves the ranks unequal numbers.",
+          "Megatron-LM core_v0.16.1 megatron/core/pipeline_parallel/schedules.py:262; Megatron-LM core_v0.12.1 "
+          "pretrain_gpt.py:179; measured: docs/parity.md",
+          message="cp {context-parallel-size} with a loss mask: each rank takes the mean of its own tokens, so the "
+          "loss is another than without context parallelism",
+          severity="warning"),
     never("MLM-SAVE-INTERVAL-POSITIVE", "save & save-interval? & save-interval<1",
           "The interval of checkpoints is at least one iteration.", arguments("", 839)),
     never("MLM-MOE-LATENT-DENSE", "moe-latent-size & !num-experts",

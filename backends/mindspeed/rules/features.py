@@ -126,6 +126,12 @@ declare((
           f"{_CONVERT}:114"),
     needs("MS-CONVERT-LOAD", "enable-hf2mg-convert", "load",
           "Weights are converted from the directory that --load names.", f"{_CONVERT}:143"),
+    never("MS-CONVERT-FAMILY", "enable-hf2mg-convert & model-type-hf=qwen25|qwen2-moe|mixtral|deepseek2",
+          "At the start of training, only some of the families that the converter knows are converted.",
+          "MindSpeed-LLM 26.1.0 mindspeed_llm/training/initialize.py:245", until="26.1.0",
+          message="{model-type-hf} is not converted at the start: convert first, with launch convert hf-to-mcore, and "
+          "load the result with checkpoint.load=DIR",
+          flags=("model-type-hf", "enable-hf2mg-convert"), fields=("model.path", "checkpoint.load")),
     needs("MS-CONVERT-SAVE", "enable-mg2hf-convert", "save",
           "Weights are converted back into the directory that --save names.", f"{_CONVERT}:146"),
     never("MS-CONVERT-LORA", "enable-mg2hf-convert & lora-target-modules",

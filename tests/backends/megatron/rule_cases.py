@@ -271,6 +271,15 @@ CORE: Mapping[str, Pair] = {
     "SW-ETP-REPLICAS": Pair(
         {"model": MOE, "parallel": {**_SP_TP, "etp": 1}}, {"model": MOE, "parallel": {**_SP_TP, "etp": 2}}
     ),
+    "SW-CP-MEAN": Pair(
+        {"task": {"type": "sft"}, "data": {"format": "messages"}, "parallel": {"cp": 2}},
+        {
+            "task": {"type": "sft"},
+            "data": {"format": "messages"},
+            "parallel": {"cp": 2},
+            "precision": {"calculate_per_token_loss": True},
+        },
+    ),
     "SW-BUILD-BIAS": Pair(
         {"model": {"linear_bias": True, "attention_bias": True}}, {"model": {"attention_bias": True}}
     ),

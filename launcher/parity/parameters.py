@@ -1,0 +1,133 @@
+"""Compares the parameters after training: how far apart two trainings took them, beside how far they were moved."""
+
+import json
+import math
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.parity.runs import launch_words
+from launcher.plan import Watch
+
+# Largest difference relative to the movement. Adam divides by the root of the squared gradients: where these are as
+# small as rounding, it amplifies rounding to its step.
+_ROUNDING: Mapping[str, float] = {"fp32": 1e-3, "fp16": 0.2, "bf16": 0.2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """The tensor in which two trainings differ most.
+
+    Attributes:
+        name: Hugging Face's name of the tensor; "" where none was compared.
+        relative: norm of the difference over the norm of the reference's movement.
+        tolerance: what is rounding.
+        compared: number of tensors.
+        problem: why there is no comparison; "" where there is one.
+    """
+
+    name: str = ""
+    relative: float = 0.0
+    tolerance: float = 0.0
+    compared: int = 0
+    problem: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is rounding; a comparison that could not be made is no disagreement."""
+        return self.relative <= self.tolerance
+
+    def line(self) -> str:
+        """Return a sentence."""
+        if self.problem:
+            return f"parameters not compared: {self.problem}"
+        verb = "agree" if self.agrees else "differ"
+        return (
+            f"parameters after training {verb}: {self.name} by {self.relative:.1e} of its movement at most "
+            f"({self.compared} tensors, tolerance {self.tolerance:.0e})"
+        )
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "tensor": self.name or None,
+            "relative_to_movement": self.relative if math.isfinite(self.relative) else None,
+            "tolerance": self.tolerance,
+            "tensors": self.compared,
+            "problem": self.problem or None,
+        }
+
+
+class NotSaved(Exception):
+    """A training left no weights that can be read: one sentence."""
+
+
+def trained_weights(run: Path, watch: Watch, model: Path, out: Path) -> Path:
+    """Return a folder with the weights that a run saved last, in Hugging Face's names.
+
+    Args:
+        watch: where the backend reports its checkpoints.
+        model: folder with config.json, for the conversion.
+        out: folder that the conversion writes.
+
+    Raises:
+        NotSaved: there is no checkpoint, or it cannot be converted.
+    """
+    found = [
+        file.parent
+        for pattern, tracker in watch.trackers
+        for file in run.glob(f"checkpoints/{pattern}/{tracker}" if pattern else f"checkpoints/{tracker}")
+    ]
+    saved = max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+    if saved is None:
+        raise NotSaved("no checkpoint was saved")
+    if any(saved.glob("*.safetensors")):
+        return saved
+    command = (*launch_words(), "convert", "mcore-to-hf", "--checkpoint", str(saved), "--model", str(model))
+    done = subprocess.run([*command, "--out", str(out), "--json"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotSaved(f"launch convert mcore-to-hf: {_said(done.stdout, done.stderr)}")
+    return out
+
+
+def _said(stdout: str, stderr: str) -> str:
+    try:
+        findings: Sequence[Mapping[str, str]] = json.loads(stdout).get("findings", [])
+    except json.JSONDecodeError:
+        findings = []
+    return findings[0]["message"] if findings else (stderr.strip().splitlines() or ["no message"])[-1]
+
+
+def apart(initial: Path, reference: Callable[[], Path], side: Callable[[], Path], *, dtype: str) -> Apart:
+    """Compare the weights of two trainings that started from the same ones."""
+    try:
+        start, one, other = (_tensors(folder) for folder in (initial, reference(), side()))
+    except NotSaved as error:
+        return Apart(problem=str(error))
+    names = sorted(start.keys() & one.keys() & other.keys())
+    if not names:
+        return Apart(problem="the checkpoints have no tensor in common")
+    tolerance = _ROUNDING.get(dtype, 0.2)
+    found = {name: _relative(start[name], one[name], other[name]) for name in names}
+    worst = max(names, key=lambda name: (math.isnan(found[name]), found[name]))
+    relative = math.inf if math.isnan(found[worst]) else found[worst]
+    return Apart(name=worst, relative=relative, tolerance=tolerance, compared=len(names))
+
+
+def _tensors(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found.update(load_file(file))
+    return found
+
+
+def _relative(start: Any, one: Any, other: Any) -> float:
+    if one.shape != other.shape or one.shape != start.shape:
+        return math.inf
+    moved = float((one.double() - start.double()).norm())
+    difference = float((other.double() - one.double()).norm())
+    return difference / moved if moved else (0.0 if difference == 0.0 else math.inf)
