@@ -28,6 +28,8 @@ def make_model(job: Job, folder: Path) -> Path:
     tokenizer = folder / "tokenizer"
     write_tokenizer(tokenizer, int(job.model.vocab_size or 0))
     make_directory(config, tokenizer, folder / "model", seed=job.seed or 0, spread=_SPREAD)
+    # transformers 5 writes num_local_experts for num_experts, which MindSpeed-LLM's converter does not read.
+    (folder / "model" / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     _write_older_names(folder / "model" / "config.json")
     return folder / "model"
 
