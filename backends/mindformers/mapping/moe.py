@@ -16,7 +16,7 @@ from backends.mindformers.mapping.support import (
     written_class,
 )
 from launcher.job import Job, Value
-from launcher.mapping.rows import NativeView, Row, mapped, same
+from launcher.mapping.rows import NativeView, Row, same
 
 _EXPERTS = tuple(key(name) for name in ("num_experts", "n_routed_experts", "num_moe_experts", "expert_num"))
 
@@ -335,6 +335,23 @@ def _capacity() -> Row:
     return Row(fields=(path,), flags=(), emit=emit, note="only the older models drop tokens")
 
 
+def _grouped() -> Row:
+    path, flag = "moe.grouped_gemm", key("moe_grouped_gemm")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        why = (
+            "its experts are one grouped matrix product (training_graph/base_models/gpt/moe_module_specs.py:38 @1.8.0)"
+        )
+        require(job.moe.grouped_gemm is not False, path, why, f"{path}=true")
+        yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: bool(view.take(flag))} if view.has(flag) else {}
+
+    note = "always written: without it training raises NotImplementedError"
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, when=is_moe, note=note)
+
+
 def moe_rows(version: str) -> tuple[Row, ...]:
     """Return the rows of mixture of experts."""
     return (
@@ -362,7 +379,7 @@ def moe_rows(version: str) -> tuple[Row, ...]:
         _balance(version),
         _router_dtype(),
         _dispatcher(version),
-        mapped("moe.grouped_gemm", key("moe_grouped_gemm"), bool, bool, when=is_moe),
+        _grouped(),
         same("moe.permute_fusion", key("moe_permute_fusion"), when=is_moe),
         same("moe.shared_expert_overlap", key("moe_shared_expert_overlap"), when=is_moe),
         _router_fusion(),

@@ -27,6 +27,7 @@ def install(script: str) -> None:
     after_import("mindspore.context", _broadcast_level_from_the_json)
     after_import("mindformers.parallel_core.inference.parallel_state", _all_ranks_are_data_parallel)
     after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
+    after_import("mindformers.parallel_core.training_graph.transformer.moe.ffn", _experts_without_dispatch)
     after_import("mindformers.wrapper.wrapper", _overflow_from_the_gradients)
     after_import("mindformers.core.callback.callback", _record_iterations)
 
@@ -54,6 +55,13 @@ def _operators_for_the_cpu_target(_module: ModuleType) -> None:
     comm_func.barrier = operators.barrier
     for module in (operations, operations.nn_ops):
         module.__dict__.update(operators.FOR_OPERATIONS)
+
+
+def _experts_without_dispatch(module: ModuleType) -> None:
+    """Replace dispatch, grouped matrix product and combination, which run in a Morph operator, for Ascend only."""
+    from backends.mindformers.rehearse import operators
+
+    module.FFNGroupedGEMM.construct = operators.experts
 
 
 def _no_device_affinity(module: ModuleType) -> None:
@@ -146,10 +154,8 @@ def _record_iterations(module: ModuleType) -> None:
     @functools.wraps(print_values)
     def print_and_record(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
-        # Without the losses of experts and multi-token prediction, where MindFormers reports them by themselves.
-        alone = given.get("main_loss")
-        loss = _mean_over_ranks(given["loss"] if alone is None else alone)
-        norm = given["global_norm"]
+        # With the losses of experts and of multi-token prediction: on CPU its parameters of separate losses stay 0.
+        loss, norm = _mean_over_ranks(given["loss"]), given["global_norm"]
         step = given["cur_step_num"] + (given["cur_epoch_num"] - 1) * given["steps_per_epoch"]
         is_first = os.environ.get("RANK_ID", "0") == "0"
         recorder.record(step, loss, None if norm is None else _number(norm), reports=is_first)

@@ -11,12 +11,15 @@ from mindspore.ops import operations as P
 
 
 class _Composed(nn.Cell):
-    """Replaces a primitive: sharding and attributes, without meaning on one CPU, are accepted and ignored."""
+    """Replaces a primitive: sharding, attributes and recomputation, without meaning here, are accepted and ignored."""
 
     def shard(self, *_args: Any, **_kwargs: Any) -> "_Composed":
         return self
 
     def add_prim_attr(self, *_args: Any, **_kwargs: Any) -> "_Composed":
+        return self
+
+    def recompute(self, *_args: Any, **_kwargs: Any) -> "_Composed":
         return self
 
 
@@ -87,6 +90,28 @@ class RotaryPositionEmbedding(_Composed):
             first, second = _slice(x, -1, 0, half), _slice(x, -1, half, half)
         rotated = ops.reshape(P.Concat(-1)((-second, first)), x.shape)
         return x * cos + rotated * sin
+
+
+class TopkExt(_Composed):
+    """The ``k`` largest entries along the last dimension, in order, and their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = P.TopK(sorted=True)
+
+    def construct(self, input: Any, k: Any) -> Any:
+        return self.top(input, k)
+
+
+class Morph(_Composed):
+    """A function that is compiled as one operator, called as it is."""
+
+    def __init__(self, fn: Any, *_infer: Any) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def construct(self, *args: Any) -> Any:
+        return self.fn(*args)
 
 
 class FlashAttentionScore(_Composed):
@@ -170,6 +195,26 @@ def embedding(input: Any, weight: Any, *_args: Any, **_kwargs: Any) -> Any:
     return ops.gather(weight, input, 0)
 
 
+def experts(self: Any, tokens: Any, probs: Any, routing_map: Any) -> Any:
+    """Return the experts' sum for [batch, tokens, hidden], in place of FFNGroupedGEMM.construct with one expert rank.
+
+    Every expert computes every token, weighted with its probability, 0 where it was not chosen: what dispatch, grouped
+    matrix product and combination give without dropped tokens.
+    """
+    x = ops.cast(tokens, self.compute_dtype)
+    w1 = ops.reshape(ops.cast(self.weight1, self.compute_dtype), (-1, self.hidden_size, self.moe_ffn_hidden_size * 2))
+    w2 = ops.reshape(ops.cast(self.weight2, self.compute_dtype), (-1, self.moe_ffn_hidden_size, self.hidden_size))
+    half = self.moe_ffn_hidden_size
+    output = ops.zeros_like(x)
+    for expert in range(self.num_local_experts):
+        chosen = ops.cast(routing_map == expert, mstype.float32)
+        share = ops.sum(ops.cast(probs, mstype.float32) * chosen, -1, True)
+        wide = ops.matmul(x, w1[expert])
+        hidden = ops.silu(_slice(wide, -1, 0, half)) * _slice(wide, -1, half, half)
+        output = output + ops.cast(share, self.compute_dtype) * ops.matmul(hidden, w2[expert])
+    return ops.cast(output, tokens.dtype)
+
+
 def barrier(group: str | None = None) -> None:
     """Wait for all ranks by summing one number over them: the CPU target has AllReduce but no Barrier."""
     reduce = P.AllReduce() if group is None else P.AllReduce(group=group)
@@ -181,9 +226,10 @@ FOR_AUTO_GENERATE = {
     "SplitWithSize": SplitWithSize,
     "Swiglu": Swiglu,
     "Outer": Outer,
+    "TopkExt": TopkExt,
     "RotaryPositionEmbedding": RotaryPositionEmbedding,
 }
 """Names in mindspore.ops.auto_generate that MindFormers' mcore models import."""
 
-FOR_OPERATIONS = {"RmsNorm": RmsNorm, "FlashAttentionScore": FlashAttentionScore}
+FOR_OPERATIONS = {"RmsNorm": RmsNorm, "FlashAttentionScore": FlashAttentionScore, "Morph": Morph}
 """Names in mindspore.ops.operations that MindFormers' mcore models import."""

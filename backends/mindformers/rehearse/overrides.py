@@ -128,19 +128,13 @@ def _without_accumulation(changed: dict[str, Value]) -> list[str]:
 
 def refusals(flat: Mapping[str, Value]) -> list[Finding]:
     """Return the reasons why a file cannot be trained on CPU; empty if it can."""
-    found = [
+    return [
         _refusal(
             f"{flag}={flat[flag]} needs MindSpore's graph partition, which is for Ascend only", (field,), (flag,), fix
         )
         for flag, (field, fix) in _REFUSED.items()
         if flat.get(flag, 1) not in (None, 1)
     ]
-    experts, layers = "model.model_config.n_routed_experts", "model.model_config.num_hidden_layers"
-    dense = flat.get("model.model_config.first_k_dense_replace", 0)
-    if any(flat.get(name) for name in (experts, "model.model_config.num_experts")) and dense != flat.get(layers):
-        message = "mixture-of-experts layers need the GroupedMatmul and Morph operators, which are for Ascend only"
-        found.append(_refusal(message, ("model.num_experts",), (experts,), "rehearse.entry=core"))
-    return found
 
 
 def _refusal(message: str, fields: tuple[str, ...], flags: tuple[str, ...], works: str) -> Finding:
