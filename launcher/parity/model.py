@@ -28,23 +28,9 @@ def make_model(job: Job, folder: Path) -> Path:
     tokenizer = folder / "tokenizer"
     write_tokenizer(tokenizer, int(job.model.vocab_size or 0))
     make_directory(config, tokenizer, folder / "model", seed=job.seed or 0, spread=_SPREAD)
-    # transformers 5 writes num_local_experts for num_experts, which MindSpeed-LLM's converter does not read.
+    # In the names of transformers 4, which every release reads: MindSpeed-LLM and MindFormers do not know those of 5.
     (folder / "model" / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    _write_older_names(folder / "model" / "config.json")
     return folder / "model"
-
-
-def _write_older_names(file: Path) -> None:
-    """Spell config.json as transformers 4 does, whose names every release reads; MindFormers refuses those of 5."""
-    config = json.loads(file.read_text(encoding="utf-8"))
-    if "dtype" in config:
-        config["torch_dtype"] = config.pop("dtype")
-    rope = config.pop("rope_parameters", {})
-    if "rope_theta" in rope:
-        config["rope_theta"] = rope.pop("rope_theta")
-    if rope.get("rope_type", "default") != "default":
-        config["rope_scaling"] = rope
-    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def with_tokenizer(weights: Path, folder: Path) -> Path:
