@@ -5,17 +5,24 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from backends.mindformers.rehearse import NATIVE_CPU, adapt_plan
 from backends.mindformers.rehearse.plan import ENTRY_SCRIPT
 from backends.mindformers.yaml_file import parse
+from launcher.compose import compose
+from launcher.parity.model import make_model
+from launcher.pipeline import judge
 from launcher.plan.plan import LaunchPlan
+from launcher.rehearse.adapt import adapted
+from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from tests.rehearse.native.environments import mindformers_1_6_python, mindformers_1_8_python
 from tests.rehearse.native.plans import native_plan
@@ -68,20 +75,97 @@ REFUSED: Mapping[str, tuple[Sequence[str], str]] = {
         "parallel.tp",
     ),
     "pipeline parallel": (["cluster.devices_per_node=2", "parallel.pp=2"], "parallel.pp"),
-    "experts": (["+recipe=tiny_qwen3_moe"], "model.num_experts"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_only_ascend_can_do_is_refused(case: str) -> None:
     args, field = REFUSED[case]
-    recipe = [arg for arg in args if arg.startswith("+recipe")] or [TINY[0]]
     with pytest.raises(RehearsalRefused) as refused:
-        rehearsal(*recipe, *TINY[1:], *[arg for arg in args if not arg.startswith("+recipe")])
+        rehearsal(*TINY, *args)
     (finding,) = refused.value.findings
     assert finding.fields == (field,)
     assert "for Ascend only" in finding.message
     assert finding.fixes
+
+
+def interpreter(folder: Path, mindformers: str, mindspore: str) -> str:
+    """Return a program that answers the question for installed versions as an interpreter with these would."""
+    file = folder / "bin" / "python"
+    file.parent.mkdir()
+    versions = json.dumps({"python": "3.11.7", "mindspore": mindspore, "mindformers": mindformers})
+    file.write_text(f"#!/bin/sh\necho '{versions}'\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+NATIVE = (*TINY, "rehearse.entry=native", "runtime=rehearsal")
+
+
+@pytest.mark.parametrize(
+    ("installed", "core", "written"), [("1.6.0", "2.7.0", "1.6.0"), ("1.8.0", "2.7.2", "2.1.0"), ("2.1.0", "", "2.1.0")]
+)
+def test_the_installed_version_is_written_for(tmp_path: Path, installed: str, core: str, written: str) -> None:
+    job = compose([*NATIVE, f"cluster.python={interpreter(tmp_path, installed, core)}"])
+    assert judge(job, fixes=False).version == written
+
+
+def test_another_version_than_the_installed_one_is_refused(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "1.6.0", "2.7.0")
+    outcome = judge(compose([*NATIVE, f"cluster.python={python}", "backend.version=2.1.0"]), fixes=False)
+    with pytest.raises(RehearsalRefused) as refused:
+        rehearsal_plan(outcome)
+    (finding,) = refused.value.findings
+    assert "MindFormers 1.6.0 is installed" in finding.message
+    assert finding.fixes[0].overrides == ("backend.version=1.6.0",)
+
+
+def test_a_near_version_is_told(tmp_path: Path) -> None:
+    job = compose([*NATIVE, f"cluster.python={interpreter(tmp_path, '1.8.0', '2.7.2')}"])
+    notes = rehearsal_plan(judge(job, fixes=False)).notes
+    assert "MindFormers 1.8.0 is installed; its arguments are written as for 2.1.0" in notes
+
+
+def test_what_makes_a_recipe_run_on_1_6_is_offered() -> None:
+    job = compose(["+recipe=llama3_8b", "backend=mindformers", "backend.version=1.6.0", *TINY[2:]])
+    (error,) = (each for each in judge(job).findings if each.severity == "error")
+    assert "with model.legacy=true it trains llama, qwen2, mixtral" in error.message
+    (fix,) = error.fixes
+    assert fix.overrides == ("model.legacy=true",)
+    assert judge(compose([*LLAMA_1_6, *TINY[2:]])).ok
+
+
+SHRUNK = ("data.format=megatron", "rehearse.shrink=true", "model.pretrained=false", "model.hub_id=null")
+LLAMA_1_6 = ("+recipe=llama3_8b", "backend=mindformers", "backend.version=1.6.0", "model.legacy=true")
+
+
+def test_an_older_model_reads_token_files_with_causal_attention_and_float32_weights() -> None:
+    flat = parse(native_plan([*LLAMA_1_6, *TINY[2:], "kernels.attention_backend=null"])[0].files[0].content)
+    assert flat["model.model_config.input_sliced_sig"] is True
+    assert flat["model.model_config.use_flash_attention"] is True
+    assert flat["model.model_config.param_init_type"] == "float32"
+    assert flat["parallel.full_batch"] is False
+
+
+def test_experts_are_grouped_which_training_requires() -> None:
+    moe = ["+recipe=tiny_qwen3_moe", *TINY[1:]]
+    assert parse(rehearsal(*moe).files[0].content)["model.model_config.moe_grouped_gemm"] is True
+    refused = judge(compose([*moe, "moe.grouped_gemm=false"]), fixes=False)
+    assert [error.fields for error in refused.findings if error.severity == "error"] == [("moe.grouped_gemm",)]
+
+
+def test_weights_are_converted_into_the_folder_of_each_rank(tmp_path: Path) -> None:
+    model = make_model(compose([*TINY]), tmp_path / "shared")
+    plan = rehearsal(*TINY, f"model.path={model}", "cluster.devices_per_node=2", f"output_dir={tmp_path / 'out'}")
+    flat = parse(plan.files[0].content)
+    (convert,) = plan.prepare
+    subprocess.run(convert.argv, check=True, capture_output=True)
+    folder = Path(str(flat["load_checkpoint"]))
+    assert flat["auto_trans_ckpt"] is False
+    names = {path.parent.name for path in folder.glob("rank_*/*.safetensors")}
+    assert names == {"rank_0", "rank_1"}
+    with safe_open(next(folder.glob("rank_1/*.safetensors")), "np") as stored:
+        assert "decoder.layers.0.self_attention.linear_qkv.weight" in stored.keys()  # noqa: SIM118
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +309,27 @@ DEEPSEEK_1_6 = """
     callbacks: [{type: MFLossMonitor}]
 """
 """A cluster's file of 1.6.0, whose only trainable mcore model is DeepSeek-V3: all layers dense, two devices."""
+
+
+@pytest.mark.sample(keep=1, of="MindFormers trainings")
+@pytest.mark.slow
+def test_version_1_6_trains_llama(mindformers_1_6: Path, tokens: Path, tmp_path: Path) -> None:
+    sizes = ["parallel.tp=1", "parallel.sequence_parallel=false", "cluster.devices_per_node=2"]
+    job, _ = adapted(compose([*LLAMA_1_6, f"data.paths=[{tokens}]", *SHRUNK, *sizes]), 2)
+    outcome = judge(job, fixes=False)
+    for losses in start(mindformers_1_6, adapt_plan(outcome.plan(), outcome.job), tmp_path).losses:
+        assert list(losses) == list(range(1, 11))
+        assert losses[10] < losses[1] - 0.1
+
+
+@pytest.mark.sample(keep=1, of="MindFormers trainings")
+@pytest.mark.slow
+def test_experts_train(mindformers_1_8: Path, tokens: Path, tmp_path: Path) -> None:
+    moe = ["+recipe=tiny_qwen3_moe", *TINY[1:3], f"data.paths=[{tokens}]", "rehearse.shrink=true"]
+    job, _ = adapted(compose([*moe, "schedule.lr_warmup_iters=0"]), 2)
+    outcome = judge(job, fixes=False)
+    (losses,) = start(mindformers_1_8, adapt_plan(outcome.plan(), outcome.job), tmp_path).losses
+    assert losses[10] < losses[1] - 0.5
 
 
 @pytest.mark.sample(keep=1, of="MindFormers trainings")
