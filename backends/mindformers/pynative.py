@@ -122,6 +122,9 @@ def _set_model(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> No
         scaling = {"type": "yarn", "factor": factor}
         scaling |= {name: model.pop(name, default) for name, default in _SCALING.items()}
         model |= {"position_embedding_type": "rope", "rope_scaling": scaling}
+    if model.get("n_routed_experts") or model.get("num_experts"):
+        # Only the static graph has it, and trains no other experts (base_models/gpt/moe_module_specs.py:38 @1.8.0).
+        model.setdefault("moe_grouped_gemm", True)
     found |= {f"model.model_config.{name}": value for name, value in model.items()}
 
 

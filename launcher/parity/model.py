@@ -11,6 +11,8 @@ from launcher.rehearse.random_weights import copy_tokenizer, make_directory
 from launcher.rehearse.sample_data import tokenizer_directory
 
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+# What transformers adds to a config.json and readers need.
+_ADDED = ("architectures", "bos_token_id", "eos_token_id", "pad_token_id", "transformers_version")
 # Norm weights of exactly 1 and biases of exactly 0 would hide an implementation that leaves them out.
 _SPREAD = 0.1
 
@@ -28,9 +30,18 @@ def make_model(job: Job, folder: Path) -> Path:
     tokenizer = folder / "tokenizer"
     write_tokenizer(tokenizer, int(job.model.vocab_size or 0))
     make_directory(config, tokenizer, folder / "model", seed=job.seed or 0, spread=_SPREAD)
-    # In the names of transformers 4, which every release reads: MindSpeed-LLM and MindFormers do not know those of 5.
-    (folder / "model" / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    _write_plain_config(folder / "model" / "config.json", config)
     return folder / "model"
+
+
+def _write_plain_config(file: Path, made_from: Mapping[str, Any]) -> None:
+    """Write config.json in the names of transformers 4, which every release reads.
+
+    MindFormers 1.x refuses names of transformers 5, and those that transformers derives.
+    """
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    added = {name: saved[name] for name in _ADDED if name in saved}
+    file.write_text(json.dumps({**made_from, **added}, indent=2) + "\n", encoding="utf-8")
 
 
 def with_tokenizer(weights: Path, folder: Path) -> Path:
