@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +74,34 @@ def main() -> int:
     parser.add_argument("--env", action="append", default=[], metavar="BACKEND:NAME=VALUE", help="its environment")
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=CASES, help="this job only")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="keep rows there, and do not measure those that it has"
+    )
     options = parser.parse_args()
     backends = options.backends.split(",")
     rows = []
     for name in options.only or CASES:
-        row = _row(name, backends, options)
+        row = _kept(name, options.rows) or _row(name, backends, options)
+        _keep(row, options.rows)
         print(" | ".join((row.name, *row.cells, f"{row.seconds:.0f} s")), flush=True)
         rows.append(row)
     if not options.only:
         PAGE.write_text(_page(rows, backends, options.iterations), encoding="utf-8")
     return 0 if all(row.agrees for row in rows) else 1
+
+
+def _kept(name: str, file: Path | None) -> Row | None:
+    """Return a row that an earlier run measured; None: it has to be measured."""
+    if file is None or not file.exists():
+        return None
+    kept = json.loads(file.read_text(encoding="utf-8")).get(name)
+    return None if kept is None else Row(**{**kept, "cells": tuple(kept["cells"])})
+
+
+def _keep(row: Row, file: Path | None) -> None:
+    if file is not None:
+        rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        file.write_text(json.dumps({**rows, row.name: asdict(row)}, indent=2) + "\n", encoding="utf-8")
 
 
 def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row:
