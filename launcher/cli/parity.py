@@ -13,10 +13,12 @@ from launcher.mapping.backend import backend_names
 from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
+    from launcher.parity.compare import Compared
     from launcher.parity.parity import Request, Result
 
 _EXAMPLE = "launch parity +recipe=tiny_qwen3_moe --backends megatron_lm,{cuda}"
 _ITERATIONS = 10
+_SIGNS = ",=[]{}'\"$"
 
 
 def main(words: list[str]) -> int:
@@ -50,8 +52,9 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
     asked = _request(options)
 
-    from launcher.parity.parity import CannotCompare, as_tree, measure
+    from launcher.parity.parity import as_tree, measure
     from launcher.parity.plot import draw
+    from launcher.parity.sides import CannotCompare
 
     quiet = options.json
     progress = _Progress(quiet)
@@ -92,6 +95,12 @@ def _request(options: argparse.Namespace) -> Request:
             f"--backends {options.backends}: two are needed, or --reference transformers",
             f"--backends {options.backends},{next(each for each in backend_names() if each not in names)}",
         )
+    if options.out is not None and Path(options.out).expanduser().is_file():
+        raise WrongUse(f"-o {options.out}: is a file; expected a new folder", f"-o {options.out}-parity")
+    if options.out is not None and set(options.out) & set(_SIGNS):
+        raise WrongUse(f"-o {options.out}: overrides cannot name a folder with one of {_SIGNS}", "-o parity")
+    if options.out == "":
+        raise WrongUse("-o: expected a new folder", "-o parity")
     if options.iterations < 1:
         raise WrongUse(f"--iterations {options.iterations}: must be at least 1", f"--iterations {_ITERATIONS}")
     if options.tolerance is not None and not 0 <= options.tolerance < 1:
@@ -167,23 +176,23 @@ def _show(result: Result) -> None:
     print(f"details: {result.folder / 'parity.json'}")
 
 
-def _verdict(each: object, result: Result) -> str:
-    from launcher.parity.compare import Compared
+def _verdict(each: Compared, result: Result) -> str:
+    from launcher.parity.compare import QUANTITIES, finite
 
-    assert isinstance(each, Compared)
     reference = result.trained[0].label
     side = next(one for one in result.trained if one.label == each.label)
     if each.problem:
         return f"{each.label} failed: {each.problem} (log: {side.log})"
     sizes = ", ".join(
-        f"{name.replace('grad_norm', 'gradient norm')} {value:.1e}" for name, value in each.largest.items()
+        f"{QUANTITIES[name]} {value:.1e}" if finite(value) is not None else f"{QUANTITIES[name]} not reported"
+        for name, value in each.largest.items()
     )
     if each.agrees:
         return f"{each.label} agrees with {reference}: largest relative difference of {sizes}"
     part = each.first
     assert part is not None
-    name = part.quantity.replace("grad_norm", "gradient norm")
     return (
-        f"{each.label} parts from {reference} at iteration {part.iteration}: {name} {part.value:.7g} against "
-        f"{part.reference:.7g}, relative difference {part.relative:.1e}, tolerance {part.tolerance:.1e}"
+        f"{each.label} parts from {reference} at iteration {part.iteration}: {QUANTITIES[part.quantity]} "
+        f"{part.value:.7g} against {part.reference:.7g}, relative difference {part.relative:.1e}, "
+        f"tolerance {part.tolerance:.1e}"
     )

@@ -12,7 +12,10 @@ from launcher.parity.runs import Iteration, Trained
 _ROUNDING: Mapping[str, tuple[float, float]] = {"fp32": (1e-5, 1e-4), "fp16": (1e-3, 1e-2), "bf16": (5e-3, 3e-2)}
 # Two implementations differ in more reductions than the two runs of the reference, so their spread counts this often.
 _SPREADS = 10.0
-QUANTITIES = ("loss", "grad_norm")
+# A spread that is wider than this many times rounding is a training that diverges, and widens nothing further.
+_WIDEST = 100.0
+QUANTITIES: Mapping[str, str] = {"loss": "loss", "grad_norm": "gradient norm"}
+"""Attribute of an iteration to its name for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +25,15 @@ class Difference:
     Attributes:
         iteration: its number, from 1.
         quantity: `loss` or `grad_norm`.
-        reference, value: the two values; None: not reported.
+        reference, value: the two values.
         relative: their relative difference.
         tolerance: what would have been allowed.
     """
 
     iteration: int
     quantity: str
-    reference: float | None
-    value: float | None
+    reference: float
+    value: float
     relative: float
     tolerance: float
 
@@ -42,7 +45,7 @@ class Compared:
     Attributes:
         label: the side.
         agrees: whether all values are within the tolerance.
-        largest: largest relative difference of each quantity.
+        largest: largest relative difference of each quantity; not a number where none was reported by both.
         first: the first value outside the tolerance; None: there is none, or the side failed.
         problem: why the side failed; "" where it did not.
     """
@@ -66,7 +69,7 @@ def tolerances(
             iteration 1 on, and ten times the largest spread so far of the two runs of the reference.
     """
     again = {each.iteration: each for each in reordered.iterations} if reordered is not None else {}
-    loss, norm = _ROUNDING.get(dtype, _ROUNDING["bf16"])
+    loss, norm = first = _ROUNDING.get(dtype, _ROUNDING["bf16"])
     found = {}
     for each in reference.iterations:
         if asked is not None:
@@ -74,23 +77,34 @@ def tolerances(
             continue
         other = again.get(each.iteration)
         if other is not None:
-            loss = max(loss, _SPREADS * relative(each.loss, other.loss))
-            norm = max(norm, _SPREADS * relative(each.grad_norm, other.grad_norm))
+            loss = max(loss, min(_SPREADS * relative(each.loss, other.loss), _WIDEST * first[0]))
+            if each.grad_norm is not None and other.grad_norm is not None:
+                norm = max(norm, min(_SPREADS * relative(each.grad_norm, other.grad_norm), _WIDEST * first[1]))
         found[each.iteration] = (loss, norm)
     return found
 
 
-def compared(reference: Trained, side: Trained, allowed: Mapping[int, tuple[float, float]]) -> Compared:
-    """Compare a side with the reference, iteration by iteration."""
+def compared(
+    reference: Trained, side: Trained, allowed: Mapping[int, tuple[float, float]], *, iterations: int
+) -> Compared:
+    """Compare a side with the reference, iteration by iteration.
+
+    Args:
+        iterations: how many both must have.
+    """
     differences = list(_differences(reference, side, allowed))
     first = next((each for each in differences if not each.relative <= each.tolerance), None)
     largest = {
         quantity: max((each.relative for each in differences if each.quantity == quantity), default=math.nan)
         for quantity in QUANTITIES
     }
-    missing = len(side.iterations) < len(reference.iterations) or not side.iterations
-    problem = side.problem or ("it recorded no iteration" if missing and first is None else "")
-    agrees = first is None and not problem and not missing
+    problem = side.problem
+    if not problem and reference.problem:
+        problem = f"{reference.label} failed, so there is nothing to compare with"
+    for each in (reference, side):
+        if not problem and first is None and len(each.iterations) < iterations:
+            problem = f"{each.label} recorded {len(each.iterations)} of {iterations} iterations"
+    agrees = first is None and not problem
     return Compared(label=side.label, agrees=agrees, largest=largest, first=first, problem=problem)
 
 
@@ -102,6 +116,8 @@ def _differences(reference: Trained, side: Trained, allowed: Mapping[int, tuple[
             return
         for quantity, tolerance in zip(QUANTITIES, allowed[each.iteration], strict=True):
             expected, value = getattr(each, quantity), getattr(other, quantity)
+            if expected is None or value is None:
+                continue
             yield Difference(
                 iteration=each.iteration,
                 quantity=quantity,
@@ -112,10 +128,8 @@ def _differences(reference: Trained, side: Trained, allowed: Mapping[int, tuple[
             )
 
 
-def relative(expected: float | None, value: float | None) -> float:
-    """Return |value - expected| / |expected|; 0 where either is not reported, infinity where one is not a number."""
-    if expected is None or value is None or expected == value:
-        return 0.0
+def relative(expected: float, value: float) -> float:
+    """Return |value - expected| / |expected|; infinity where one is not finite."""
     if not (math.isfinite(expected) and math.isfinite(value)):
         return math.inf
     return abs(value - expected) / max(abs(expected), 1e-30)
@@ -136,23 +150,26 @@ def _cells(number: int, sides: Sequence[Mapping[int, Iteration]]) -> Iterator[st
         yield "-" if each is None or each.grad_norm is None else f"{each.grad_norm:.5f}"
 
 
+def finite(value: float | None) -> float | None:
+    """Return a value that JSON has."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def as_tree(each: Compared) -> dict[str, Any]:
     """Return plain data for --json."""
     first = each.first
     return {
         "side": each.label,
         "agrees": each.agrees,
-        "largest_relative_difference": {
-            name: None if value != value else value for name, value in each.largest.items()
-        },
+        "largest_relative_difference": {name: finite(value) for name, value in each.largest.items()},
         "parts_at": None
         if first is None
         else {
             "iteration": first.iteration,
             "quantity": first.quantity,
-            "reference": first.reference,
-            "value": first.value,
-            "relative": None if math.isinf(first.relative) else first.relative,
+            "reference": finite(first.reference),
+            "value": finite(first.value),
+            "relative": finite(first.relative),
             "tolerance": first.tolerance,
         },
         "problem": each.problem or None,

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +14,24 @@ from typing import Any
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
-from launcher.job.finding import Finding
 from launcher.parity import reference as transformers_reference
-from launcher.parity.compare import Compared, compared, tolerances
+from launcher.parity.compare import Compared, compared, finite, tolerances
 from launcher.parity.data import read_samples, write_data
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import Apart, apart, trained_weights
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
-from launcher.parity.sides import Entry, Side, conversion_of, in_one_process, job_file, on_shared, side_of
+from launcher.parity.sides import (
+    CannotCompare,
+    Entry,
+    Side,
+    conversion_of,
+    in_one_process,
+    job_file,
+    on_shared,
+    side_of,
+)
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
@@ -30,14 +39,6 @@ from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
 TRANSFORMERS = "transformers"
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
-
-
-class CannotCompare(Exception):
-    """The comparison cannot be made: a sentence for the user, what would work, and findings about a job."""
-
-    def __init__(self, message: str, *works: str, findings: Sequence[Finding] = (), job: Job | None = None) -> None:
-        super().__init__(message)
-        self.message, self.works, self.findings, self.job = message, works, tuple(findings), job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,26 +119,22 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    if request.reference is not None:
+        _check_reference(sides[0].job)
     folder = _new_folder(request, sides[0].job)
-    for line in sides[0].notes:
-        show(f"shrunk: {line}")
-    show(f"model and data: {folder / 'shared'}")
-    model = _model(request, sides, folder / "shared")
-    samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
-    length = sides[0].job.batch.seq_length or 0
     try:
-        write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
-    except ValueError as error:
-        raise CannotCompare(str(error), "fewer --iterations") from None
-    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
-    _check(sides, jobs)
+        model, jobs = _prepared(request, sides, folder, show)
+    except (CannotCompare, OSError):
+        shutil.rmtree(folder)  # it was new or empty
+        raise
     trained: list[Trained] = []
     if request.reference is not None:
         show("transformers: trains")
         trained.append(_reference(request, sides[0].job, model, folder, advanced))
     for side, job in zip(sides, jobs, strict=True):
         trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
-    again = _again(request, sides[0], model, folder, show, advanced) if request.tolerance is None else None
+    measures = request.tolerance is None and not trained[0].problem
+    again = _again(request, sides[0], model, folder, show, advanced) if measures else None
     allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
     result = Result(
         folder=folder,
@@ -146,12 +143,38 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained=tuple(trained),
         reordered=again,
         tolerance=allowed,
-        compared=tuple(compared(trained[0], each, allowed) for each in trained[1:]),
+        compared=tuple(compared(trained[0], each, allowed, iterations=request.iterations) for each in trained[1:]),
         parameters=_parameters(request, sides, trained, model, folder),
     )
     if not request.locate or result.agrees:
         return result
     return replace(result, located=_locate(request, result, model, show))
+
+
+def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
+    """Write model and data; return the model and the job of each side, which its backend accepts."""
+    for line in sides[0].notes:
+        show(f"shrunk: {line}")
+    show(f"model and data: {folder / 'shared'}")
+    model = _model(sides[0].job, folder / "shared")
+    samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
+    length = sides[0].job.batch.seq_length or 0
+    try:
+        write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+    except ValueError as error:
+        raise CannotCompare(str(error), "fewer --iterations") from None
+    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
+    _check(sides, jobs)
+    return model, jobs
+
+
+def _check_reference(job: Job) -> None:
+    """Refuse a job of which the reference does not compute something."""
+    found = list(transformers_reference.unsupported(job))
+    if found:
+        named = ", ".join(f"{path}={value}" for path, value, _ in found)
+        works = " ".join(dict.fromkeys(override for _, _, override in found))
+        raise CannotCompare(f"transformers as the reference does not compute {named}", works, job=job)
 
 
 def _parameters(
@@ -238,6 +261,8 @@ def _sides(request: Request) -> Sequence[Side]:
             iterations=request.iterations,
         )
         made.append(_with_entry(side, request.entry))
+    if len({(side.backend.name, side.version) for side in made}) < len(made):
+        raise CannotCompare("two of the backends are the same version", ",".join({side.backend.name for side in made}))
     first = made[0].job.model
     for side in made[1:]:
         if side.job.model != first:
@@ -254,8 +279,10 @@ def _with_entry(side: Side, asked: Entry | None) -> Side:
             "without --entry (each backend's own entry point where it is installed)",
         )
     lacking = _lacking(side)
-    if asked == "core" or (asked is None and lacking and dialect):
-        return replace(side, entry="core", label=f"{side.backend.name} (core)")
+    if asked == "core" or (asked is None and lacking and dialect and side.python is None):
+        if side.python is not None:
+            raise CannotCompare("--entry core: the embedded trainer runs in this Python", "without --python")
+        return replace(side, entry="core", label=f"{side.label} (core)")
     if lacking:
         name = side.backend.name
         works = [f"--python {name}=DIR/bin/python (an environment that has it)"]
@@ -290,19 +317,22 @@ def _name(side: Side) -> str:
     return side.label.replace(" (core)", "-core").replace("@", "-")
 
 
-def _model(request: Request, sides: Sequence[Side], folder: Path) -> Path:
+def _model(job: Job, folder: Path) -> Path:
     """Return the directory of the shared model: the user's weights, or random ones of the small job."""
     folder.mkdir(parents=True)
-    job = sides[0].job
     if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
         raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
     if job.model.path is not None and Path(job.model.path).is_dir():
+        if not any(Path(job.model.path).glob("*.safetensors")):
+            raise CannotCompare(f"model.path={job.model.path}: no weights (*.safetensors) there", job=job)
         return with_tokenizer(Path(job.model.path), folder)
     try:
+        from safetensors import SafetensorError
+
         return make_model(job, folder)
     except ModuleNotFoundError as error:
         raise CannotCompare(f"{error.name} is needed to make the model", f"pip install {error.name}") from None
-    except ValueError as error:
+    except (ValueError, SafetensorError) as error:
         raise CannotCompare(f"no model of this job can be made: {error}") from None
 
 
@@ -339,7 +369,7 @@ def _train(
             return Trained(
                 label=side.label,
                 iterations=(),
-                problem=f"launch convert: {_last(done.stderr)}",
+                problem=f"launch convert: {_first_line(done.stderr)}",
                 command=shlex.join(conversion),
                 log=str(folder / "log.txt"),
                 seconds=0.0,
@@ -354,7 +384,7 @@ def _train(
     )
 
 
-def _last(text: str) -> str:
+def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else "no message"
 
@@ -371,10 +401,7 @@ def _reference(
     """Train with transformers in a child process."""
     own = folder / name
     own.mkdir()
-    try:
-        options = transformers_reference.options_of(job, model, own / "trained", read_samples(folder / "data"))
-    except ValueError as error:
-        raise CannotCompare(str(error)) from None
+    options = transformers_reference.options_of(job, model, own / "trained", read_samples(folder / "data"))
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
     argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
     return train(
@@ -394,7 +421,7 @@ def _again(
         return _reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")
     own = folder / f"{_name(side)}-reordered"
     job = on_shared(side, model=other, data=folder / "data", folder=own)
-    return _train(side, job, own, request.iterations, lambda _line: None, advanced)
+    return _train(side, job, own, request.iterations, _quiet, advanced)
 
 
 def as_tree(result: Result) -> dict[str, Any]:
@@ -413,7 +440,7 @@ def as_tree(result: Result) -> dict[str, Any]:
                 "version": by_label[each.label].version if each.label in by_label else None,
                 "entry": by_label[each.label].entry if each.label in by_label else None,
                 "iterations": [
-                    {"iteration": one.iteration, "loss": one.loss, "grad_norm": one.grad_norm}
+                    {"iteration": one.iteration, "loss": finite(one.loss), "grad_norm": finite(one.grad_norm)}
                     for one in each.iterations
                 ],
                 "seconds": round(each.seconds, 1),
@@ -423,6 +450,7 @@ def as_tree(result: Result) -> dict[str, Any]:
             }
             for each in result.trained
         ],
+        "spread_measured": result.reordered is not None and not result.reordered.problem,
         "tolerance": [
             {"iteration": number, "loss": loss, "grad_norm": norm}
             for number, (loss, norm) in sorted(result.tolerance.items())

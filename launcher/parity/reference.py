@@ -80,14 +80,7 @@ class Options:
 
 
 def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]]) -> Options:
-    """Return the reference's options for a small job.
-
-    Raises:
-        ValueError: the job has something that the reference does not compute, with the field.
-    """
-    problems = [f"{path}={value}" for path, value in _unsupported(job)]
-    if problems:
-        raise ValueError(f"the reference does not compute {', '.join(problems)}; works: without --reference")
+    """Return the reference's options for a small job of which `unsupported` yields nothing."""
     schedule, optimizer = job.schedule, job.optimizer
     decay = schedule.lr_decay_iters or schedule.train_iters or 0
     return Options(
@@ -119,24 +112,27 @@ def _bias_update_rate(job: Job) -> float:
     return 1e-3 if job.moe.bias_update_rate is None else job.moe.bias_update_rate
 
 
-def _unsupported(job: Job) -> Iterator[tuple[str, object]]:
-    """Yield every value that changes training and that the reference does not compute."""
+def unsupported(job: Job) -> Iterator[tuple[str, object, str]]:
+    """Yield every value that changes training and that the reference does not compute, and an override without it."""
     for path, info in fields().items():
         section, value = path.partition(".")[0], value_at(job, path)
         if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED:
             continue
         if value != info.default and value not in _SAME.get(path, ()):
-            yield path, value
+            yield path, value, f"{path}={'null' if info.default is None else info.default}"
     for path, choices in _CHOICES.items():
         if value_at(job, path) not in choices:
-            yield path, value_at(job, path)
+            yield path, value_at(job, path), f"{path}={choices[0]}"
+    for name, value in job.backend.args.items():
+        yield f"backend.args.{name}", value, f"without backend.args.{name}"
     if job.model.num_nextn_predict_layers:
-        yield "model.num_nextn_predict_layers", job.model.num_nextn_predict_layers
+        path = "model.num_nextn_predict_layers"
+        yield path, job.model.num_nextn_predict_layers, f"{path}=0"
     if job.model.is_moe and job.moe.aux_loss_coeff:
         if job.moe.load_balancing_type != "aux_loss":
-            yield "moe.load_balancing_type", job.moe.load_balancing_type
+            yield "moe.load_balancing_type", job.moe.load_balancing_type, "moe.aux_loss_coeff=0"
         if job.model.scoring_func != "softmax":
-            yield "model.scoring_func", job.model.scoring_func
+            yield "model.scoring_func", job.model.scoring_func, "moe.aux_loss_coeff=0"
 
 
 def rate(options: Options, iteration: int) -> float:

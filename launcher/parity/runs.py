@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def train(
         label=label,
         iterations=read_record(record),
         problem="" if child.returncode == 0 else _reason(text, child.returncode),
-        command=" ".join(argv),
+        command=shlex.join(argv),
         log=str(log),
         seconds=time.monotonic() - started,
     )

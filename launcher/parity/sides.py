@@ -11,6 +11,7 @@ from launcher.convert.offer import offered
 from launcher.importing.job_file import job_tree
 from launcher.job import Job, Origin, Value, fields, with_values
 from launcher.job.file_text import job_file_text
+from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity.data import TEXT, TOKENS
@@ -20,6 +21,14 @@ from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
 _ORIGIN = Origin(kind="derived", where="parity")
+
+
+class CannotCompare(Exception):
+    """The comparison cannot be made: a sentence for the user, what would work, and findings about a job."""
+
+    def __init__(self, message: str, *works: str, findings: Sequence[Finding] = (), job: Job | None = None) -> None:
+        super().__init__(message)
+        self.message, self.works, self.findings, self.job = message, works, tuple(findings), job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +71,20 @@ def side_of(
     Raises:
         ComposeError: the overrides do not describe a job.
         Refused: there is no such backend or version.
+        CannotCompare: it is not pre-training.
     """
     name, _, version = backend.partition("@")
     words = [*overrides, f"backend={name}", *([f"backend.version={version}"] if version else [])]
     job = with_values(compose(words, config_dirs), {"rehearse.entry": entry, "cluster.python": python}, _ORIGIN)
     chosen, number = chosen_backend(job)
+    if job.task.type != "pretrain":
+        raise CannotCompare(f"task.type={job.task.type}: only pre-training is compared", "task=pretrain", job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations}
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
     return Side(
-        label=name if entry == "native" else f"{name} (core)",
+        label=backend if entry == "native" else f"{backend} (core)",
         backend=chosen,
         version=number,
         entry=entry,
@@ -140,7 +152,7 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         findings = translate(side.backend.prepare(changed, side.version), side.backend, side.version).findings
         if not any(form.keys() & set(finding.fields) for finding in findings):
             return form
-    raise ValueError(f"{side.backend.title} reads neither token files nor texts")
+    raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 
 
 def conversion_of(side: Side, job: Job) -> tuple[str, ...]:

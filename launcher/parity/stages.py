@@ -98,7 +98,6 @@ EACH_LAYER = (
     _pair("layer {}: attention", f"{_ATTENTION}.linear_proj", f"{_SELF}.o_proj"),
     _pair("layer {}: norm before the MLP", f"{_LAYER}.pre_mlp_layernorm", f"{_MODEL}.post_attention_layernorm"),
     _pair("layer {}: router", f"{_LAYER}.mlp.router", None),
-    _pair("layer {}: experts", f"{_LAYER}.mlp.experts", f"{_MODEL}.mlp.experts"),
     _pair("layer {}: MLP", f"{_LAYER}.mlp", f"{_MODEL}.mlp"),
     _pair("layer {}: output", _LAYER, _MODEL),
 )
@@ -106,15 +105,13 @@ LAST = (
     _pair("final norm", "decoder.final_layernorm", "model.norm"),
     _pair("logits", "output_layer", "lm_head"),
 )
-# Between implementations of Megatron-core the experts' outputs are in the order of their own dispatchers.
-UNORDERED = frozenset({"layer {}: experts"})
 
 
 def stages(layers: int) -> list[Stage]:
     """Return the stages of a model in forward order, with the layers' numbers filled in."""
     found = list(FIRST)
     for number in range(layers):
-        found += [_numbered(stage, number) for stage in EACH_LAYER if stage.name not in UNORDERED]
+        found += [_numbered(stage, number) for stage in EACH_LAYER]
     return [*found, *LAST]
 
 

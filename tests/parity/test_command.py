@@ -19,6 +19,7 @@ WRONG = {
     "unknown backend": (["--backends", "megatron_lm,nobody"], "no backend 'nobody'"),
     "one backend": (["--backends", "megatron_lm"], "two are needed, or --reference transformers"),
     "the same twice": (["--backends", "megatron_lm,megatron_lm"], "each backend once"),
+    "folder": (["--backends", "megatron_lm,megatron", "-o", "a,b=1"], "overrides cannot name a folder"),
     "no iterations": (["--backends", "megatron_lm,megatron", "--iterations", "0"], "must be at least 1"),
     "tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "2"], "a relative difference from 0 to 1"),
     "python of another": (["--backends", "megatron_lm,megatron", "--python", "mindspeed=/bin/true"], "BACKEND=PATH"),
@@ -39,6 +40,18 @@ REFUSED = {
     "core of another": (
         ["--backends", "megatron_lm,megatron", "--entry", "core"],
         "reads the arguments of megatron_lm",
+    ),
+    "post-training": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft"],
+        "only pre-training is compared",
+    ),
+    "bf16": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
+        "precision.dtype=fp32",
+    ),
+    "python of core": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "--python", f"megatron_lm={sys.executable}"],
+        "cannot run here",
     ),
     "not empty": (["--backends", "megatron_lm", "--reference", "transformers", "-o", "."], "is not empty"),
 }

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from launcher.parity.compare import compared, relative, table, tolerances
+from launcher.parity import compare
+from launcher.parity.compare import Compared, relative, table, tolerances
 from launcher.parity.runs import Iteration, Trained
 
 
@@ -13,6 +14,10 @@ def trained(label: str, *values: tuple[float, float | None], problem: str = "") 
         Iteration(iteration=number, loss=loss, grad_norm=norm) for number, (loss, norm) in enumerate(values, start=1)
     )
     return Trained(label=label, iterations=iterations, problem=problem, command="", log="log.txt", seconds=1.0)
+
+
+def compared(reference: Trained, side: Trained, allowed: dict[int, tuple[float, float]]) -> Compared:
+    return compare.compared(reference, side, allowed, iterations=3)
 
 
 REFERENCE = trained("a", (6.0, 1.0), (5.0, 2.0), (4.0, 1.5))
@@ -42,11 +47,12 @@ def test_the_first_value_out_of_tolerance_is_named(name: str) -> None:
     assert (found.first.iteration, found.first.quantity) == (iteration, quantity)
 
 
-def test_a_norm_that_is_not_reported_is_not_compared() -> None:
-    found = compared(
-        REFERENCE, trained("b", (6.0, None), (5.0, None), (4.0, None)), tolerances("fp32", REFERENCE, None, None)
-    )
+def test_a_norm_that_is_not_reported_is_no_difference_of_zero() -> None:
+    silent = trained("b", (6.0, None), (5.0, None), (4.0, None))
+    found = compared(REFERENCE, silent, tolerances("fp32", REFERENCE, None, None))
     assert found.agrees
+    assert math.isnan(found.largest["grad_norm"])
+    assert compare.as_tree(found)["largest_relative_difference"] == {"loss": 0.0, "grad_norm": None}
 
 
 def test_a_training_that_ends_early_does_not_agree() -> None:
@@ -54,7 +60,28 @@ def test_a_training_that_ends_early_does_not_agree() -> None:
     failed = compared(REFERENCE, trained("b", (6.0, 1.0), problem="out of memory"), allowed)
     assert not failed.agrees
     assert failed.problem == "out of memory"
-    assert not compared(REFERENCE, trained("b"), allowed).agrees
+    assert compared(REFERENCE, trained("b", (6.0, 1.0)), allowed).problem == "b recorded 1 of 3 iterations"
+
+
+@pytest.mark.parametrize("problem", ["killed", ""])
+def test_nothing_agrees_with_a_reference_that_did_not_train(problem: str) -> None:
+    dead = trained("a", problem=problem)
+    found = compared(dead, trained("b", (6.0, 1.0), (5.0, 2.0), (4.0, 1.5)), tolerances("fp32", dead, None, None))
+    assert not found.agrees
+    assert found.problem.startswith("a ")
+
+
+def test_trainings_that_both_diverge_do_not_agree() -> None:
+    endless = ((6.0, 1.0), (math.inf, 2.0), (math.inf, 1.5))
+    allowed = dict.fromkeys((1, 2, 3), (1.0, 1.0))
+    assert not compared(trained("a", *endless), trained("b", *endless), allowed).agrees
+
+
+def test_a_spread_that_diverges_widens_nothing_without_end() -> None:
+    again = trained("a", (6.0, 1.0), (math.nan, 2.0), (4.0, 1.5))
+    allowed = tolerances("fp32", REFERENCE, again, None)
+    assert allowed[3][0] < 0.01
+    assert not compared(REFERENCE, trained("b", (6.0, 1.0), (100.0, 2.0), (4.0, 1.5)), allowed).agrees
 
 
 def test_the_spread_of_the_reference_widens_the_tolerance_from_there_on() -> None:
@@ -73,7 +100,6 @@ def test_lower_precision_allows_more() -> None:
 
 def test_relative_differences() -> None:
     assert relative(2.0, 2.1) == pytest.approx(0.05)
-    assert relative(None, 1.0) == 0.0
     assert relative(math.inf, 1.0) == math.inf
 
 
