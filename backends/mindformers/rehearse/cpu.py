@@ -29,6 +29,7 @@ def install(script: str) -> None:
     after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
     after_import("mindformers.parallel_core.training_graph.transformer.moe.ffn", _experts_without_dispatch)
     after_import("mindformers.wrapper.wrapper", _overflow_from_the_gradients)
+    after_import("mindformers.core.callback.callback", _separate_losses_before_they_are_cleared)
     after_import("mindformers.core.callback.callback", _record_iterations)
 
 
@@ -141,6 +142,24 @@ def _overflow_from_the_gradients(module: ModuleType) -> None:
     module.MFTrainOneStepCell.get_overflow_status = get_overflow_status
 
 
+def _separate_losses_before_they_are_cleared(module: ModuleType) -> None:
+    """Copy the losses that MFLossMonitor prints apart: on CPU asnumpy shares the memory of the parameter.
+
+    MindFormers sets the parameters to 0 before it prints them (core/callback/callback.py:117, 1.8.0).
+    """
+    if not hasattr(module, "_get_separate_loss"):
+        return
+
+    def get_separate_loss() -> tuple[Any, ...]:
+        names = ("lm_loss", "aux_loss", "mtp_loss")
+        losses = tuple(module.parameter_register.get(name).asnumpy().copy() for name in names)
+        for name in names:
+            module.parameter_register.clear(name)
+        return losses
+
+    module.__dict__["_get_separate_loss"] = get_separate_loss
+
+
 def _record_iterations(module: ModuleType) -> None:
     """Record what MFLossMonitor prints, in full precision; the loss as the mean over ranks, each of which has its own.
 
@@ -154,8 +173,9 @@ def _record_iterations(module: ModuleType) -> None:
     @functools.wraps(print_values)
     def print_and_record(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
-        # With the losses of experts and of multi-token prediction: on CPU its parameters of separate losses stay 0.
-        loss, norm = _mean_over_ranks(given["loss"]), given["global_norm"]
+        # Without the losses of experts and multi-token prediction, which models that have them report apart.
+        alone = given.get("main_loss")
+        loss, norm = _mean_over_ranks(given["loss"] if alone is None else alone), given["global_norm"]
         step = given["cur_step_num"] + (given["cur_epoch_num"] - 1) * given["steps_per_epoch"]
         is_first = os.environ.get("RANK_ID", "0") == "0"
         recorder.record(step, loss, None if norm is None else _number(norm), reports=is_first)
