@@ -334,7 +334,7 @@ GENERAL = (
         flags=(FULL_BATCH, STRATEGY, TYPE),
         fields=("graph.full_batch", "data.format"),
         check=_token_files,
-        reads="job.cluster.world_size",
+        reads="job.cluster.world_size use_parallel",
         until=OLD,
     ),
     Rule(
