@@ -178,9 +178,10 @@ REASONS = (
         "optimizer.clip_grad",
         source="Megatron-LM rerun_state_machine; this rehearsal",
     ),
-    _reason("assertion", r"AssertionError", "the backend refuses a combination of values", source="Python assert"),
+    # `raise ValueError(`, a line of the source in a traceback, is not the message.
+    _reason("assertion", r"AssertionError(?!\()", "the backend refuses a combination of values", source="Python assert"),
     _reason(
-        "refused", r"^error: |^\w*Error: |ValueError|RuntimeError|KeyError|TypeError", "it failed", source="Python"
+        "refused", r"^error: |^\w*Error: |(Value|Runtime|Key|Type)Error(?!\()", "it failed", source="Python"
     ),
     _reason(
         "ended-by-signal",

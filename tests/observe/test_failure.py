@@ -59,6 +59,13 @@ def test_without_a_line_the_rank_comes_from_the_summary(tmp_path):
     assert (failure.rank, failure.code, failure.reason) == (3, 1, "")
 
 
+def test_a_source_line_of_a_traceback_is_not_the_reason(tmp_path):
+    text = "[rank0]:     raise ValueError(\n[rank0]: ValueError: model type 'qwen25' is not supported\n"
+    log(tmp_path, 0, text, 1)
+    failure = first_failure(record(tmp_path, 1))
+    assert failure.message == "ValueError: model type 'qwen25' is not supported"
+
+
 def test_only_the_last_attempt_counts(tmp_path):
     text = (
         "CUDA out of memory\nlaunch: attempt 0 failed (exit code 1); restart 1 of 1\nModuleNotFoundError: No module\n"
