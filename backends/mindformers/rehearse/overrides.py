@@ -120,6 +120,8 @@ def _without_accumulation(changed: dict[str, Value]) -> list[str]:
         return []
     changed[_BATCH], changed[_ACCUMULATION] = size * parts, 1
     why = "data parallel mode does not accumulate; the global batch stays what it is"
+    if any(changed.get(f"model.model_config.{name}") for name in ("n_routed_experts", "num_experts")):
+        why += ", but the load-balancing loss counts its micro-batches together"
     return [
         f"changed for CPU: {_BATCH}: {size} -> {size * parts} ({why})",
         f"changed for CPU: {_ACCUMULATION}: {parts} -> 1 ({why})",
