@@ -179,10 +179,10 @@ REASONS = (
         source="Megatron-LM rerun_state_machine; this rehearsal",
     ),
     # `raise ValueError(`, a line of the source in a traceback, is not the message.
-    _reason("assertion", r"AssertionError(?!\()", "the backend refuses a combination of values", source="Python assert"),
     _reason(
-        "refused", r"^error: |^\w*Error: |(Value|Runtime|Key|Type)Error(?!\()", "it failed", source="Python"
+        "assertion", r"AssertionError(?!\()", "the backend refuses a combination of values", source="Python assert"
     ),
+    _reason("refused", r"^error: |^\w*Error: |(Value|Runtime|Key|Type)Error(?!\()", "it failed", source="Python"),
     _reason(
         "ended-by-signal",
         r"Signal (\d+) \(SIG\w+\) received by PID|exitcode\s*:\s*-\d+|Received \d+ death signal",
