@@ -131,7 +131,8 @@ declare((
           "MindSpeed-LLM 26.1.0 mindspeed_llm/training/initialize.py:245", until="26.1.0",
           message="{model-type-hf} is not converted at the start: convert first, with launch convert hf-to-mcore, and "
           "load the result with checkpoint.load=DIR",
-          flags=("model-type-hf", "enable-hf2mg-convert"), fields=("model.path", "checkpoint.load")),
+          flags=("model-type-hf", "enable-hf2mg-convert"), fields=("model.path", "checkpoint.load"), stricter=True,
+          reason="the start of training refuses it, after the arguments were validated"),
     needs("MS-CONVERT-SAVE", "enable-mg2hf-convert", "save",
           "Weights are converted back into the directory that --save names.", f"{_CONVERT}:146"),
     never("MS-CONVERT-LORA", "enable-mg2hf-convert & lora-target-modules",
