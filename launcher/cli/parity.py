@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backends import CORE_BACKEND
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.backend import backend_names
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from launcher.parity.compare import Compared
     from launcher.parity.parity import Request, Result
 
-_EXAMPLE = "launch parity +recipe=tiny_qwen3_moe --backends megatron_lm,{cuda}"
+_EXAMPLE = f"launch parity +recipe=tiny_qwen3_moe --backends {CORE_BACKEND[0]},{{cuda}}"
 _ITERATIONS = 10
 _SIGNS = ",=[]{}'\"$"
 
 
 def main(words: list[str]) -> int:
-    """Compare; exit 0 if all agree, 1 if they part or one fails, 2 for a wrong command line."""
+    """Compare; exit 0 if all agree, 1 if they differ or one fails, 2 for a wrong command line."""
     made = parser(
         "parity",
         "Train a small model of the job on several backends, from the same weights on the same samples, on this "
@@ -46,7 +47,7 @@ def main(words: list[str]) -> int:
         "--tolerance", type=float, metavar="R", help="largest relative difference; default: by number format and spread"
     )
     made.add_argument(
-        "--locate", action="store_true", help="where they part, name the first layer that computes something else"
+        "--locate", action="store_true", help="where they differ, name the first layer that computes something else"
     )
     made.add_argument("-o", "--out", metavar="DIR", help="new folder for everything that is written")
     options = parse(made, words)
@@ -192,7 +193,7 @@ def _verdict(each: Compared, result: Result) -> str:
     part = each.first
     assert part is not None
     return (
-        f"{each.label} parts from {reference} at iteration {part.iteration}: {QUANTITIES[part.quantity]} "
+        f"{each.label} differs from {reference} at iteration {part.iteration}: {QUANTITIES[part.quantity]} "
         f"{part.value:.7g} against {part.reference:.7g}, relative difference {part.relative:.1e}, "
         f"tolerance {part.tolerance:.1e}"
     )

@@ -162,7 +162,7 @@ def as_tree(each: Compared) -> dict[str, Any]:
         "side": each.label,
         "agrees": each.agrees,
         "largest_relative_difference": {name: finite(value) for name, value in each.largest.items()},
-        "parts_at": None
+        "differs_at": None
         if first is None
         else {
             "iteration": first.iteration,

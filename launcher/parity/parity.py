@@ -56,7 +56,7 @@ class Request:
         tolerance: largest relative difference; None: by number format and measured spread.
         folder: what is written goes there; None: a new folder below `launch_output`.
         config_dirs: folders with the user's own recipes and groups.
-        locate: where trainings part, train both again in one process and name the first tensor that differs.
+        locate: where trainings differ, train both again in one process and name the first tensor that differs.
     """
 
     overrides: Sequence[str]
@@ -88,7 +88,6 @@ class Result:
 
     folder: Path
     sides: tuple[Side, ...]
-    jobs: tuple[Job, ...]
     trained: tuple[Trained, ...]
     reordered: Trained | None
     tolerance: Mapping[int, tuple[float, float]]
@@ -139,7 +138,6 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     result = Result(
         folder=folder,
         sides=sides,
-        jobs=jobs,
         trained=tuple(trained),
         reordered=again,
         tolerance=allowed,
@@ -202,11 +200,10 @@ def _parameters(
 
 
 def _locate(request: Request, result: Result, model: Path, show: Show) -> Mapping[str, Located]:
-    """Train the reference and each side that parts from it again, in one process, and compare their first passes."""
-    parting = [
-        side for side in result.sides if any(_parts(each) and each.label == side.label for each in result.compared)
-    ]
-    if not parting:
+    """Train the reference and each side that differs from it again, in one process, and compare their first passes."""
+    differing = {each.label for each in result.compared if each.first is not None and not each.problem}
+    retrained = [side for side in result.sides if side.label in differing]
+    if not retrained:
         return {}
     show("trains again in one process, recording every layer")
     folder = result.folder / "located"
@@ -217,15 +214,11 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
         folder.mkdir()
         _reference(request, result.sides[0].job, model, result.folder, _silent, "traced", {TRACE: str(reference)})
     found = {}
-    for side in parting:
+    for side in retrained:
         recording = _traced(side, model, result.folder, folder)
         if reference.exists() and recording.exists():
             found[side.label] = located(side.job, reference, recording)
     return found
-
-
-def _parts(each: Compared) -> bool:
-    return each.first is not None and not each.problem
 
 
 def _traced(side: Side, model: Path, whole: Path, folder: Path) -> Path:

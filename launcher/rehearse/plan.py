@@ -324,7 +324,7 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
 
 
 def _installed_version(outcome: Outcome, native: NativeOnCpu) -> tuple[str, ...]:
-    """Return a note where the installed version is written for as another one.
+    """Return a note where the arguments are those of another version than the installed one.
 
     Raises:
         RehearsalRefused: the installed version reads other arguments than those of the job's version.

@@ -134,7 +134,10 @@ class Overruled:
 
 
 def overruled(job: Job, backend: Backend, version: str) -> list[Overruled]:
-    """Return the fields whose value validation changes: of arguments that the job writes, or that it is told of."""
+    """Return the fields whose value validation changes.
+
+    Of arguments that the job writes, and of those whose rule has a message.
+    """
     native = translate(job, backend, version).native
     effective = effective_of(job, backend, version, native)
     by = {change.flag: change.rule for change in effective.changes if change.written or change.message}

@@ -67,7 +67,7 @@ class Row:
 
 
 def main() -> int:
-    """Measure, and print or write the table; exit 1 if a backend parts from transformers."""
+    """Measure, and print or write the table; exit 1 if a backend differs from transformers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backends", required=True, help="A,B[,C]")
     parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH")
@@ -151,7 +151,7 @@ def _cell(found: Mapping[str, Any]) -> str:
     if each["agrees"]:
         return shown
     where = next((one["stage"] for one in found["located"].values() if one["stage"]), "not in one process")
-    part = each["parts_at"]
+    part = each["differs_at"]
     return f"**{shown}**, from iteration {part['iteration']} ({part['quantity']}); first difference: {where}"
 
 

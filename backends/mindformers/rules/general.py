@@ -34,7 +34,6 @@ from backends.mindformers.rules.terms import (
     size_of,
     whole,
 )
-from launcher.rules.diagnostics import declare_diagnostic
 from launcher.rules.registry import Rule, RuleContext, Violation, lift, lower
 from launcher.rules.table import declare
 
@@ -493,11 +492,3 @@ PIPELINE = (
 )
 
 declare((*GENERAL, *PIPELINE), backends=BACKENDS, when=STATIC)
-
-declare_diagnostic(
-    "REHEARSE-MINDFORMERS-CPU",
-    "error",
-    "Part of the job needs operators that MindSpore has on Ascend only: its own entry point cannot train it on CPU.",
-    "rehearse.entry=core, which trains the same job with megatron-core",
-    "mindspore 2.7.0",
-)

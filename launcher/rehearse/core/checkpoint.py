@@ -254,8 +254,8 @@ def load(settings: Settings, stepper: Stepper) -> Loaded:
     if "rng_state" in loaded:
         _restore_random_state(loaded["rng_state"])
     alone = "" if with_optimizer or has_optimizer else ", which has no optimizer state"
-    told = "; ".join((f"loaded from {path}{alone}", *notes))
-    return Loaded(iteration=0 if weights_only else iteration, weights=told)
+    loaded = "; ".join((f"loaded from {path}{alone}", *notes))
+    return Loaded(iteration=0 if weights_only else iteration, weights=loaded)
 
 
 def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
