@@ -53,7 +53,8 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
     asked = _request(options)
 
-    from launcher.parity.parity import as_tree, measure
+    from launcher.parity.as_tree import as_tree
+    from launcher.parity.parity import measure
     from launcher.parity.plot import draw
     from launcher.parity.sides import CannotCompare
 
@@ -168,6 +169,11 @@ def _show(result: Result) -> None:
     first = result.trained[0]
     if first.problem:
         print(f"{first.label} failed: {first.problem} (log: {first.log})")
+    if result.reordered is not None and result.spread_problem:
+        print(
+            f"the spread of {first.label} is not known, so rounding alone is allowed: its second run failed: "
+            f"{result.spread_problem} (log: {result.reordered.log})"
+        )
     for each in result.compared:
         print(_verdict(each, result))
         if each.label in result.parameters:

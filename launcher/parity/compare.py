@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.parity.runs import Iteration, Trained
+from launcher.parity.tolerance import SPREADS, WIDEST, rounding
 
-# Largest relative difference that is rounding: of the loss, and of the gradient norm, which sums squares of all
-# gradients. fp32 at iteration 1: measured at most 3e-7 and 2e-6 between implementations (docs/parity.md).
-_ROUNDING: Mapping[str, tuple[float, float]] = {"fp32": (1e-5, 1e-4), "fp16": (1e-3, 1e-2), "bf16": (5e-3, 3e-2)}
-# Two implementations differ in more reductions than the two runs of the reference, so their spread counts this often.
-_SPREADS = 10.0
-# A spread that is wider than this many times rounding is a training that diverges, and widens nothing further.
-_WIDEST = 100.0
 QUANTITIES: Mapping[str, str] = {"loss": "loss", "grad_norm": "gradient norm"}
 """Attribute of an iteration to its name for people."""
 
@@ -69,7 +63,8 @@ def tolerances(
             iteration 1 on, and ten times the largest spread so far of the two runs of the reference.
     """
     again = {each.iteration: each for each in reordered.iterations} if reordered is not None else {}
-    loss, norm = first = _ROUNDING.get(dtype, _ROUNDING["bf16"])
+    allowed = rounding(dtype)
+    loss, norm = allowed.loss, allowed.grad_norm
     found = {}
     for each in reference.iterations:
         if asked is not None:
@@ -77,9 +72,9 @@ def tolerances(
             continue
         other = again.get(each.iteration)
         if other is not None:
-            loss = max(loss, min(_SPREADS * relative(each.loss, other.loss), _WIDEST * first[0]))
+            loss = max(loss, min(SPREADS * relative(each.loss, other.loss), WIDEST * allowed.loss))
             if each.grad_norm is not None and other.grad_norm is not None:
-                norm = max(norm, min(_SPREADS * relative(each.grad_norm, other.grad_norm), _WIDEST * first[1]))
+                norm = max(norm, min(SPREADS * relative(each.grad_norm, other.grad_norm), WIDEST * allowed.grad_norm))
         found[each.iteration] = (loss, norm)
     return found
 

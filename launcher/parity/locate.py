@@ -1,16 +1,14 @@
 """Names the first tensor in which two trainings differ: forward from the tokens, then backward from the logits."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.job import Job
 from launcher.parity.stages import Stage, stages, value_of
-
-# Largest difference, relative to the largest value of the tensor, that is rounding.
-_ROUNDING: Mapping[str, float] = {"fp32": 2e-5, "fp16": 2e-2, "bf16": 1e-1}
+from launcher.parity.tolerance import rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ def located(job: Job, reference: Path, side: Path) -> Located:
     import torch
 
     first, second = torch.load(reference, weights_only=True), torch.load(side, weights_only=True)
-    allowed = _ROUNDING.get(str(job.precision.dtype), 1e-1)
+    allowed = rounding(str(job.precision.dtype)).tensor
     count = 0
     for stage, backward, relative, shape in _differences(job, first, second):
         count += 1

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from launcher.parity.runs import launch_words
+from launcher.parity.tolerance import rounding
 from launcher.plan import Watch
-
-# Largest difference relative to the movement. Adam divides by the root of the squared gradients: where these are as
-# small as rounding, it amplifies rounding to its step.
-_ROUNDING: Mapping[str, float] = {"fp32": 1e-3, "fp16": 0.2, "bf16": 0.2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class ParameterDifference:
     """The tensor in which two trainings differ most.
 
     Attributes:
@@ -100,20 +97,22 @@ def _said(stdout: str, stderr: str) -> str:
     return findings[0]["message"] if findings else (stderr.strip().splitlines() or ["no message"])[-1]
 
 
-def apart(initial: Path, reference: Callable[[], Path], side: Callable[[], Path], *, dtype: str) -> Apart:
+def compare_parameters(
+    initial: Path, reference: Callable[[], Path], side: Callable[[], Path], *, dtype: str
+) -> ParameterDifference:
     """Compare the weights of two trainings that started from the same ones."""
     try:
         start, one, other = (_tensors(folder) for folder in (initial, reference(), side()))
     except NotSaved as error:
-        return Apart(problem=str(error))
+        return ParameterDifference(problem=str(error))
     names = sorted(start.keys() & one.keys() & other.keys())
     if not names:
-        return Apart(problem="the checkpoints have no tensor in common")
-    tolerance = _ROUNDING.get(dtype, 0.2)
+        return ParameterDifference(problem="the checkpoints have no tensor in common")
+    tolerance = rounding(dtype).parameters
     found = {name: _relative(start[name], one[name], other[name]) for name in names}
     worst = max(names, key=lambda name: (math.isnan(found[name]), found[name]))
     relative = math.inf if math.isnan(found[worst]) else found[worst]
-    return Apart(name=worst, relative=relative, tolerance=tolerance, compared=len(names))
+    return ParameterDifference(name=worst, relative=relative, tolerance=tolerance, compared=len(names))
 
 
 def _tensors(folder: Path) -> dict[str, Any]:

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
 from launcher.parity import reference as transformers_reference
-from launcher.parity.compare import Compared, compared, finite, tolerances
+from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.data import read_samples, write_data
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
-from launcher.parity.parameters import Apart, apart, trained_weights
+from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
 from launcher.parity.sides import (
@@ -38,6 +37,8 @@ from launcher.rehearse.native import missing, versions_in
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
 TRANSFORMERS = "transformers"
+# A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
+_OPTIMIZER_SHOWS = 5
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
 
 
@@ -92,8 +93,13 @@ class Result:
     reordered: Trained | None
     tolerance: Mapping[int, tuple[float, float]]
     compared: tuple[Compared, ...]
-    parameters: Mapping[str, Apart] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterDifference] = field(default_factory=dict)
     located: Mapping[str, Located] = field(default_factory=dict)
+
+    @property
+    def spread_problem(self) -> str:
+        """Return why the second run of the reference failed; "" where it did not, or was not asked for."""
+        return self.reordered.problem if self.reordered is not None else ""
 
     @property
     def agrees(self) -> bool:
@@ -153,6 +159,11 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     """Write model and data; return the model and the job of each side, which its backend accepts."""
     for line in sides[0].notes:
         show(f"shrunk: {line}")
+    if request.iterations < _OPTIMIZER_SHOWS:
+        show(
+            f"--iterations {request.iterations}: loss and gradient norm show little of the optimizer before iteration "
+            f"{_OPTIMIZER_SHOWS}"
+        )
     show(f"model and data: {folder / 'shared'}")
     model = _model(sides[0].job, folder / "shared")
     samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
@@ -177,7 +188,7 @@ def _check_reference(job: Job) -> None:
 
 def _parameters(
     request: Request, sides: Sequence[Side], trained: Sequence[Trained], model: Path, folder: Path
-) -> Mapping[str, Apart]:
+) -> Mapping[str, ParameterDifference]:
     """Compare the weights that the trainings saved; a training that failed has none."""
     dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
 
@@ -193,7 +204,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: apart(model, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(model, reference, partial(of, side), dtype=dtype)
         for side in others
         if side.label not in failed
     }
@@ -415,43 +426,3 @@ def _again(
     own = folder / f"{_name(side)}-reordered"
     job = on_shared(side, model=other, data=folder / "data", folder=own)
     return _train(side, job, own, request.iterations, _quiet, advanced)
-
-
-def as_tree(result: Result) -> dict[str, Any]:
-    """Return plain data for --json."""
-    from launcher.parity.compare import as_tree as compared_tree
-
-    by_label = {side.label: side for side in result.sides}
-    return {
-        "ok": result.agrees,
-        "folder": str(result.folder),
-        "reference": result.trained[0].label,
-        "sides": [
-            {
-                "side": each.label,
-                "backend": by_label[each.label].backend.name if each.label in by_label else None,
-                "version": by_label[each.label].version if each.label in by_label else None,
-                "entry": by_label[each.label].entry if each.label in by_label else None,
-                "iterations": [
-                    {"iteration": one.iteration, "loss": finite(one.loss), "grad_norm": finite(one.grad_norm)}
-                    for one in each.iterations
-                ],
-                "seconds": round(each.seconds, 1),
-                "command": each.command,
-                "log": each.log,
-                "problem": each.problem or None,
-            }
-            for each in result.trained
-        ],
-        "spread_measured": result.reordered is not None and not result.reordered.problem,
-        "tolerance": [
-            {"iteration": number, "loss": loss, "grad_norm": norm}
-            for number, (loss, norm) in sorted(result.tolerance.items())
-        ],
-        "compared": [compared_tree(each) for each in result.compared],
-        "parameters": {label: each.as_tree() for label, each in result.parameters.items()},
-        "located": {
-            label: {"stage": each.stage or None, "gradient": each.backward, "relative": each.relative}
-            for label, each in result.located.items()
-        },
-    }

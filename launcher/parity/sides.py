@@ -1,7 +1,7 @@
 """What each backend runs: the same small job, on the shared model and data."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,7 +9,7 @@ from typing import Literal
 from launcher.compose import compose
 from launcher.convert.offer import offered
 from launcher.importing.job_file import job_tree
-from launcher.job import Job, Origin, Value, fields, with_values
+from launcher.job import Job, Origin, Value, fields, value_at, with_values
 from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
@@ -90,8 +90,14 @@ def side_of(
         entry=entry,
         python=python,
         job=with_values(small.job, training),
-        notes=small.report,
+        notes=(*(line for line in small.report if line.split()[0] not in training), *_warm_up(job, training)),
     )
+
+
+def _warm_up(job: Job, training: Mapping[str, Value]) -> Iterator[str]:
+    path = "schedule.lr_warmup_iters"
+    if path in training:
+        yield f"{path} {value_at(job, path)} → {training[path]}"
 
 
 def in_one_process(job: Job) -> Job:

@@ -43,6 +43,8 @@ def make_directory(
     built = _configuration(transformers, config)
     _check_vocabulary(transformers, tokenizer, built)
     _check_size(torch, transformers, built, limit_gib)
+    # Its bar is drawn in logs, too; random weights are written in seconds.
+    transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(built, **_float32(torch, transformers))
     for vector in (tensor for tensor in model.state_dict().values() if tensor.dim() == 1 and spread):

@@ -17,7 +17,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
+
+from launcher.parity.tolerance import ROUNDING, SPREADS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEAD = Path(__file__).with_name("head.md")
@@ -156,7 +159,21 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _page(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> str:
-    return "\n".join([HEAD.read_text(encoding="utf-8").rstrip(), "", *_table(rows, backends, iterations)]) + "\n"
+    return "\n".join([head(), "", *_table(rows, backends, iterations)]) + "\n"
+
+
+def head() -> str:
+    """Return the text above the table, with the tolerances of `launch parity`."""
+    sizes = [
+        f"{_exponent(each.loss)} of the loss and {_exponent(each.grad_norm)} of the gradient norm in {dtype}"
+        for dtype, each in ROUNDING.items()
+    ]
+    text = Template(HEAD.read_text(encoding="utf-8"))
+    return text.substitute(tolerances=", ".join(sizes), spreads=f"{SPREADS:g}").rstrip()
+
+
+def _exponent(value: float) -> str:
+    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def _table(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> Iterator[str]:
