@@ -44,6 +44,13 @@ def main(words: list[str]) -> int:
         "--python", action="append", default=[], metavar="BACKEND=PATH", help="interpreter that has this backend"
     )
     made.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="BACKEND:NAME=VALUE",
+        help="environment variable of this backend's runs, as a checkout that another backend has in another version",
+    )
+    made.add_argument(
         "--tolerance", type=float, metavar="R", help="largest relative difference; default: by number format and spread"
     )
     made.add_argument(
@@ -114,6 +121,7 @@ def _request(options: argparse.Namespace) -> Request:
         reference=options.reference,
         entry=options.entry,
         pythons=dict(_pythons(options.python, names)),
+        environs=_environs(options.env, names),
         tolerance=options.tolerance,
         folder=None if options.out is None else Path(options.out).expanduser(),
         config_dirs=options.config_dir,
@@ -132,6 +140,18 @@ def _pythons(pairs: list[str], names: list[str]) -> list[tuple[str, str]]:
         if not file.is_file():
             raise WrongUse(f"--python {pair}: there is no such file")
         found.append((name, str(file.absolute())))
+    return found
+
+
+def _environs(words: list[str], names: list[str]) -> dict[str, dict[str, str]]:
+    known = {name.partition("@")[0] for name in names}
+    found: dict[str, dict[str, str]] = {}
+    for word in words:
+        name, colon, pair = word.partition(":")
+        variable, sign, value = pair.partition("=")
+        if not (colon and sign and variable) or name not in known:
+            raise WrongUse(f"--env {word}: BACKEND:NAME=VALUE, with one of {', '.join(sorted(known))}")
+        found.setdefault(name, {})[variable] = value
     return found
 
 

@@ -54,6 +54,7 @@ class Request:
         entry: entry of all sides; None: a backend's own where it is installed, else the embedded trainer for the
             dialect that it reads.
         pythons: interpreter of the ranks by backend name, where it is not the one of this program.
+        environs: environment variables of the ranks by backend name, beside those of this program.
         tolerance: largest relative difference; None: by number format and measured spread.
         folder: what is written goes there; None: a new folder below `launch_output`.
         config_dirs: folders with the user's own recipes and groups.
@@ -66,6 +67,7 @@ class Request:
     reference: str | None = None
     entry: Entry | None = None
     pythons: Mapping[str, str] = field(default_factory=dict)
+    environs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     tolerance: float | None = None
     folder: Path | None = None
     config_dirs: Sequence[str] = ()
@@ -261,6 +263,7 @@ def _sides(request: Request) -> Sequence[Side]:
             backend,
             entry=request.entry or "native",
             python=python,
+            environ=request.environs.get(name, {}),
             config_dirs=request.config_dirs,
             iterations=request.iterations,
         )
@@ -298,7 +301,7 @@ def _lacking(side: Side) -> list[str]:
     if side.backend.native_cpu is None:
         return ["it has no entry point on CPU"]
     native = import_module(side.backend.native_cpu).NATIVE_CPU
-    return missing(native, os.environ, versions_in(side.python, native))
+    return missing(native, {**os.environ, **side.environ}, versions_in(side.python, native))
 
 
 def _new_folder(request: Request, job: Job) -> Path:
@@ -383,7 +386,7 @@ def _train(
         side.label,
         (*launch_words(), *command[1:]),
         folder,
-        environ=environ or {},
+        environ={**side.environ, **(environ or {})},
         advanced=lambda count: advanced(side.label, count, iterations),
     )
 

@@ -80,7 +80,7 @@ def train(
         label=label,
         iterations=read_record(record),
         problem="" if child.returncode == 0 else _reason(text, child.returncode),
-        command=shlex.join(argv),
+        command=" ".join((*(f"{name}={shlex.quote(value)}" for name, value in environ.items()), shlex.join(argv))),
         log=str(log),
         seconds=time.monotonic() - started,
     )

@@ -40,6 +40,7 @@ class Side:
         backend, version: what it runs on.
         entry: the backend's own entry point, or the embedded trainer on megatron-core.
         python: interpreter of its ranks; None: the one that runs this program.
+        environ: environment variables of its ranks, beside those of this program.
         job: the small job, before paths are filled in.
         notes: what is smaller than in the user's job, a line each.
     """
@@ -49,6 +50,7 @@ class Side:
     version: str
     entry: Entry
     python: str | None
+    environ: Mapping[str, str]
     job: Job
     notes: tuple[str, ...]
 
@@ -59,6 +61,7 @@ def side_of(
     *,
     entry: Entry,
     python: str | None,
+    environ: Mapping[str, str],
     config_dirs: Sequence[str],
     iterations: int,
 ) -> Side:
@@ -89,6 +92,7 @@ def side_of(
         version=number,
         entry=entry,
         python=python,
+        environ=environ,
         job=with_values(small.job, training),
         notes=(*(line for line in small.report if line.split()[0] not in training), *_warm_up(job, training)),
     )

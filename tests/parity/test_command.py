@@ -23,6 +23,7 @@ WRONG = {
     "no iterations": (["--backends", "megatron_lm,megatron", "--iterations", "0"], "must be at least 1"),
     "tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "2"], "a relative difference from 0 to 1"),
     "python of another": (["--backends", "megatron_lm,megatron", "--python", "mindspeed=/bin/true"], "BACKEND=PATH"),
+    "environment of another": (["--backends", "megatron_lm,megatron", "--env", "mindspeed:A=1"], "BACKEND:NAME=VALUE"),
     "no such python": (["--backends", "megatron_lm,megatron", "--python", "megatron=/no"], "there is no such file"),
 }
 

@@ -9,7 +9,6 @@ page is written only by a run of the whole matrix; `--only` prints its rows.
 import argparse
 import datetime
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -120,11 +119,10 @@ def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row
 
 
 def _compared(words: Sequence[str], backend: str, options: argparse.Namespace) -> dict[str, Any]:
-    named = [pair.removeprefix(f"{backend}:") for pair in options.env if pair.startswith(f"{backend}:")]
-    environ = {**os.environ, **dict(pair.split("=", 1) for pair in named)}
+    named = [word for pair in options.env if pair.startswith(f"{backend}:") for word in ("--env", pair)]
     own = [word for pair in options.python if pair.startswith(f"{backend}=") for word in ("--python", pair)]
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-        command = [sys.executable, "-m", "launcher", "parity", *words, "--backends", backend, *own, "--json"]
+        command = [sys.executable, "-m", "launcher", "parity", *words, "--backends", backend, *own, *named, "--json"]
         asked = [
             "--reference",
             "transformers",
@@ -134,7 +132,7 @@ def _compared(words: Sequence[str], backend: str, options: argparse.Namespace) -
             "-o",
             f"{folder}/out",
         ]
-        done = subprocess.run([*command, *asked], env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, *asked], capture_output=True, text=True, check=False)
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
