@@ -22,7 +22,7 @@ from typing import Any
 from launcher.parity.tolerance import ROUNDING, SPREADS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
-HEAD = Path(__file__).with_name("head.md")
+HEAD, GPU = (Path(__file__).with_name(name) for name in ("head.md", "gpu.md"))
 _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 _LATENT = ("+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
 _PRETRAIN = ("task=pretrain", "precision.dtype=fp32", "kernels.cross_entropy_fusion=false")
@@ -157,7 +157,8 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _page(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> str:
-    return "\n".join([head(), "", *_table(rows, backends, iterations)]) + "\n"
+    gpu = GPU.read_text(encoding="utf-8").rstrip()
+    return "\n".join([head(), "", *_table(rows, backends, iterations), "", gpu]) + "\n"
 
 
 def head() -> str:
