@@ -12,7 +12,7 @@ if [ -f .gpu/archive.tar ]; then
   mapfile -t wheels < <("$python" -m tools.gpu.archive --missing "$carried/wheels")
   if [ -n "${wheels[0]:-}" ]; then
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
-      --target "$carried/site" "${wheels[@]}"
+      --root-user-action=ignore --target "$carried/site" "${wheels[@]}"
     export PYTHONPATH="$PYTHONPATH:$carried/site"
   fi
 fi
