@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,13 @@ def test_what_the_time_does_not_allow_is_in_the_table(tmp_path: Path) -> None:
     assert {row.figures for row in rows} == {"the time was used up"}
     assert sum(row.check == "estimate" for row in rows) == len(LAYOUTS)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_training_that_does_not_end_is_stopped_and_told(tmp_path: Path) -> None:
+    runner = Runner(folder=tmp_path, deadline=time.monotonic() + 60, longest=1)
+    found = runner.train("tiny", ("+recipe=tiny_qwen3", "backend=megatron_lm"), "cpu")
+    assert found.trained.problem == "stopped after 1 s"
+    assert not found.result
 
 
 def test_the_table_and_its_section_of_the_page() -> None:

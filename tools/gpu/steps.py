@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,6 +250,9 @@ def rows_of(name: str, shared: Verification) -> Iterator[Row]:
         yield Row(check=name, what="the rest of this step", status="not run", figures="the time was used up")
     except CheckpointError as error:
         yield Row(check=name, what="start weights", status="failed", figures=str(error))
+    except subprocess.TimeoutExpired as error:
+        words = " ".join(error.cmd[3:5])
+        yield Row(check=name, what=words, status="failed", figures=f"stopped after {error.timeout:.0f} s")
 
 
 def _sizes(recipe: str) -> tuple[str, ...]:
