@@ -77,7 +77,7 @@ class Runner:
         """Train a job on a device, or return what an earlier call of this name measured.
 
         Raises:
-            OutOfTimeError: too few seconds are left.
+            OutOfTimeError: too few seconds are left, or they ended while it trained.
         """
         if name in self.kept:
             return self.kept[name]
@@ -88,6 +88,8 @@ class Runner:
         argv = (*launch_words(), "run", *words, *own)
         # A terminal's width and colours would only change the log.
         trained = train(name, argv, folder, environ={"NO_COLOR": "1"}, advanced=lambda _count: None, limit=limit)
+        if trained.problem and limit < self.longest and trained.seconds > limit:
+            raise OutOfTimeError  # stopped by the end of the verification's time, and not for what it did
         file = folder / "run" / "result.json"
         result = json.loads(file.read_text(encoding="utf-8")) if not trained.problem and file.exists() else {}
         if not trained.problem and (result.get("device", "").lower() == "cpu") != (device == "cpu"):
