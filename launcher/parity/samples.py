@@ -1,0 +1,28 @@
+"""The data set of a comparison by its task: what is written for all backends, and what the reference trains on."""
+
+from pathlib import Path
+
+from launcher.job import Job
+from launcher.parity.conversations import labelled, write_conversations
+from launcher.parity.data import read_samples, write_data
+from launcher.parity.reference import Options, options_of
+
+
+def write_samples(folder: Path, job: Job, iterations: int) -> None:
+    """Write the data of a small job for so many iterations.
+
+    Raises:
+        ValueError: the shipped text is too short, or a sequence is too short for a sample.
+    """
+    samples, length = iterations * (job.batch.global_batch_size or 1), job.batch.seq_length or 0
+    if job.task.type == "sft":
+        write_conversations(folder, job, samples=samples, seq_length=length)
+    else:
+        write_data(folder, samples=samples, seq_length=length, seed=job.seed or 0)
+
+
+def reference_options(job: Job, folder: Path, *, model: Path, out: Path) -> Options:
+    """Return what the reference trains, with the samples that `write_samples` left in a folder."""
+    if job.task.type == "sft":
+        return options_of(job, model, out, *labelled(folder, model, job))
+    return options_of(job, model, out, read_samples(folder))
