@@ -1,7 +1,10 @@
 """One set of conversations for fine-tuning: messages that every backend formats itself, and the chat template.
 
 All samples are shorter than a sequence, because backends treat longer ones differently, and have different lengths, so
-that padding, packing and the average over tokens matter.
+that padding and the average over tokens matter.
+
+Packing: backends put samples together in different ways, so every iteration has all samples. Pairs of them fill a
+sequence, and all have as many predictions, so that the loss is the same whatever is beside whatever.
 """
 
 import json
@@ -14,7 +17,8 @@ from typing import Any
 from launcher.job import Job
 from launcher.parity.data import shipped_text
 
-CONVERSATIONS = "conversations.jsonl"
+CONVERSATIONS, STRIDED = "conversations.jsonl", "conversations_strided.jsonl"
+PACKED = 2  # samples of a packed sequence
 IGNORED = -100  # label of a token that is not predicted, as in torch and transformers
 _LEAST_QUESTION, _LEAST_ANSWER = 4, 8
 _SECOND_TURN_EVERY = 3
@@ -104,19 +108,44 @@ def template_of(job: Job) -> ChatTemplate | None:
 def write_conversations(folder: Path, job: Job, *, samples: int, seq_length: int) -> None:
     """Write `conversations.jsonl`, one object with `messages` a line; the same bytes for the same arguments.
 
+    `conversations_strided.jsonl` has the same lines in the order that gives a backend with `strided_samples` the same
+    micro-batches.
+
+    Args:
+        samples: samples of the whole training; packed sequences of one iteration, where they are packed.
+
     Raises:
         ValueError: a sequence is too short for a conversation, or the shipped text for so many.
     """
     template = template_of(job) or _LONGEST
     folder.mkdir(parents=True, exist_ok=True)
     drawn = random.Random(job.seed or 0)
+    made = (_pairs if job.batch.packing else _different)(template, drawn, seq_length - 1, samples)
+    if not made:
+        raise ValueError(f"{seq_length} tokens are too few for a conversation in this chat template")
+    lines = _lines(made)
+    micro, ranks = job.batch.micro_batch_size, job.parallel.dp or 1
+    (folder / CONVERSATIONS).write_text("".join(lines), encoding="utf-8")
+    (folder / STRIDED).write_text("".join(strided(lines, micro, ranks)), encoding="utf-8")
+
+
+def strided(lines: Sequence[str], micro: int, ranks: int) -> list[str]:
+    """Return samples in another order: rank r of n reads the samples r, r + n, r + 2n, … of what is returned.
+
+    Args:
+        lines: samples, of which rank r reads `micro` after one another, starting r * `micro` after rank 0.
+    """
+    whole = micro * ranks
+    starts = range(0, len(lines), whole)
+    places = [start + rank * micro + each for start in starts for each in range(micro) for rank in range(ranks)]
+    return [lines[place] for place in places if place < len(lines)]
+
+
+def _lines(made: Sequence[Sequence[dict[str, str]]]) -> list[str]:
+    """Return a line for each conversation, with the shipped text instead of blanks."""
     text = shipped_text()
     lines, at = [], 0
-    for number in range(samples):
-        turns = 2 if number % _SECOND_TURN_EVERY == 1 else 1
-        messages = _messages(template, drawn, seq_length - 1, turns) or _messages(template, drawn, seq_length - 1, 1)
-        if messages is None:
-            raise ValueError(f"{seq_length} tokens are too few for a conversation in this chat template")
+    for messages in made:
         for each in messages:
             size = len(each["content"])
             # No answer begins with a space: ms-swift 4.6 leaves it out of the loss with the empty reasoning before it
@@ -126,8 +155,31 @@ def write_conversations(folder: Path, job: Job, *, samples: int, seq_length: int
             at += size
         lines.append(json.dumps({"messages": messages}) + "\n")
     if at > len(text):
-        raise ValueError(f"{samples} conversations exceed the shipped text of {len(text)} characters")
-    (folder / CONVERSATIONS).write_text("".join(lines), encoding="utf-8")
+        raise ValueError(f"{len(made)} conversations exceed the shipped text of {len(text)} characters")
+    return lines
+
+
+def _different(template: ChatTemplate, drawn: random.Random, longest: int, samples: int) -> list[list[dict[str, str]]]:
+    """Return conversations of one and two turns and of different lengths, with blanks; [] where none fits."""
+    made = []
+    for number in range(samples):
+        turns = 2 if number % _SECOND_TURN_EVERY == 1 else 1
+        messages = _messages(template, drawn, longest, turns) or _messages(template, drawn, longest, 1)
+        if messages is None:
+            return []
+        made.append(messages)
+    return made
+
+
+def _pairs(template: ChatTemplate, drawn: random.Random, longest: int, packs: int) -> list[list[dict[str, str]]]:
+    """Return two conversations for each packed sequence, a long one and what it leaves; [] where they do not fit."""
+    free = longest - PACKED * template.length(_conversed(_LEAST_QUESTION, _LEAST_ANSWER))
+    if free < 0:
+        return []
+    more = [drawn.randint((free + 1) // 2, free) for _ in range(packs)]
+    questions = [*more, *(free - each for each in more)]
+    drawn.shuffle(questions)
+    return [_conversed(_LEAST_QUESTION + each, _LEAST_ANSWER) for each in questions]
 
 
 def _messages(template: ChatTemplate, drawn: random.Random, longest: int, turns: int) -> list[dict[str, str]] | None:

@@ -15,7 +15,7 @@ from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
-from launcher.parity.conversations import CONVERSATIONS
+from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.data import TEXT, TOKENS
 from launcher.pipeline import chosen_backend
 from launcher.rehearse.native import NativeOnCpu
@@ -62,10 +62,20 @@ class Side:
     @property
     def loss_mean(self) -> str:
         """What the loss that it reports is the mean of: `tokens` or `micro_batches`."""
-        if self.entry == "core" or self.backend.native_cpu is None or self.job.precision.calculate_per_token_loss:
-            return "tokens"
+        native = self._native()
+        return "tokens" if native is None or self.job.precision.calculate_per_token_loss else native.loss_mean
+
+    @property
+    def strided(self) -> bool:
+        """Whether a rank reads samples that are as far apart as there are ranks."""
+        native = self._native()
+        return native is not None and native.strided_samples
+
+    def _native(self) -> NativeOnCpu | None:
+        if self.entry == "core" or self.backend.native_cpu is None:
+            return None
         native: NativeOnCpu = import_module(self.backend.native_cpu).NATIVE_CPU
-        return native.loss_mean
+        return native
 
 
 def side_of(
@@ -178,7 +188,7 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     if job.task.type == "sft":
         return {
             "data.format": "messages",
-            "data.paths": (str(data / CONVERSATIONS),),
+            "data.paths": (str(data / (STRIDED if side.strided else CONVERSATIONS)),),
             "data.shuffle": False,
             "data.split": "100,0,0",
             **{path: value_at(side.job, path) for path in _FORMATTING},

@@ -73,6 +73,8 @@ class NativeOnCpu:
     loss_mean: Literal["tokens", "micro_batches"] = "tokens"
     """What the loss that it reports is the mean of, without --calculate-per-token-loss: all predicted tokens of an
     iteration, or its micro-batches, whose numbers of predictions may differ."""
+    strided_samples: bool = False
+    """Whether rank r of n reads the samples r, r + n, … of unshuffled data, and not micro-batches of neighbours."""
     note: str = ""
     """Note shown to the user before the run."""
 

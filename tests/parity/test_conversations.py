@@ -13,8 +13,10 @@ from launcher.job import Job, Origin, with_values
 from launcher.parity.conversations import (
     CONVERSATIONS,
     IGNORED,
+    PACKED,
     TEMPLATES,
     labelled,
+    strided,
     template_of,
     write_conversations,
 )
@@ -45,6 +47,32 @@ def test_conversations_are_shorter_than_a_sequence_and_of_different_lengths(
         sizes = [template.length(json.loads(line)["messages"]) for line in lines]
         assert max(sizes) < length
         assert samples < 10 or len(set(sizes)) > 3
+
+
+@given(packs=st.integers(1, 40), length=st.integers(128, 512), name=st.sampled_from(["chatml", "qwen3"]))
+@examples(20)
+def test_packed_conversations_fill_their_sequences_with_as_many_predictions_each(
+    tmp_path_factory: pytest.TempPathFactory, packs: int, length: int, name: str
+) -> None:
+    folder, job = tmp_path_factory.mktemp("data"), job_with(**{"data.template": name, "batch.packing": True})
+    write_conversations(folder, job, samples=packs, seq_length=length)
+    made = [json.loads(line)["messages"] for line in (folder / CONVERSATIONS).read_text(encoding="utf-8").splitlines()]
+    sizes = sorted(TEMPLATES[name].length(messages) for messages in made)
+    assert len(made) == PACKED * packs
+    assert [small + large for small, large in zip(sizes, reversed(sizes), strict=True)] == [length - 1] * len(sizes)
+    assert len({len(messages[1]["content"]) for messages in made}) == 1
+
+
+@given(count=st.integers(0, 40), micro=st.integers(1, 4), ranks=st.integers(1, 4))
+@examples(50)
+def test_a_rank_that_reads_every_nth_sample_gets_the_same_micro_batches(count: int, micro: int, ranks: int) -> None:
+    lines = [str(number) for number in range(count * micro * ranks)]
+    read = strided(lines, micro, ranks)
+    for rank in range(ranks):
+        own = read[rank::ranks]
+        for step in range(count):
+            first = (step * ranks + rank) * micro
+            assert own[step * micro : (step + 1) * micro] == lines[first : first + micro]
 
 
 def test_a_sequence_too_short_for_a_conversation_is_refused(tmp_path: Path) -> None:
