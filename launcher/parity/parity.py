@@ -26,6 +26,7 @@ from launcher.parity.sides import (
     CannotCompare,
     Entry,
     Side,
+    check_means,
     conversion_of,
     in_one_process,
     job_file,
@@ -129,6 +130,8 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     sides = tuple(_sides(request))
     if request.reference is not None:
         _check_reference(sides[0].job)
+    else:
+        check_means(sides)
     folder = _new_folder(request, sides[0].job)
     try:
         model, jobs = _prepared(request, sides, folder, show)

@@ -140,6 +140,25 @@ def _batches(job: Job, small: Job) -> dict[str, Value]:
     }
 
 
+def check_means(sides: Sequence[Side]) -> None:
+    """Refuse sides whose losses are means of different things, where these differ.
+
+    Raises:
+        CannotCompare: one reports the mean of tokens and another the mean of micro-batches with more or fewer tokens.
+    """
+    job = sides[0].job
+    means = {side.loss_mean: side.label for side in sides}
+    if job.task.type == "pretrain" or job.batch.packing or len(means) < 2:
+        return
+    raise CannotCompare(
+        f"{means['tokens']} reports the mean loss of all predicted tokens and {means['micro_batches']} that of "
+        "micro-batches, which predict different numbers of tokens",
+        "--reference transformers (it computes both)",
+        "precision.calculate_per_token_loss=true",
+        job=job,
+    )
+
+
 def in_one_process(job: Job) -> Job:
     """Return the job without parallelism."""
     sizes: dict[str, Value] = dict.fromkeys(("parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep"), 1)
