@@ -228,7 +228,9 @@ def _gradients(torch: Any, model: Any, options: Options, iteration: int) -> tupl
             output.logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
         )
         loss = total / (predicted if options.per_token else _predictions(labels) * len(batches))
-        extra = _balancing(torch, model, output.router_logits) if options.aux_loss_coeff else 0.0
+        extra = (
+            _balancing(torch, model, _unpadded(torch, output.router_logits, mask)) if options.aux_loss_coeff else 0.0
+        )
         (loss + options.aux_loss_coeff * extra / len(batches)).backward()
         trained += loss.item()
         per_token += total.item() / predicted
@@ -274,6 +276,12 @@ def _update_biases(torch: Any, chosen: dict[Any, list[Any]], step: float) -> Non
         load = torch.bincount(torch.cat([each.flatten() for each in picks]), minlength=len(bias)).float()
         bias.data.add_(torch.sign(load.mean() - load) * step)
         picks.clear()
+
+
+def _unpadded(torch: Any, logits: Sequence[Any], mask: Sequence[Sequence[int]]) -> Sequence[Any]:
+    """Return the router logits of each layer, [tokens, experts], without those of padding."""
+    kept = torch.tensor(mask).flatten().bool()
+    return [layer.reshape(len(kept), -1)[kept] for layer in logits]
 
 
 def _balancing(torch: Any, model: Any, logits: Sequence[Any]) -> Any:
