@@ -113,6 +113,19 @@ def test_ms_swift_trains_as_megatron_core(launch: Launch) -> None:
 
 
 @pytest.mark.slow
+def test_ms_swift_fine_tunes_on_conversations_as_transformers(launch: Launch) -> None:
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    # The tolerance is named, so that the reference is not trained twice.
+    asked = [*words, "--iterations", "2", "--tolerance", "1e-5", "--json"]
+    finished = launch("parity", "+recipe=tiny_qwen3", "task=sft", *asked, timeout=400)
+    assert finished.code == 0, finished.out
+    first, side = finished.json["sides"]
+    # ms-swift reports the mean of tokens, which is another number than the mean of micro-batches that is trained.
+    assert abs(first["iterations"][0]["loss"] / side["iterations"][0]["loss"] - 1) > 1e-5
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "launcher", "parity", "+recipe=tiny_qwen3", "--backends", "megatron_lm"]
     words = ["--entry", "core", "--reference", "transformers", "--iterations", "10000", "schedule.train_iters=10000"]
