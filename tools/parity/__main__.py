@@ -20,9 +20,10 @@ from string import Template
 from typing import Any
 
 from launcher.parity.tolerance import ROUNDING, SPREADS
+from tools.parity import fine_tuning
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
-HEAD, GPU = (Path(__file__).with_name(name) for name in ("head.md", "gpu.md"))
+HEAD, FINE_TUNING = Path(__file__).with_name("head.md"), Path(__file__).with_name("fine_tuning.md")
 _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 _LATENT = ("+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
 _PRETRAIN = ("task=pretrain", "precision.dtype=fp32", "kernels.cross_entropy_fusion=false")
@@ -32,7 +33,7 @@ def _on(devices: int, *words: str) -> tuple[str, ...]:
     return (f"cluster.devices_per_node={devices}", *words)
 
 
-CASES: Mapping[str, Sequence[str]] = {
+PRETRAINING: Mapping[str, Sequence[str]] = {
     "Qwen3": (_DENSE,),
     "Qwen3, tied embeddings": (_DENSE, "model.tie_word_embeddings=true"),
     "Qwen3, recomputation of every layer": (
@@ -56,6 +57,7 @@ CASES: Mapping[str, Sequence[str]] = {
     "DeepSeek-V3 (MLA, expert bias, shared experts)": _LATENT,
     "DeepSeek-V3, ep 2": (*_LATENT, *_on(2, "parallel.ep=2")),
 }
+CASES: Mapping[str, Sequence[str]] = {**PRETRAINING, **fine_tuning.CASES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +159,10 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _page(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> str:
-    gpu = GPU.read_text(encoding="utf-8").rstrip()
-    return "\n".join([head(), "", *_table(rows, backends, iterations), "", gpu]) + "\n"
+    first = [row for row in rows if row.name in PRETRAINING]
+    tuned = [row for row in rows if row.name in fine_tuning.CASES]
+    lines = [head(), "", *_table(first, backends, iterations), "", FINE_TUNING.read_text(encoding="utf-8").rstrip(), ""]
+    return "\n".join([*lines, *_table(tuned, backends, iterations)]) + "\n"
 
 
 def head() -> str:
