@@ -44,7 +44,7 @@ REFUSED = {
     ),
     "reinforcement learning": (
         ["--backends", "megatron_lm", "--reference", "transformers", "task.type=grpo"],
-        "only pretrain and sft are compared",
+        "only pretrain, sft, dpo are compared",
     ),
     "chat template that the reference does not know": (
         ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
