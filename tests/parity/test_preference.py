@@ -1,12 +1,12 @@
 """The reference's DPO loss is TRL's; the pairs are what backends read; MindSpeed-LLM's form of them."""
 
+import dataclasses
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,10 +16,10 @@ import backends.mindspeed.preference_pairs as script
 from backends.mindspeed.preference_pairs import rewritten
 from launcher.compose import compose
 from launcher.job import Job
-from launcher.parity import reference_dpo
-from launcher.parity.preference import Pair, read_pairs, sequences, write_pairs
-from launcher.parity.reference import unsupported
-from launcher.parity.reference_dpo import Preference, preference_loss
+from launcher.parity.conversations import template_of
+from launcher.parity.preference import Pair, read_pairs, write_pairs
+from launcher.parity.reference_dpo import PreferenceOptions, preference_loss, preference_options
+from launcher.parity.samples import reference_lacks
 from launcher.pipeline import judge
 from launcher.rehearse.sample_data import tokenizer_directory
 from tests.sampling import examples
@@ -42,7 +42,7 @@ def test_the_loss_is_that_of_the_paper(
     policy = torch.tensor([each[:2] for each in values], dtype=torch.float64)
     before = torch.tensor([each[2:] for each in values], dtype=torch.float64)
     pairs = [pair(range(3 + number)) for number in range(len(values))]
-    preference = Preference(pairs=pairs, beta=beta, label_smoothing=smoothing, rpo_alpha=alpha)
+    preference = options(pairs=pairs, beta=beta, label_smoothing=smoothing, rpo_alpha=alpha)
     expected = 0.0
     for chosen, rejected, old_chosen, old_rejected in values:
         better, worse = beta * (chosen - old_chosen), beta * (rejected - old_rejected)
@@ -53,6 +53,11 @@ def test_the_loss_is_that_of_the_paper(
     assert float(preference_loss(torch, preference, policy, before, pairs)) == pytest.approx(expected, rel=1e-9)
 
 
+def options(pairs: Sequence[Pair], **values: float) -> PreferenceOptions:
+    made = preference_options(compose(["+recipe=tiny_qwen3"]), Path("m"), Path("o"), pairs)
+    return dataclasses.replace(made, **values)  # type: ignore[arg-type]
+
+
 def pair(chosen: Sequence[int]) -> Pair:
     return Pair(prompt=[1], chosen=list(chosen), rejected=[2])
 
@@ -60,35 +65,53 @@ def pair(chosen: Sequence[int]) -> Pair:
 def test_equal_models_give_log_two() -> None:
     torch = pytest.importorskip("torch")
     values = torch.tensor([[-3.0, -90.0]])
-    preference = Preference(pairs=[pair([1])], beta=0.3, label_smoothing=0.2, rpo_alpha=0.0)
+    preference = options(pairs=[pair([1])], beta=0.3, label_smoothing=0.2, rpo_alpha=0.0)
     assert float(preference_loss(torch, preference, values, values, [pair([1])])) == pytest.approx(math.log(2))
 
 
-def test_the_tokens_are_those_of_the_chat_template(tmp_path: Path) -> None:
+THINKING = {
+    "by default": ([], "<think>\n\n</think>\n\n", ""),
+    "on": (["data.enable_thinking=true"], "", "<think>\n\n</think>\n\n"),
+    "another template": (["data.template=chatml"], "", ""),
+}
+
+
+@pytest.mark.parametrize("name", THINKING)
+def test_the_tokens_are_those_of_the_chat_template(tmp_path: Path, name: str) -> None:
     transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_directory())
-    write_pairs(tmp_path, samples=6)
+    words, before, learned = THINKING[name]
+    job = compose(["+recipe=qwen3_8b_dpo", *words])
+    shipped = Path(tokenizer_directory())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(shipped)
+    write_pairs(tmp_path, job, samples=6, seq_length=128)
     lines = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
-    for line, found in zip(lines, read_pairs(tmp_path), strict=True):
-        question, _ = line["messages"]
+    pairs = read_pairs(tmp_path, shipped, job)
+    for line, found in zip(lines, pairs, strict=True):
+        question, chosen = line["messages"]
         start = tokenizer.apply_chat_template([question], tokenize=False, add_generation_prompt=True)
-        thought = "<think>\n\n</think>\n\n"
-        for tokens, answer in ((found.chosen, line["messages"][1]["content"]), (found.rejected, rejected_of(line))):
-            text = f"{start}{thought}{answer}<|im_end|>\n"
-            assert tokenizer.decode([*found.prompt, *tokens]) == text
+        for tokens, answer in ((found.chosen, chosen["content"]), (found.rejected, line["rejected_response"])):
+            assert tokenizer.decode(found.prompt) == start + before
+            assert tokenizer.decode(tokens) == f"{learned}{answer}<|im_end|>\n"
+            text = f"{start}{before}{learned}{answer}<|im_end|>\n"
             assert [*found.prompt, *tokens] == tokenizer(text, add_special_tokens=False)["input_ids"]
-            assert len(found.prompt) + len(tokens) < sequences(compose(["+recipe=tiny_qwen3"]))["batch.seq_length"]
-    assert len({len(each.chosen) for each in read_pairs(tmp_path)}) > 1
-    assert any(len(each.chosen) != len(each.rejected) for each in read_pairs(tmp_path))
+            assert len(found.prompt) + len(tokens) < 128
+            assert answer == answer.strip()
+    assert len({len(each.chosen) for each in pairs}) > 1
+    assert all(each.chosen != each.rejected for each in pairs)
+    assert any(len(each.chosen) != len(each.rejected) for each in pairs)
 
 
-def rejected_of(line: dict[str, Any]) -> str:
-    return str(line["rejected_response"])
-
-
-def test_too_many_pairs_are_refused(tmp_path: Path) -> None:
+def test_pairs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    job = compose(["+recipe=qwen3_8b_dpo"])
     with pytest.raises(ValueError, match="exceed the shipped text"):
-        write_pairs(tmp_path, samples=10**6)
+        write_pairs(tmp_path, job, samples=10**5, seq_length=128)
+    with pytest.raises(ValueError, match="too few for an answer"):
+        write_pairs(tmp_path, job, samples=1, seq_length=40)
+    unknown = compose(["+recipe=qwen3_8b_dpo", "data.template=gemma"])
+    assert template_of(unknown) is None
+    write_pairs(tmp_path, unknown, samples=1, seq_length=160)
+    with pytest.raises(LookupError):
+        read_pairs(tmp_path, Path(tokenizer_directory()), unknown)
 
 
 ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
@@ -159,9 +182,9 @@ def test_a_second_data_set_is_refused() -> None:
 
 def test_the_reference_refuses_another_loss() -> None:
     words = ["+recipe=qwen3_8b_dpo", "precision.dtype=fp32", "schedule.epochs=null", "schedule.train_iters=2"]
-    job = compose([*words, "task.loss_type=hinge"])
-    assert not list(unsupported(job, reference_dpo.COMPUTED))
-    ((path, value, override),) = reference_dpo.unsupported(job)
+    assert not reference_lacks(compose(words))
+    ((path, value, override),) = reference_lacks(compose([*words, "task.loss_type=hinge"]))
     assert (path, value, override) == ("task.loss_type", "hinge", "task.loss_type=sigmoid")
-    other = compose([*words, "task.reference_model=/m"])
-    assert [each[0] for each in unsupported(other, reference_dpo.COMPUTED)] == ["task.reference_model"]
+    assert [each[0] for each in reference_lacks(compose([*words, "task.reference_model=/m"]))] == [
+        "task.reference_model"
+    ]
