@@ -127,6 +127,9 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    if request.locate and sides[0].job.task.type == "dpo":
+        why = "--locate records the first pass of one model, and DPO's first pass is that of its reference model"
+        raise CannotCompare(why, "without --locate")
     if request.reference is not None:
         _check_reference(sides[0].job)
     else:

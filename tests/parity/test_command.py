@@ -50,6 +50,10 @@ REFUSED = {
         ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
         "does not know the chat template data.template=gemma",
     ),
+    "where DPO differs": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
+        "DPO's first pass is that of its reference model",
+    ),
     "bf16": (
         ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
         "precision.dtype=fp32",
