@@ -32,6 +32,21 @@ declare((
         stricter=True,
         reason="it trains, with wrong gradients",
     ),
+    Rule(
+        id="MS-DPO-PP",
+        when="stage=dpo & pipeline-model-parallel-size>1 & !num-layers-per-virtual-pipeline-stage & "
+        "!num-virtual-stages-per-pipeline-rank & !no-pad-to-seq-lengths & !variable-seq-lengths",
+        doc="Pipeline stages send policy and reference model, two answers each, and receive one sample: the function "
+        "that would enlarge the buffer (get_tensor_shapes_decorator) is not registered. Interleaved stages do, and so "
+        "do sequences of variable length, whose sizes are sent first.",
+        source=f"{_PROBABILITIES}:96; MindSpeed-LLM 26.1.0 mindspeed_llm/core/pipeline_parallel/schedules.py:72; "
+        f"MindSpeed-LLM 26.1.0 features_manager/finetune/finetune.py:43; {_MEASURED}",
+        message="pp {pipeline-model-parallel-size}: stages of DPO receive a quarter of what is sent, and the first "
+        "iteration fails",
+        fields=("parallel.pp", "batch.variable_seq_lengths"),
+        stricter=True,
+        reason="it fails in the first iteration",
+    ),
     never("MS-DPO-FTX-MEAN", "stage=dpo & pref-ftx>0 & micro-batch-size>1",
           "The loss of preferred answers is the mean of the means of answers; TRL and ms-swift take the mean of all "
           "their tokens in a micro-batch.",
