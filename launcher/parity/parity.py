@@ -13,7 +13,6 @@ from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
-from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
@@ -21,7 +20,7 @@ from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
-from launcher.parity.samples import reference_options, write_samples
+from launcher.parity.samples import reference_lacks, reference_options, write_samples
 from launcher.parity.sides import (
     CannotCompare,
     Entry,
@@ -128,6 +127,9 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    if request.locate and sides[0].job.task.type == "dpo":
+        why = "--locate records the first pass of one model, and DPO's first pass is that of its reference model"
+        raise CannotCompare(why, "without --locate")
     if request.reference is not None:
         _check_reference(sides[0].job)
     else:
@@ -195,12 +197,12 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
 
 def _check_reference(job: Job) -> None:
     """Refuse a job of which the reference does not compute something."""
-    found = list(transformers_reference.unsupported(job))
+    found = reference_lacks(job)
     if found:
         named = ", ".join(f"{path}={value}" for path, value, _ in found)
         works = " ".join(dict.fromkeys(override for _, _, override in found))
         raise CannotCompare(f"transformers as the reference does not compute {named}", works, job=job)
-    if job.task.type == "sft" and template_of(job) is None:
+    if job.task.type != "pretrain" and template_of(job) is None:
         named = f"data.template={job.data.template or 'null'} of {job.model.model_type}"
         works = "data.template=" + "|".join(TEMPLATES)
         raise CannotCompare(f"transformers as the reference does not know the chat template {named}", works, job=job)
@@ -428,7 +430,7 @@ def _reference(
     own.mkdir()
     options = reference_options(job, folder / "data", model=model, out=own / "trained")
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
-    argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
+    argv = (sys.executable, "-m", options.module, str(own / "options.json"))
     return train(
         name, argv, own, environ=environ or {}, advanced=lambda count: advanced(name, count, request.iterations)
     )

@@ -7,10 +7,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
 from launcher.rehearse.cpu import tracer
@@ -50,6 +50,7 @@ class Options:
     """What the reference trains.
 
     Attributes:
+        module: the program that reads them.
         model: directory with config.json and weights.
         out: directory for the trained weights.
         samples: token numbers of each sample, in the order of the training.
@@ -63,6 +64,7 @@ class Options:
         bias_update_rate: step of the routers' expert bias after each iteration; 0: none.
     """
 
+    module: ClassVar[str] = "launcher.parity.reference"
     model: str
     out: str
     samples: Sequence[Sequence[int]]
@@ -129,11 +131,15 @@ def _bias_update_rate(job: Job) -> float:
     return 1e-3 if job.moe.bias_update_rate is None else job.moe.bias_update_rate
 
 
-def unsupported(job: Job) -> Iterator[tuple[str, object, str]]:
-    """Yield every value that changes training and that the reference does not compute, and an override without it."""
+def unsupported(job: Job, computed: frozenset[str] = frozenset()) -> Iterator[tuple[str, object, str]]:
+    """Yield every value that changes training and that the reference does not compute, and an override without it.
+
+    Args:
+        computed: fields that the loss of the job's task takes into account.
+    """
     for path, info in fields().items():
         section, value = path.partition(".")[0], value_at(job, path)
-        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED:
+        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED | computed:
             continue
         if value != info.default and value not in _SAME.get(path, ()):
             yield path, value, f"{path}={'null' if info.default is None else info.default}"
@@ -168,8 +174,18 @@ def rate(options: Options, iteration: int) -> float:
     return options.min_lr + share * (options.lr - options.min_lr)
 
 
-def train(options: Options) -> None:
-    """Train and record every iteration."""
+Gradients = Callable[[Any, Any, Options, int], tuple[float, float | None]]
+"""Adds the gradients of a global batch (torch, model, options, iteration from 0); returns its loss as it is trained,
+and as a mean over predicted tokens, if there is one."""
+
+
+def train(options: Options, gradients: Gradients | None = None) -> None:
+    """Train and record every iteration.
+
+    Args:
+        gradients: adds the gradients of a global batch; None: of the loss of the next token.
+    """
+    add_gradients = gradients or _gradients
     import torch
     import transformers
 
@@ -194,7 +210,7 @@ def train(options: Options) -> None:
     chosen = _count_choices(torch, model) if options.bias_update_rate else {}
     for iteration in range(options.iterations):
         optimizer.zero_grad()
-        loss, token_loss = _gradients(torch, model, options, iteration)
+        loss, token_loss = add_gradients(torch, model, options, iteration)
         parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
         if options.clip_grad > 0 and norm > options.clip_grad:

@@ -17,13 +17,14 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.data import TEXT, TOKENS
+from launcher.parity.preference import PAIRS, STRIDED_PAIRS
 from launcher.pipeline import chosen_backend
 from launcher.rehearse.native import NativeOnCpu
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
-TASKS = ("pretrain", "sft")
+TASKS = ("pretrain", "sft", "dpo")
 _SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
 
@@ -105,12 +106,12 @@ def side_of(
     chosen, number = chosen_backend(job)
     if job.task.type not in TASKS:
         works = [f"task={name}" for name in TASKS]
-        raise CannotCompare(f"task.type={job.task.type}: only {' and '.join(TASKS)} are compared", *works, job=job)
+        raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations}
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
-    if job.task.type == "sft":
+    if job.task.type != "pretrain":
         training |= _batches(job, small.job)
     return Side(
         label=backend if entry == "native" else f"{backend} (core)",
@@ -202,12 +203,21 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
 _FORMATTING = ("data.template", "data.system", "data.enable_thinking")
 
 
+# By task, and whether the ranks of the backend read every n-th sample.
+_MESSAGES = {
+    ("sft", False): CONVERSATIONS,
+    ("sft", True): STRIDED,
+    ("dpo", False): PAIRS,
+    ("dpo", True): STRIDED_PAIRS,
+}
+
+
 def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     """Return the fields that make a backend read the shared data, in the format that it has."""
-    if job.task.type == "sft":
+    if job.task.type != "pretrain":
         return {
             "data.format": "messages",
-            "data.paths": (str(data / (STRIDED if side.strided else CONVERSATIONS)),),
+            "data.paths": (str(data / _MESSAGES[job.task.type, side.strided]),),
             "data.shuffle": False,
             "data.split": "100,0,0",
             **{path: value_at(side.job, path) for path in _FORMATTING},

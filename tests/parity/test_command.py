@@ -44,11 +44,15 @@ REFUSED = {
     ),
     "reinforcement learning": (
         ["--backends", "megatron_lm", "--reference", "transformers", "task.type=grpo"],
-        "only pretrain and sft are compared",
+        "only pretrain, sft, dpo are compared",
     ),
     "chat template that the reference does not know": (
         ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
         "does not know the chat template data.template=gemma",
+    ),
+    "where DPO differs": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
+        "DPO's first pass is that of its reference model",
     ),
     "bf16": (
         ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
