@@ -89,7 +89,7 @@ def side_of(
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
     return Side(
-        label=backend if entry == "native" else f"{backend} (core)",
+        label=backend,
         backend=chosen,
         version=number,
         entry=entry,

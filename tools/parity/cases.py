@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_DENSE, _MOE, _LATENT = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe", "+recipe=tiny_deepseek_v3"
+_DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
+# Megatron-LM's fused rotary embedding of latent attention is a Triton kernel, which no CPU runs.
+_LATENT = ("+recipe=tiny_deepseek_v3", "kernels.rope_fusion=false")
 _PRETRAIN = ("task=pretrain", "precision.dtype=fp32")
 _ONE = ("parallel.tp=1", "parallel.sequence_parallel=false", "cluster.devices_per_node=1")
 _UNBALANCED = ("moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
-_LARGE = "moe.aux_loss_coeff=0.1"  # large enough to be seen in the gradient norm
+_BALANCED = "moe.aux_loss_coeff=1"  # large enough to be seen in the gradient norm
+_TWO = ("batch.micro_batch_size=2", "batch.global_batch_size=4")  # a micro-batch is more than a sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,8 @@ _PRETRAINING: Mapping[str, Case] = {
         _MOE, *_on(2, "parallel.cp=2", "precision.calculate_per_token_loss=true"), "moe.aux_loss_coeff=0"
     ),
     "Qwen3-MoE, router z-loss 0.1": _case(_MOE, "moe.z_loss_coeff=0.1"),
-    "Qwen3-MoE, sequence-wise load balancing 0.1": _case(_MOE, "moe.load_balancing_type=seq_aux_loss", _LARGE),
+    "Qwen3-MoE, load balancing 1": _case(_MOE, _BALANCED, *_TWO),
+    "Qwen3-MoE, sequence-wise load balancing 1": _case(_MOE, "moe.load_balancing_type=seq_aux_loss", _BALANCED, *_TWO),
     "Qwen3-MoE, capacity 0.75, least probable dropped": _case(
         _MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=probs"
     ),
@@ -78,11 +82,13 @@ _PRETRAINING: Mapping[str, Case] = {
     ),
     "Qwen3-MoE, capacity 0.75, last dropped": _case(_MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=position"),
     "Qwen1.5-MoE (shared experts with a gate)": _case("+recipe=qwen1_5_moe_sft", *_PRETRAIN, *_ONE, "parallel.ep=1"),
-    "DeepSeek-V3 (MLA, expert bias, shared experts)": _case(_LATENT, *_UNBALANCED),
-    "DeepSeek-V3, ep 2": _case(_LATENT, *_UNBALANCED, *_on(2, "parallel.ep=2")),
-    "DeepSeek-V3, sequence-wise load balancing 0.1": _case(_LATENT, _LARGE, "model.num_nextn_predict_layers=0"),
-    "DeepSeek-V3, multi-token prediction": _case(_LATENT, "moe.aux_loss_coeff=0"),
-    "DeepSeek-V3, multi-token prediction, sequence-wise load balancing 0.1": _case(_LATENT, _LARGE),
+    "DeepSeek-V3 (MLA, expert bias, shared experts)": _case(*_LATENT, *_UNBALANCED),
+    "DeepSeek-V3, ep 2": _case(*_LATENT, *_UNBALANCED, *_on(2, "parallel.ep=2")),
+    "DeepSeek-V3, sequence-wise load balancing 1": _case(
+        *_LATENT, _BALANCED, *_TWO, "model.num_nextn_predict_layers=0"
+    ),
+    "DeepSeek-V3, multi-token prediction": _case(*_LATENT, "moe.aux_loss_coeff=0"),
+    "DeepSeek-V3, multi-token prediction, sequence-wise load balancing 1": _case(*_LATENT, _BALANCED, *_TWO),
 }
 
 KINDS: Mapping[str, Mapping[str, Case]] = {"Pre-training": _PRETRAINING}

@@ -271,6 +271,10 @@ CORE: Mapping[str, Pair] = {
     "SW-ETP-REPLICAS": Pair(
         {"model": MOE, "parallel": {**_SP_TP, "etp": 1}}, {"model": MOE, "parallel": {**_SP_TP, "etp": 2}}
     ),
+    "SW-DROP-POSITION": Pair(
+        {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "position"}},
+        {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "probs"}},
+    ),
     "SW-CP-MEAN": Pair(
         {"task": {"type": "sft"}, "data": {"format": "messages"}, "parallel": {"cp": 2}},
         {
