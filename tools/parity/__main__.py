@@ -10,6 +10,7 @@ page.
 import argparse
 import datetime
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -111,23 +112,25 @@ def _cell(each: Mapping[str, Any], found: Mapping[str, Any]) -> Cell:
     if each["problem"]:
         return Cell(agrees=False, note=f"failed: {each['problem']}")
     sizes, parameters = each["largest_relative_difference"], found["parameters"].get(each["side"], {})
-    moved = parameters.get("relative_to_movement")
-    same = not parameters.get("tensor") or (moved is not None and moved <= parameters["tolerance"])
+    apart = parameters.get("relative_to_movement")
+    if parameters.get("tensor") and apart is None:
+        apart = math.inf
+    same = apart is not None and bool(parameters.get("tensor")) and apart <= parameters["tolerance"]
     notes = []
     if each["differs_at"] is not None:
         where = found["located"].get(each["side"], {}).get("stage") or "not in one process"
         part = each["differs_at"]
         quantity = part["quantity"].replace("grad_norm", "gradient norm")
         notes.append(f"from iteration {part['iteration']} ({quantity}); first difference: {where}")
-    if not same:
-        notes.append(f"parameter {parameters['tensor']}")
     if parameters.get("problem"):
         notes.append(f"parameters not compared: {parameters['problem']}")
+    elif not same:
+        notes.append(f"parameter {parameters.get('tensor')}")
     return Cell(
         agrees=bool(each["agrees"]) and same,
         loss=sizes["loss"],
         grad_norm=sizes["grad_norm"],
-        parameters=moved,
+        parameters=apart if parameters.get("tensor") else None,
         note="; ".join(notes),
     )
 

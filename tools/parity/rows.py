@@ -1,6 +1,7 @@
 """Measured rows: kept in a file, and written as the tables of docs/parity.md."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,11 +37,14 @@ class Cell:
         """Return the cell as the page shows it."""
         if self.loss is None:
             return self.note
-        shown = " / ".join("–" if each is None else f"{each:.0e}" for each in self._sizes())
+        shown = " / ".join(_shown(each) for each in (self.loss, self.grad_norm, self.parameters))
         return "; ".join(part for part in (shown if self.agrees else f"**{shown}**", self.note) if part)
 
-    def _sizes(self) -> tuple[float | None, float | None, float | None]:
-        return self.loss, self.grad_norm, self.parameters
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "∞" if math.isinf(value) else f"{value:.0e}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
