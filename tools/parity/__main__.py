@@ -118,7 +118,8 @@ def _cell(each: Mapping[str, Any], found: Mapping[str, Any]) -> Cell:
     same = apart is not None and bool(parameters.get("tensor")) and apart <= parameters["tolerance"]
     notes = []
     if each["differs_at"] is not None:
-        where = found["located"].get(each["side"], {}).get("stage") or "not in one process"
+        located = found["located"].get(each["side"], {})
+        where = f"{'gradient of ' if located.get('gradient') else ''}{located.get('stage') or 'not in one process'}"
         part = each["differs_at"]
         quantity = part["quantity"].replace("grad_norm", "gradient norm")
         notes.append(f"from iteration {part['iteration']} ({quantity}); first difference: {where}")

@@ -235,6 +235,17 @@ EXPERTS = (
           "megatron-core 0.16.1 megatron/core/transformer/moe/moe_utils.py:847; measured: docs/parity.md",
           message="moe.token_drop_policy=position: torch.topk chooses the tokens that are dropped, not their position",
           severity="warning", flags=("moe_token_drop_policy", "moe_expert_capacity_factor")),
+    checked("SW-SEQUENCE-BALANCE", lambda context: _moe(context) and "seq_aux_loss" in _balances(context),
+            "Without padding the sequences of a micro-batch are joined to one, and the sequence-wise balancing loss is "
+            "then that of the micro-batch.",
+            "ms-swift 4.6.0 swift/megatron/arguments/megatron_args.py:545; megatron-core 0.16.1 "
+            "megatron/core/transformer/moe/router.py:335; measured: docs/parity.md",
+            when="padding_free & micro_batch_size>1 & moe_aux_loss_coeff>0", since="4.6",
+            flags=("moe_router_load_balancing_type", "micro_batch_size", "padding_free"),
+            reads="job.model.is_moe job.model.hidden_size",
+            message="seq_aux_loss with padding_free and micro_batch_size {micro_batch_size}: the load is balanced over "
+            "the micro-batch, not over each sequence",
+            severity="warning"),
     never("SW-PAD-FLEX", "moe_pad_expert_input_to_capacity & moe_token_dispatcher_type=flex",
           "DeepEP does not dispatch padding.", f"{_CONFIG}:1074; {_OLD}:633", since="3.7",
           flags=("moe_pad_expert_input_to_capacity", "moe_token_dispatcher_type", "moe_enable_deepep"),
