@@ -1,4 +1,4 @@
-"""What a training stores beside weights; `_extra_state` of Transformer Engine 2 without FP8: an empty tensor of bytes."""
+"""What a training stores beside weights; the `_extra_state` of Transformer Engine 2 without FP8 is an empty tensor."""
 
 from __future__ import annotations
 
