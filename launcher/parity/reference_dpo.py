@@ -58,6 +58,10 @@ def unsupported(job: Job) -> Iterator[tuple[str, object, str]]:
     """Yield the values of DPO that the reference does not compute, with an override without them."""
     if job.task.loss_type not in (None, "sigmoid"):
         yield "task.loss_type", job.task.loss_type, "task.loss_type=sigmoid"
+    for name in ("aux_loss_coeff", "z_loss_coeff"):
+        value = getattr(job.moe, name)
+        if job.model.is_moe and value:
+            yield f"moe.{name}", value, f"moe.{name}=0"
 
 
 class Gradients:

@@ -27,6 +27,8 @@ Entry = Literal["native", "core"]
 TASKS = ("pretrain", "sft", "dpo")
 _SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
+# A batch that is trained as it is.
+_MICRO_BATCH, _MICRO_BATCHES = 2, 4
 
 
 class CannotCompare(Exception):
@@ -108,27 +110,41 @@ def side_of(
         works = [f"task={name}" for name in TASKS]
         raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
-    training: dict[str, Value] = {"schedule.train_iters": iterations}
+    training: dict[str, Value] = {"schedule.train_iters": iterations, **dict(_kept(job, small.job, iterations))}
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
     if job.task.type != "pretrain":
         training |= _batches(job, small.job)
     return Side(
-        label=backend if entry == "native" else f"{backend} (core)",
+        label=backend,
         backend=chosen,
         version=number,
         entry=entry,
         python=python,
         environ=environ,
         job=with_values(small.job, training),
-        notes=(*(line for line in small.report if line.split()[0] not in training), *_warm_up(job, training)),
+        notes=(*(line for line in small.report if line.split()[0] not in training), *_changed(job, training)),
     )
 
 
-def _warm_up(job: Job, training: Mapping[str, Value]) -> Iterator[str]:
-    path = "schedule.lr_warmup_iters"
-    if path in training:
-        yield f"{path} {value_at(job, path)} → {training[path]}"
+def _changed(job: Job, training: Mapping[str, Value]) -> Iterator[str]:
+    """Yield a line for each value that differs from the job's."""
+    for path, value in training.items():
+        if path != "schedule.train_iters" and value != value_at(job, path):
+            yield f"{path} {value_at(job, path)} → {value}"
+
+
+def _kept(job: Job, small: Job, iterations: int) -> Iterator[tuple[str, Value]]:
+    """Yield what `shrink` makes smaller although it is small enough: batch, and points of the schedule."""
+    warmup, decay, batch = job.schedule.lr_warmup_iters, job.schedule.lr_decay_iters, job.batch
+    if warmup is not None and warmup < iterations:
+        yield "schedule.lr_warmup_iters", warmup
+    if decay is not None and decay <= iterations:
+        yield "schedule.lr_decay_iters", decay
+    sequences = (batch.global_batch_size or 0) // (small.parallel.dp or 1)
+    if batch.micro_batch_size <= _MICRO_BATCH and 0 < sequences <= _MICRO_BATCHES * batch.micro_batch_size:
+        yield "batch.micro_batch_size", batch.micro_batch_size
+        yield "batch.global_batch_size", batch.global_batch_size
 
 
 def _batches(job: Job, small: Job) -> dict[str, Value]:

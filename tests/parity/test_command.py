@@ -81,7 +81,12 @@ def test_what_cannot_be_compared_is_refused_before_anything_trains(launch: Launc
 MODELS = {
     "dense": ["+recipe=tiny_qwen3"],
     "experts": ["+recipe=tiny_qwen3_moe"],
-    "latent attention": ["+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0"],
+    "latent attention, sequence-wise load balancing, multi-token prediction": [
+        "+recipe=tiny_deepseek_v3",
+        "moe.aux_loss_coeff=1",
+        "batch.micro_batch_size=2",
+        "batch.global_batch_size=4",
+    ],
     "biases": ["+recipe=qwen2_5_7b_sft", "task=pretrain", "precision.dtype=fp32"],
     "scaled rotary embedding": ["+recipe=llama3_8b", "precision.dtype=fp32"],
     "tied": ["+recipe=tiny_qwen3", "model.tie_word_embeddings=true"],

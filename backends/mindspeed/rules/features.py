@@ -178,6 +178,14 @@ declare((
           "Reusing quantised weights needs FP8.", f"{_TE}:73"),
     needs("MS-FSDP2-CONFIG", "fsdp2-config-path", "use-torch-fsdp2",
           "An FSDP2 configuration needs FSDP2.", f"{FEATURES}/distributed/torch_fully_sharded_data_parallel.py:28"),
+    never("MS-MTP-NORM", "mtp-num-layers>0",
+          "The multi-token prediction layer reads the last layer's output before the model's final norm; core 0.16 "
+          "and Megatron-SWIFT give it the output of that norm.",
+          "MindSpeed-LLM 26.1.0 core/models/gpt/gpt_model.py:271; Megatron-LM core_v0.16.1 "
+          "megatron/core/models/gpt/gpt_model.py:593; measured: docs/parity.md",
+          message="multi-token prediction: its layer reads hidden states before the final norm, in Megatron-LM 0.16 "
+          "after it, so weights of one train as another model on the other",
+          severity="warning"),
 ), backends=MINDSPEED, since=SINCE)
 declare((
     needs("MS-MLA-RC-OVERLAP", "recompute-mla-up-proj & multi-latent-attention", "mla-up-proj-tp-overlap",
