@@ -20,10 +20,12 @@ from string import Template
 from typing import Any
 
 from launcher.parity.tolerance import ROUNDING, SPREADS
-from tools.parity import fine_tuning
+from tools.parity import fine_tuning, preference
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
-HEAD, FINE_TUNING = Path(__file__).with_name("head.md"), Path(__file__).with_name("fine_tuning.md")
+HEAD, FINE_TUNING, PREFERENCE = (
+    Path(__file__).with_name(name) for name in ("head.md", "fine_tuning.md", "preference.md")
+)
 _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 _LATENT = ("+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
 _PRETRAIN = ("task=pretrain", "precision.dtype=fp32", "kernels.cross_entropy_fusion=false")
@@ -57,7 +59,7 @@ PRETRAINING: Mapping[str, Sequence[str]] = {
     "DeepSeek-V3 (MLA, expert bias, shared experts)": _LATENT,
     "DeepSeek-V3, ep 2": (*_LATENT, *_on(2, "parallel.ep=2")),
 }
-CASES: Mapping[str, Sequence[str]] = {**PRETRAINING, **fine_tuning.CASES}
+CASES: Mapping[str, Sequence[str]] = {**PRETRAINING, **fine_tuning.CASES, **preference.CASES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +161,12 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _page(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> str:
-    first = [row for row in rows if row.name in PRETRAINING]
-    tuned = [row for row in rows if row.name in fine_tuning.CASES]
-    lines = [head(), "", *_table(first, backends, iterations), "", FINE_TUNING.read_text(encoding="utf-8").rstrip(), ""]
-    return "\n".join([*lines, *_table(tuned, backends, iterations)]) + "\n"
+    parts = [head(), ""]
+    for text, cases in ((None, PRETRAINING), (FINE_TUNING, fine_tuning.CASES), (PREFERENCE, preference.CASES)):
+        parts += [] if text is None else ["", text.read_text(encoding="utf-8").rstrip(), ""]
+        found = [row for row in rows if row.name in cases]
+        parts += _table(found, backends, iterations) if found or text is not PREFERENCE else []
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def head() -> str:
