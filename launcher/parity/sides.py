@@ -165,7 +165,7 @@ def check_means(sides: Sequence[Side]) -> None:
     """
     job = sides[0].job
     means = {side.loss_mean: side.label for side in sides}
-    if job.task.type == "pretrain" or job.batch.packing or len(means) < 2:
+    if job.task.type != "sft" or job.batch.packing or len(means) < 2:  # DPO's loss is a mean of pairs everywhere
         return
     raise CannotCompare(
         f"{means['tokens']} reports the mean loss of all predicted tokens and {means['micro_batches']} that of "

@@ -135,6 +135,19 @@ def test_ms_swift_fine_tunes_on_conversations_as_transformers(launch: Launch) ->
 
 
 @pytest.mark.slow
+def test_ms_swifts_dpo_is_the_papers(launch: Launch) -> None:
+    """The loss of preferred answers gives iteration 1 a loss of its own: without it, it is log 2 everywhere."""
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    options = ["task=dpo", "task.rpo_alpha=1.0", UNFUSED, "--iterations", "2", "--tolerance", "1e-4", "--json"]
+    finished = launch("parity", "+recipe=tiny_qwen3", *words, *options, timeout=400)
+    assert finished.code == 0, finished.out
+    (compared,) = finished.json["compared"]
+    assert compared["largest_relative_difference"]["loss"] < 1e-5
+    assert finished.json["sides"][1]["iterations"][0]["loss"] > 1
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "launcher", "parity", "+recipe=tiny_qwen3", "--backends", "megatron_lm"]
     words = ["--entry", "core", "--reference", "transformers", "--iterations", "10000", "schedule.train_iters=10000"]

@@ -15,12 +15,15 @@ declare((
         when="stage=dpo & tensor-model-parallel-size>1",
         doc="Each tensor-parallel rank has gradients of the tokens in its own part of the vocabulary only, and the "
         "first token of each part is left out of the loss.",
-        source=f"{_PROBABILITIES}:218; {_PROBABILITIES}:221; {_MEASURED}",
+        source=f"{_PROBABILITIES}:218; {_PROBABILITIES}:221; MindSpeed-LLM 2.1.0 tasks/posttrain/utils.py:216; "
+        f"{_MEASURED}",
         message="tp {tensor-model-parallel-size}: DPO's gradients lack the parts of the softmax on other ranks, so "
         "training is wrong without an error",
         stricter=True,
         reason="it trains, with wrong gradients",
     ),
+), backends=MINDSPEED)
+declare((
     Rule(
         id="MS-DPO-CP",
         when="stage=dpo & context-parallel-size>1",
