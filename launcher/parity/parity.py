@@ -13,10 +13,12 @@ from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
+from launcher.parity import adapter
 from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.data import read_samples, write_data
 from launcher.parity.locate import Located, located
+from launcher.parity.low_rank import LowRank
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
@@ -25,7 +27,7 @@ from launcher.parity.sides import (
     CannotCompare,
     Entry,
     Side,
-    conversion_of,
+    conversions_of,
     in_one_process,
     job_file,
     on_shared,
@@ -168,6 +170,10 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
         )
     show(f"model and data: {folder / 'shared'}")
     model = _model(sides[0].job, folder / "shared")
+    try:
+        adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
+    except adapter.WrongAdapter as error:
+        raise CannotCompare(str(error), *error.works, job=sides[0].job) from None
     samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
     length = sides[0].job.batch.seq_length or 0
     try:
@@ -194,9 +200,13 @@ def _parameters(
     """Compare the weights that the trainings saved; a training that failed has none."""
     dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
 
+    low_rank = sides[0].job.lora.rank is not None
+    alpha = adapter.alpha_of(sides[0].job) if low_rank else None
+    start = adapter.adapter_beside(model) if low_rank else model
+
     def of(side: Side) -> Path:
         own = folder / _name(side)
-        return trained_weights(own / "run", side.backend.watch, model, own / "trained")
+        return trained_weights(own / "run", side.backend.watch, model, own / "trained", alpha=alpha)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
@@ -206,7 +216,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: compare_parameters(model, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(start, reference, partial(of, side), dtype=dtype)
         for side in others
         if side.label not in failed
     }
@@ -367,9 +377,8 @@ def _train(
     file.write_text(job_file(side, job), encoding="utf-8")
     loads = [f"checkpoint.load={job.checkpoint.load}"] if job.checkpoint.load is not None else []
     command = ("launch", "run", f"+job={file}", *loads)
-    conversion = conversion_of(side, job)
-    if conversion:
-        show(f"{side.label}: converts the weights")
+    for conversion in conversions_of(side, job):
+        show(f"{side.label}: converts the {'adapter' if '--adapter' in conversion else 'weights'}")
         done = subprocess.run([*launch_words(), *conversion[1:]], capture_output=True, text=True, check=False)
         if done.returncode:
             (folder / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
@@ -408,7 +417,8 @@ def _reference(
     """Train with transformers in a child process."""
     own = folder / name
     own.mkdir()
-    options = transformers_reference.options_of(job, model, own / "trained", read_samples(folder / "data"))
+    samples = read_samples(folder / "data")
+    options = transformers_reference.options_of(job, model, own / "trained", samples, LowRank.of(job, model))
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
     argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
     return train(
@@ -423,6 +433,7 @@ def _again(
     other = folder / "shared" / "reordered"
     if not reordered_model(model, other):
         return None
+    adapter.reorder(side.job, model, other)
     show("the reference again, with the sums of its MLPs in another order")
     if request.reference is not None:
         return _reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")

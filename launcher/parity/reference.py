@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import Job, fields, value_at
+from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.rehearse.cpu import tracer
 from launcher.rehearse.cpu.recorder import record
 
@@ -25,6 +26,7 @@ _COMPUTED = frozenset(
         *("optimizer.adam_beta1", "optimizer.adam_beta2", "optimizer.adam_eps"),
         *("moe.aux_loss_coeff", "moe.bias_update_rate", "moe.load_balancing_type", "moe.token_dispatcher_type"),
         *("precision.dtype", "precision.grad_reduce_in_fp32", "schedule.lr_decay_style"),
+        *("lora.rank", "lora.alpha", "lora.target_modules", "lora.rslora"),
     }
 )
 _CHOICES: Mapping[str, tuple[object, ...]] = {
@@ -38,6 +40,7 @@ _SAME: Mapping[str, tuple[object, ...]] = {
     "moe.z_loss_coeff": (0.0,),
     "schedule.lr_warmup_init": (0.0,),
     "schedule.epochs": (None,),
+    "lora.dropout": (0.0,),
 }
 
 
@@ -54,6 +57,7 @@ class Options:
         weight_decay, betas, eps, clip_grad: AdamW and the largest gradient norm (0: none).
         aux_loss_coeff: of the load-balancing loss of each micro-batch; 0: none.
         bias_update_rate: step of the routers' expert bias after each iteration; 0: none.
+        lora: the adapter that is trained; None: all parameters are.
     """
 
     model: str
@@ -73,13 +77,16 @@ class Options:
     clip_grad: float
     aux_loss_coeff: float
     bias_update_rate: float
+    lora: LowRank | None = None
 
     def to_json(self) -> str:
         """Return the options as JSON."""
         return json.dumps(asdict(self))
 
 
-def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]]) -> Options:
+def options_of(
+    job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]], lora: LowRank | None = None
+) -> Options:
     """Return the reference's options for a small job of which `unsupported` yields nothing."""
     schedule, optimizer = job.schedule, job.optimizer
     decay = schedule.lr_decay_iters or schedule.train_iters or 0
@@ -102,6 +109,7 @@ def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]
         clip_grad=optimizer.clip_grad,
         aux_loss_coeff=(job.moe.aux_loss_coeff or 0.0) if job.model.is_moe else 0.0,
         bias_update_rate=_bias_update_rate(job),
+        lora=lora,
     )
 
 
@@ -164,6 +172,7 @@ def train(options: Options) -> None:
         options.model, attn_implementation="eager", **{name: torch.float32}
     )
     model.train()
+    factors = add_factors(model, options.lora) if options.lora is not None else {}
     # Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
@@ -189,7 +198,10 @@ def train(options: Options) -> None:
         _update_biases(torch, chosen, options.bias_update_rate)
         record(iteration + 1, loss, norm)
         if iteration + 1 == options.iterations:
-            model.save_pretrained(options.out)
+            if options.lora is None:
+                model.save_pretrained(options.out)
+            else:
+                save_factors(factors, options.lora, Path(options.out))
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 
@@ -252,4 +264,5 @@ def _balancing(torch: Any, model: Any, logits: Sequence[Any]) -> Any:
 
 if __name__ == "__main__":
     read = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    train(Options(**{**read, "betas": tuple(read["betas"])}))
+    low_rank = None if read["lora"] is None else LowRank(**read["lora"])
+    train(Options(**{**read, "betas": tuple(read["betas"]), "lora": low_rank}))

@@ -14,6 +14,7 @@ from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
+from launcher.parity import adapter
 from launcher.parity.data import TEXT, TOKENS
 from launcher.pipeline import chosen_backend
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
@@ -134,6 +135,7 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
         "logging.interval": 1,
         "logging.tensorboard_dir": None,
         "evaluation.iters": 0,
+        **adapter.loaded_from(side.job, side.backend, model, folder),
     }
     job = with_values(side.job, values, _ORIGIN)
     job = with_values(job, _data(job, side, data), _ORIGIN)
@@ -165,10 +167,14 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 
 
-def conversion_of(side: Side, job: Job) -> tuple[str, ...]:
-    """Return the `launch convert` command that writes the side's weights; () where it reads Hugging Face's."""
+def conversions_of(side: Side, job: Job) -> Sequence[tuple[str, ...]]:
+    """Return the `launch convert` commands that write the side's weights and its adapter.
+
+    Nothing is written for a side that reads Hugging Face's and PEFT's files.
+    """
     offer = offered(job, side.backend, side.version)
-    return () if offer is None else offer.command
+    weights = () if offer is None else offer.command
+    return [command for command in (weights, adapter.conversion_of(job, side.backend, side.version)) if command]
 
 
 def job_file(side: Side, job: Job) -> str:

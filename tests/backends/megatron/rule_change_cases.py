@@ -128,6 +128,10 @@ CHANGES: Mapping[str, Pair] = {
     "SW-INITIALIZATION-TP": Pair(
         {"parallel": {"tp": 2}, **args(perform_initialization=False)}, {"parallel": {"tp": 2}}
     ),
+    "SW-LORA-TP-NORM": Pair(
+        {"parallel": {"tp": 2}, "lora": {"rank": 8}},
+        {"parallel": {"tp": 2}, "lora": {"rank": 8}, "optimizer": {"clip_grad": 0.0}},
+    ),
     "SW-FP32-RESUME": Pair(
         {"precision": {"dtype": "fp32"}, "checkpoint": {"load": "out/checkpoint-5"}},
         {"precision": {"dtype": "fp32"}, "checkpoint": {"load": "out/checkpoint-5", "no_load_optim": True}},

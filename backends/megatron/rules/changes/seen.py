@@ -76,6 +76,24 @@ SEEN = (
         since=FOUR,
     ),
     Rule(
+        id="SW-LORA-TP-NORM",
+        phase="model",
+        doc="With tensor parallelism the gradient norm counts the LoRA factors that each rank holds whole once for "
+        "every rank, until megatron-core 0.17 marks them as not split: it is too large, and clips more.",
+        source="megatron-core 0.16.1 extensions/transformer_engine.py:648; measured: docs/parity.md",
+        flags=("tensor_model_parallel_size", "clip_grad"),
+        fields=("lora.rank", "parallel.tp", "optimizer.clip_grad"),
+        check=lambda context: (
+            trains_adapters(context) and context["tensor_model_parallel_size"] > 1 and bool(context["clip_grad"])
+        ),
+        reads="@lora clip_grad",
+        message="LoRA with tp {tensor_model_parallel_size}: until megatron-core 0.17 the gradient norm counts factors "
+        "that every rank holds {tensor_model_parallel_size} times, so clip_grad {clip_grad} clips more than without "
+        "tensor parallelism",
+        severity="warning",
+        since="4.6",
+    ),
+    Rule(
         id="SW-FP32-RESUME",
         phase="launch",
         doc="Resuming the distributed optimizer in fp32 writes into views of leaf tensors, which PyTorch refuses.",
