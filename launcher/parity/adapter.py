@@ -197,16 +197,17 @@ def _reordered(tensors: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield name, tensor.flip(axis) if neurons and axis is not None else tensor
 
 
-def loaded_from(job: Job, backend: Backend, model: Path, folder: Path) -> Mapping[str, Value]:
+def loaded_from(job: Job, backend: Backend, model: Path, folder: Path, *, core: bool = False) -> Mapping[str, Value]:
     """Return the fields that make a side start from the adapter of the shared model.
 
     Args:
+        core: the embedded trainer runs the job, which converts PEFT's format itself.
         model: the shared model.
         folder: of the side, for the converted adapter.
     """
     if job.lora.rank is None:
         return {}
-    load = adapter_beside(model) if reads_peft(backend.name) else folder / "adapter"
+    load = adapter_beside(model) if core or reads_peft(backend.name) else folder / "adapter"
     # Megatron-SWIFT merges by default where it writes safetensors, and writes no adapter then.
     return {"lora.load": str(load), "lora.merge": False}
 

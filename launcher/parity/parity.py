@@ -13,6 +13,7 @@ from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
+from launcher.mapping.backend import get_backend
 from launcher.parity import adapter
 from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
@@ -206,7 +207,8 @@ def _parameters(
 
     def of(side: Side) -> Path:
         own = folder / _name(side)
-        return trained_weights(own / "run", side.backend.watch, model, own / "trained", alpha=alpha)
+        saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
+        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
@@ -290,7 +292,8 @@ def _sides(request: Request) -> Sequence[Side]:
 def _with_entry(side: Side, asked: Entry | None) -> Side:
     """Return the side with an entry that can run here."""
     dialect = side.backend.name == CORE_BACKEND[0]
-    if asked == "core" and not dialect:
+    # Megatron-LM has no LoRA: the job is another backend's, which the embedded trainer translates.
+    if asked == "core" and not dialect and side.job.lora.rank is None:
         raise CannotCompare(
             f"--entry core: the embedded trainer reads the arguments of {CORE_BACKEND[0]}, not of {side.backend.name}",
             "without --entry (each backend's own entry point where it is installed)",

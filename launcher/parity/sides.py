@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from backends import CORE_BACKEND
 from launcher.compose import compose
 from launcher.convert.offer import offered
 from launcher.importing.job_file import job_tree
@@ -88,7 +89,7 @@ def side_of(
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
     return Side(
-        label=backend if entry == "native" else f"{backend} (core)",
+        label=backend,
         backend=chosen,
         version=number,
         entry=entry,
@@ -135,10 +136,12 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
         "logging.interval": 1,
         "logging.tensorboard_dir": None,
         "evaluation.iters": 0,
-        **adapter.loaded_from(side.job, side.backend, model, folder),
+        **adapter.loaded_from(side.job, side.backend, model, folder, core=side.entry == "core"),
     }
     job = with_values(side.job, values, _ORIGIN)
     job = with_values(job, _data(job, side, data), _ORIGIN)
+    if _converts_itself(side):
+        return job
     weights = offered(job, side.backend, side.version, exists=lambda _path: False)
     if weights is None:
         return job
@@ -167,11 +170,18 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 
 
+def _converts_itself(side: Side) -> bool:
+    """Return whether the embedded trainer runs another backend's job: it converts Hugging Face's files itself."""
+    return side.entry == "core" and side.backend.name != CORE_BACKEND[0]
+
+
 def conversions_of(side: Side, job: Job) -> Sequence[tuple[str, ...]]:
     """Return the `launch convert` commands that write the side's weights and its adapter.
 
     Nothing is written for a side that reads Hugging Face's and PEFT's files.
     """
+    if _converts_itself(side):
+        return ()
     offer = offered(job, side.backend, side.version)
     weights = () if offer is None else offer.command
     return [command for command in (weights, adapter.conversion_of(job, side.backend, side.version)) if command]
