@@ -20,6 +20,7 @@ from string import Template
 from typing import Any
 
 from launcher.parity.tolerance import ROUNDING, SPREADS
+from tools.parity import lora
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEAD = Path(__file__).with_name("head.md")
@@ -55,6 +56,7 @@ CASES: Mapping[str, Sequence[str]] = {
     "Qwen3-MoE, tp 2": (_MOE, *_on(2, "parallel.tp=2", "parallel.etp=2", "parallel.sequence_parallel=true")),
     "DeepSeek-V3 (MLA, expert bias, shared experts)": _LATENT,
     "DeepSeek-V3, ep 2": (*_LATENT, *_on(2, "parallel.ep=2")),
+    **lora.CASES,
 }
 
 
@@ -157,7 +159,10 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _page(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> str:
-    return "\n".join([head(), "", *_table(rows, backends, iterations)]) + "\n"
+    adapters = [row for row in rows if row.name in lora.CASES]
+    lines = [head(), "", *_table([row for row in rows if row not in adapters], backends, iterations)]
+    lines += ["", lora.TEXT.read_text(encoding="utf-8").rstrip(), "", *_table(adapters, backends, iterations)]
+    return "\n".join(lines) + "\n"
 
 
 def head() -> str:

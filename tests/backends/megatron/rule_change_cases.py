@@ -140,6 +140,10 @@ CHANGES: Mapping[str, Pair] = {
         {"env": {"HF_HUB_OFFLINE": "1"}}, {"env": {"HF_HUB_OFFLINE": "1"}, **args(check_model=False)}
     ),
     "SW-BIAS-RATE": Pair({"model": _BIASED}, {"model": _BIASED, "moe": {"bias_update_rate": 0.002}}),
+    "SW-LORA-BIAS": Pair(
+        {"model": _BIASED, "lora": {"rank": 8}},
+        {"model": _BIASED, "lora": {"rank": 8}, "moe": {"bias_update_rate": 0.0}},
+    ),
     "SW-SCORING": Pair({"model": LATENT}, {"model": {**LATENT, "scoring_func": "softmax"}}),
     "SW-NPU-EXPERTS": Pair(
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}},

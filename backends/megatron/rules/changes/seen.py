@@ -136,6 +136,22 @@ SEEN = (
         since="4.3",
     ),
     Rule(
+        id="SW-LORA-BIAS",
+        phase="model",
+        doc="mcore-bridge freezes the expert bias of routers where adapters are trained, whatever its update rate is.",
+        source="mcore-bridge 1.6.5 tuners/patcher.py:59, model/modules/topk_router.py:71; measured: docs/parity.md",
+        flags=("megatron_extra_kwargs",),
+        fields=("moe.bias_update_rate", "lora.rank"),
+        check=lambda context: (
+            trains_adapters(context) and context.job.model.router_expert_bias and context.job.moe.bias_update_rate != 0
+        ),
+        reads="@lora job.model.router_expert_bias job.moe.bias_update_rate",
+        message="LoRA: the expert bias stays as it is, moe.bias_update_rate has no effect; MindSpeed-LLM moves it "
+        "unless moe.bias_update_rate=0",
+        severity="warning",
+        since="4.6",
+    ),
+    Rule(
         id="SW-SCORING",
         phase="model",
         doc="mcore-bridge uses softmax where config.json does not set scoring_func.",
