@@ -17,17 +17,19 @@ from launcher.mapping.backend import get_backend
 from launcher.parity import adapter
 from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
-from launcher.parity.data import read_samples, write_data
+from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
 from launcher.parity.low_rank import LowRank
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
+from launcher.parity.samples import reference_options, write_samples
 from launcher.parity.sides import (
     CannotCompare,
     Entry,
     Side,
+    check_means,
     conversions_of,
     in_one_process,
     job_file,
@@ -131,6 +133,8 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     sides = tuple(_sides(request))
     if request.reference is not None:
         _check_reference(sides[0].job)
+    else:
+        check_means(sides)
     folder = _new_folder(request, sides[0].job)
     try:
         model, jobs = _prepared(request, sides, folder, show)
@@ -152,12 +156,24 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained=tuple(trained),
         reordered=again,
         tolerance=allowed,
-        compared=tuple(compared(trained[0], each, allowed, iterations=request.iterations) for each in trained[1:]),
+        compared=tuple(
+            compared(as_reported(trained[0], each.label, sides), each, allowed, iterations=request.iterations)
+            for each in trained[1:]
+        ),
         parameters=_parameters(request, sides, trained, model, folder),
     )
     if not request.locate or result.agrees:
         return result
     return replace(result, located=_locate(request, result, model, show))
+
+
+def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Trained:
+    """Return the reference with the mean loss that a side reports: of predicted tokens, or of micro-batches."""
+    side = next(side for side in sides if side.label == label)
+    if side.loss_mean == "micro_batches":
+        return reference
+    values = (each if each.token_loss is None else replace(each, loss=each.token_loss) for each in reference.iterations)
+    return replace(reference, iterations=tuple(values))
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
@@ -175,10 +191,8 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
         adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
     except adapter.WrongAdapter as error:
         raise CannotCompare(str(error), *error.works, job=sides[0].job) from None
-    samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
-    length = sides[0].job.batch.seq_length or 0
     try:
-        write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+        write_samples(folder / "data", sides[0].job, request.iterations)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
     jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
@@ -193,6 +207,10 @@ def _check_reference(job: Job) -> None:
         named = ", ".join(f"{path}={value}" for path, value, _ in found)
         works = " ".join(dict.fromkeys(override for _, _, override in found))
         raise CannotCompare(f"transformers as the reference does not compute {named}", works, job=job)
+    if job.task.type == "sft" and template_of(job) is None:
+        named = f"data.template={job.data.template or 'null'} of {job.model.model_type}"
+        works = "data.template=" + "|".join(TEMPLATES)
+        raise CannotCompare(f"transformers as the reference does not know the chat template {named}", works, job=job)
 
 
 def _parameters(
@@ -420,8 +438,8 @@ def _reference(
     """Train with transformers in a child process."""
     own = folder / name
     own.mkdir()
-    samples = read_samples(folder / "data")
-    options = transformers_reference.options_of(job, model, own / "trained", samples, LowRank.of(job, model))
+    options = reference_options(job, folder / "data", model=model, out=own / "trained")
+    options = replace(options, lora=LowRank.of(job, model))
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
     argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
     return train(

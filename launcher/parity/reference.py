@@ -33,15 +33,19 @@ _CHOICES: Mapping[str, tuple[object, ...]] = {
     "precision.dtype": ("fp32",),
     "schedule.lr_decay_style": ("constant", "linear", "cosine"),
 }
-# Values that compute the same in fp32, with as many predictions in each micro-batch.
+# Values that are computed, or compute the same in fp32.
 _SAME: Mapping[str, tuple[object, ...]] = {
     "precision.attention_softmax_in_fp32": (True, False),
     "precision.calculate_per_token_loss": (True, False),
     "moe.z_loss_coeff": (0.0,),
+    "task.type": ("pretrain", "sft"),
     "schedule.lr_warmup_init": (0.0,),
     "schedule.epochs": (None,),
     "lora.dropout": (0.0,),
 }
+
+
+_IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,10 @@ class Options:
     Attributes:
         model: directory with config.json and weights.
         out: directory for the trained weights.
-        samples: token numbers of each sample, in the order of the training; all but the first are predicted.
+        samples: token numbers of each sample, in the order of the training.
+        labels: of each sample, which of its tokens are predicted: their numbers, and -100 for the others; None: all but
+            the first.
+        per_token: whether the loss is the mean over the predicted tokens of an iteration instead of its micro-batches.
         iterations, global_batch_size, micro_batch_size: of the job.
         lr, min_lr, decay, warmup, decay_iters: learning-rate schedule; warm-up and decay in iterations.
         weight_decay, betas, eps, clip_grad: AdamW and the largest gradient norm (0: none).
@@ -77,6 +84,8 @@ class Options:
     clip_grad: float
     aux_loss_coeff: float
     bias_update_rate: float
+    labels: Sequence[Sequence[int]] | None = None
+    per_token: bool = False
     lora: LowRank | None = None
 
     def to_json(self) -> str:
@@ -85,7 +94,11 @@ class Options:
 
 
 def options_of(
-    job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]], lora: LowRank | None = None
+    job: Job,
+    model: Path,
+    out: Path,
+    samples: Sequence[Sequence[int]],
+    labels: Sequence[Sequence[int]] | None = None,
 ) -> Options:
     """Return the reference's options for a small job of which `unsupported` yields nothing."""
     schedule, optimizer = job.schedule, job.optimizer
@@ -94,6 +107,8 @@ def options_of(
         model=str(model),
         out=str(out),
         samples=samples,
+        labels=labels,
+        per_token=job.precision.calculate_per_token_loss,
         iterations=schedule.train_iters or 0,
         global_batch_size=job.batch.global_batch_size or 1,
         micro_batch_size=job.batch.micro_batch_size,
@@ -109,7 +124,6 @@ def options_of(
         clip_grad=optimizer.clip_grad,
         aux_loss_coeff=(job.moe.aux_loss_coeff or 0.0) if job.model.is_moe else 0.0,
         bias_update_rate=_bias_update_rate(job),
-        lora=lora,
     )
 
 
@@ -186,7 +200,7 @@ def train(options: Options) -> None:
     chosen = _count_choices(torch, model) if options.bias_update_rate else {}
     for iteration in range(options.iterations):
         optimizer.zero_grad()
-        loss = _gradients(torch, model, options, iteration)
+        loss, token_loss = _gradients(torch, model, options, iteration)
         parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
         if options.clip_grad > 0 and norm > options.clip_grad:
@@ -196,7 +210,7 @@ def train(options: Options) -> None:
             group["lr"] = rate(options, iteration)
         optimizer.step()
         _update_biases(torch, chosen, options.bias_update_rate)
-        record(iteration + 1, loss, norm)
+        record(iteration + 1, loss, norm, token_loss=token_loss)
         if iteration + 1 == options.iterations:
             if options.lora is None:
                 model.save_pretrained(options.out)
@@ -205,20 +219,47 @@ def train(options: Options) -> None:
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 
-def _gradients(torch: Any, model: Any, options: Options, iteration: int) -> float:
-    """Add the gradients of one global batch, micro-batch by micro-batch; return its mean loss per token."""
+def _gradients(torch: Any, model: Any, options: Options, iteration: int) -> tuple[float, float]:
+    """Add the gradients of one global batch, micro-batch by micro-batch.
+
+    Returns:
+        Its loss as it is trained, and its mean loss per predicted token.
+    """
     first, size = iteration * options.global_batch_size, options.micro_batch_size
-    count = options.global_batch_size // size
-    total = 0.0
-    for start in range(first, first + options.global_batch_size, size):
-        tokens = torch.tensor(options.samples[start : start + size])
+    starts = range(first, first + options.global_batch_size, size)
+    batches = [padded(options, start, start + size) for start in starts]
+    predicted = sum(_predictions(labels) for _, labels, _ in batches)
+    trained = per_token = 0.0
+    for tokens, labels, mask in batches:
         routed = {"output_router_logits": True} if options.aux_loss_coeff else {}
-        output = model(input_ids=tokens, **routed)
-        loss = torch.nn.functional.cross_entropy(output.logits[:, :-1].float().flatten(0, 1), tokens[:, 1:].flatten())
-        extra = _balancing(torch, model, output.router_logits) if options.aux_loss_coeff else 0.0
-        ((loss + options.aux_loss_coeff * extra) / count).backward()
-        total += loss.item() / count
-    return total
+        output = model(input_ids=torch.tensor(tokens), attention_mask=torch.tensor(mask), **routed)
+        total = torch.nn.functional.cross_entropy(
+            output.logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
+        )
+        loss = total / (predicted if options.per_token else _predictions(labels) * len(batches))
+        extra = (
+            _balancing(torch, model, _unpadded(torch, output.router_logits, mask)) if options.aux_loss_coeff else 0.0
+        )
+        (loss + options.aux_loss_coeff * extra / len(batches)).backward()
+        trained += loss.item()
+        per_token += total.item() / predicted
+    return trained, per_token
+
+
+def padded(options: Options, first: int, last: int) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """Return tokens, labels and attention mask of some samples, padded at the end to the longest of them."""
+    samples = options.samples[first:last]
+    length = max(map(len, samples))
+    labels = samples if options.labels is None else options.labels[first:last]
+    return (
+        [[*tokens, *[0] * (length - len(tokens))] for tokens in samples],
+        [[*row, *[_IGNORED] * (length - len(row))] for row in labels],
+        [[1] * len(tokens) + [0] * (length - len(tokens)) for tokens in samples],
+    )
+
+
+def _predictions(labels: Sequence[Sequence[int]]) -> int:
+    return sum(label != _IGNORED for row in labels for label in row[1:])
 
 
 def _count_choices(torch: Any, model: Any) -> dict[Any, list[Any]]:
@@ -244,6 +285,12 @@ def _update_biases(torch: Any, chosen: dict[Any, list[Any]], step: float) -> Non
         load = torch.bincount(torch.cat([each.flatten() for each in picks]), minlength=len(bias)).float()
         bias.data.add_(torch.sign(load.mean() - load) * step)
         picks.clear()
+
+
+def _unpadded(torch: Any, logits: Sequence[Any], mask: Sequence[Sequence[int]]) -> Sequence[Any]:
+    """Return the router logits of each layer, [tokens, experts], without those of padding."""
+    kept = torch.tensor(mask).flatten().bool()
+    return [layer.reshape(len(kept), -1)[kept] for layer in logits]
 
 
 def _balancing(torch: Any, model: Any, logits: Sequence[Any]) -> Any:

@@ -19,11 +19,18 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """What one iteration reported; `grad_norm` is None where the backend reports none."""
+    """What one iteration reported.
+
+    Attributes:
+        loss: mean over its micro-batches or over its predicted tokens, as the backend reports it.
+        grad_norm: None where the backend reports none.
+        token_loss: the reference's mean over predicted tokens, where its `loss` is that of micro-batches.
+    """
 
     iteration: int
     loss: float
     grad_norm: float | None
+    token_loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,13 @@ REFUSED = {
         ["--backends", "megatron_lm,megatron", "--entry", "core"],
         "reads the arguments of megatron_lm",
     ),
-    "post-training": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft"],
-        "only pre-training is compared",
+    "reinforcement learning": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task.type=grpo"],
+        "only pretrain and sft are compared",
+    ),
+    "chat template that the reference does not know": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
+        "does not know the chat template data.template=gemma",
     ),
     "bf16": (
         ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],

@@ -20,10 +20,10 @@ from string import Template
 from typing import Any
 
 from launcher.parity.tolerance import ROUNDING, SPREADS
-from tools.parity import lora
+from tools.parity import fine_tuning, lora
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
-HEAD = Path(__file__).with_name("head.md")
+HEAD, FINE_TUNING = Path(__file__).with_name("head.md"), Path(__file__).with_name("fine_tuning.md")
 _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 _LATENT = ("+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
 _PRETRAIN = ("task=pretrain", "precision.dtype=fp32", "kernels.cross_entropy_fusion=false")
@@ -33,7 +33,7 @@ def _on(devices: int, *words: str) -> tuple[str, ...]:
     return (f"cluster.devices_per_node={devices}", *words)
 
 
-CASES: Mapping[str, Sequence[str]] = {
+PRETRAINING: Mapping[str, Sequence[str]] = {
     "Qwen3": (_DENSE,),
     "Qwen3, tied embeddings": (_DENSE, "model.tie_word_embeddings=true"),
     "Qwen3, recomputation of every layer": (
@@ -56,8 +56,8 @@ CASES: Mapping[str, Sequence[str]] = {
     "Qwen3-MoE, tp 2": (_MOE, *_on(2, "parallel.tp=2", "parallel.etp=2", "parallel.sequence_parallel=true")),
     "DeepSeek-V3 (MLA, expert bias, shared experts)": _LATENT,
     "DeepSeek-V3, ep 2": (*_LATENT, *_on(2, "parallel.ep=2")),
-    **lora.CASES,
 }
+CASES: Mapping[str, Sequence[str]] = {**PRETRAINING, **fine_tuning.CASES, **lora.CASES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +159,10 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def _page(rows: Sequence[Row], backends: Sequence[str], iterations: int) -> str:
-    adapters = [row for row in rows if row.name in lora.CASES]
-    lines = [head(), "", *_table([row for row in rows if row not in adapters], backends, iterations)]
-    lines += ["", lora.TEXT.read_text(encoding="utf-8").rstrip(), "", *_table(adapters, backends, iterations)]
+    lines = [head()]
+    for cases, text in ((PRETRAINING, None), (fine_tuning.CASES, FINE_TUNING), (lora.CASES, lora.TEXT)):
+        lines += ["", text.read_text(encoding="utf-8").rstrip()] if text is not None else []
+        lines += ["", *_table([row for row in rows if row.name in cases], backends, iterations)]
     return "\n".join(lines) + "\n"
 
 

@@ -136,7 +136,7 @@ def template(old: bool) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.task.type == "pretrain":
             return
-        if job.data.template is None and job.data.format != "messages":
+        if job.data.template is None and (old or job.data.format != "messages"):
             return
         row = FAMILIES.get(job.model.model_type or "")
         named = job.data.template or (None if row is None else row.template)
