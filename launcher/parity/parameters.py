@@ -61,13 +61,14 @@ class NotSaved(Exception):
     """A training left no weights that can be read: one sentence."""
 
 
-def trained_weights(run: Path, watch: Watch, model: Path, out: Path) -> Path:
+def trained_weights(run: Path, watch: Watch, model: Path, out: Path, *, alpha: float | None = None) -> Path:
     """Return a folder with the weights that a run saved last, in Hugging Face's names.
 
     Args:
         watch: where the backend reports its checkpoints.
         model: folder with config.json, for the conversion.
         out: folder that the conversion writes.
+        alpha: of the adapter that was trained, which no factor contains; None: the weights were.
 
     Raises:
         NotSaved: there is no checkpoint, or it cannot be converted.
@@ -83,7 +84,8 @@ def trained_weights(run: Path, watch: Watch, model: Path, out: Path) -> Path:
     if any(saved.glob("*.safetensors")):
         return saved
     command = (*launch_words(), "convert", "mcore-to-hf", "--checkpoint", str(saved), "--model", str(model))
-    done = subprocess.run([*command, "--out", str(out), "--json"], capture_output=True, text=True, check=False)
+    given = () if alpha is None else ("--set", f"alpha={alpha}")
+    done = subprocess.run([*command, "--out", str(out), *given, "--json"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotSaved(f"launch convert mcore-to-hf: {_said(done.stdout, done.stderr)}")
     return out

@@ -13,9 +13,12 @@ from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
+from launcher.mapping.backend import get_backend
+from launcher.parity import adapter
 from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
+from launcher.parity.low_rank import LowRank
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
@@ -26,7 +29,7 @@ from launcher.parity.sides import (
     Entry,
     Side,
     check_means,
-    conversion_of,
+    conversions_of,
     in_one_process,
     job_file,
     on_shared,
@@ -187,6 +190,10 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     show(f"model and data: {folder / 'shared'}")
     model = _model(sides[0].job, folder / "shared")
     try:
+        adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
+    except adapter.WrongAdapter as error:
+        raise CannotCompare(str(error), *error.works, job=sides[0].job) from None
+    try:
         write_samples(folder / "data", sides[0].job, request.iterations)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
@@ -214,9 +221,14 @@ def _parameters(
     """Compare the weights that the trainings saved; a training that failed has none."""
     dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
 
+    low_rank = sides[0].job.lora.rank is not None
+    alpha = adapter.alpha_of(sides[0].job) if low_rank else None
+    start = adapter.adapter_beside(model) if low_rank else model
+
     def of(side: Side) -> Path:
         own = folder / _name(side)
-        return trained_weights(own / "run", side.backend.watch, model, own / "trained")
+        saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
+        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
@@ -226,7 +238,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: compare_parameters(model, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(start, reference, partial(of, side), dtype=dtype)
         for side in others
         if side.label not in failed
     }
@@ -300,7 +312,8 @@ def _sides(request: Request) -> Sequence[Side]:
 def _with_entry(side: Side, asked: Entry | None) -> Side:
     """Return the side with an entry that can run here."""
     dialect = side.backend.name == CORE_BACKEND[0]
-    if asked == "core" and not dialect:
+    # Megatron-LM has no LoRA: the job is another backend's, which the embedded trainer translates.
+    if asked == "core" and not dialect and side.job.lora.rank is None:
         raise CannotCompare(
             f"--entry core: the embedded trainer reads the arguments of {CORE_BACKEND[0]}, not of {side.backend.name}",
             "without --entry (each backend's own entry point where it is installed)",
@@ -387,9 +400,8 @@ def _train(
     file.write_text(job_file(side, job), encoding="utf-8")
     loads = [f"checkpoint.load={job.checkpoint.load}"] if job.checkpoint.load is not None else []
     command = ("launch", "run", f"+job={file}", *loads)
-    conversion = conversion_of(side, job)
-    if conversion:
-        show(f"{side.label}: converts the weights")
+    for conversion in conversions_of(side, job):
+        show(f"{side.label}: converts the {'adapter' if '--adapter' in conversion else 'weights'}")
         done = subprocess.run([*launch_words(), *conversion[1:]], capture_output=True, text=True, check=False)
         if done.returncode:
             (folder / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
@@ -429,6 +441,7 @@ def _reference(
     own = folder / name
     own.mkdir()
     options = reference_options(job, folder / "data", model=model, out=own / "trained")
+    options = replace(options, lora=LowRank.of(job, model))
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
     argv = (sys.executable, "-m", options.module, str(own / "options.json"))
     return train(
@@ -443,6 +456,7 @@ def _again(
     other = folder / "shared" / "reordered"
     if not reordered_model(model, other):
         return None
+    adapter.reorder(side.job, model, other)
     show("the reference again, with the sums of its MLPs in another order")
     if request.reference is not None:
         return _reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
+from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
 from launcher.parity.reference_routers import Routers, Routing
 from launcher.rehearse.cpu import tracer
@@ -29,6 +30,7 @@ _COMPUTED = frozenset(
         *("schedule.lr_warmup_init", "moe.aux_loss_coeff", "moe.z_loss_coeff", "moe.bias_update_rate"),
         *("moe.load_balancing_type", "moe.token_dispatcher_type", "moe.capacity_factor", "moe.token_drop_policy"),
         *("precision.dtype", "precision.grad_reduce_in_fp32", "schedule.lr_decay_style"),
+        *("lora.rank", "lora.alpha", "lora.target_modules", "lora.rslora"),
     }
 )
 _CHOICES: Mapping[str, tuple[object, ...]] = {
@@ -42,6 +44,7 @@ _SAME: Mapping[str, tuple[object, ...]] = {
     "precision.calculate_per_token_loss": (True, False),
     "task.type": ("pretrain", "sft"),
     "schedule.epochs": (None,),
+    "lora.dropout": (0.0,),
 }
 
 _IGNORED = -100
@@ -65,6 +68,7 @@ class Options:
         routing: losses, bias and capacity of the routers.
         warmup_init: learning rate at the first step of the warm-up.
         mtp_scale: weight of the multi-token prediction's loss.
+        lora: the adapter that is trained; None: all parameters are.
     """
 
     module: ClassVar[str] = "launcher.parity.reference"
@@ -88,10 +92,17 @@ class Options:
     mtp_scale: float = 0.0
     labels: Sequence[Sequence[int]] | None = None
     per_token: bool = False
+    lora: LowRank | None = None
 
     def to_json(self) -> str:
         """Return the options as JSON."""
         return json.dumps(asdict(self))
+
+
+def decoded(read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Options` of what `to_json` wrote."""
+    lora = None if read["lora"] is None else LowRank(**read["lora"])
+    return {**read, "betas": tuple(read["betas"]), "routing": Routing(**read["routing"]), "lora": lora}
 
 
 def options_of(
@@ -238,6 +249,7 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
     model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **{name: torch.float32})
     model.train()
+    factors = add_factors(model, options.lora) if options.lora is not None else {}
     routers = Routers(torch, model, options.routing)
     add_gradients = gradients or partial(_gradients, mtp=mtp, routers=routers)
     # Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
@@ -264,7 +276,10 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
         routers.end_iteration()
         record(iteration + 1, loss, norm, token_loss=token_loss)
         if iteration + 1 == options.iterations:
-            model.save_pretrained(options.out)
+            if options.lora is None:
+                model.save_pretrained(options.out)
+            else:
+                save_factors(factors, options.lora, Path(options.out))
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 
@@ -321,4 +336,4 @@ def _predictions(labels: Sequence[Sequence[int]]) -> int:
 
 if __name__ == "__main__":
     read = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    train(Options(**{**read, "betas": tuple(read["betas"]), "routing": Routing(**read["routing"])}))
+    train(Options(**decoded(read)))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from launcher.job import Job
 from launcher.parity.preference import Pair
-from launcher.parity.reference import Options, options_of, train
+from launcher.parity.reference import Options, decoded, options_of, train
 
 COMPUTED = frozenset({"task.type", "task.beta", "task.loss_type", "task.label_smoothing", "task.rpo_alpha"})
 """Fields of a job that this loss takes into account."""
@@ -122,7 +122,7 @@ def main(file: Path) -> None:
     """Train with the options of a file that `to_json` wrote."""
     read: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     pairs = [Pair(**each) for each in read["pairs"]]
-    preference = PreferenceOptions(**{**read, "betas": tuple(read["betas"]), "pairs": pairs})
+    preference = PreferenceOptions(**{**decoded(read), "pairs": pairs})
     train(preference, Gradients(preference))
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
+from backends import CORE_BACKEND
 from launcher.compose import compose
 from launcher.convert.offer import offered
 from launcher.importing.job_file import job_tree
@@ -15,6 +16,7 @@ from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
+from launcher.parity import adapter
 from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.data import TEXT, TOKENS
 from launcher.parity.preference import PAIRS, STRIDED_PAIRS
@@ -206,9 +208,12 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
         "logging.interval": 1,
         "logging.tensorboard_dir": None,
         "evaluation.iters": 0,
+        **adapter.loaded_from(side.job, side.backend, model, folder, core=side.entry == "core"),
     }
     job = with_values(side.job, values, _ORIGIN)
     job = with_values(job, _data(job, side, data), _ORIGIN)
+    if _converts_itself(side):
+        return job
     weights = offered(job, side.backend, side.version, exists=lambda _path: False)
     if weights is None:
         return job
@@ -258,10 +263,21 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 
 
-def conversion_of(side: Side, job: Job) -> tuple[str, ...]:
-    """Return the `launch convert` command that writes the side's weights; () where it reads Hugging Face's."""
+def _converts_itself(side: Side) -> bool:
+    """Return whether the embedded trainer runs another backend's job: it converts Hugging Face's files itself."""
+    return side.entry == "core" and side.backend.name != CORE_BACKEND[0]
+
+
+def conversions_of(side: Side, job: Job) -> Sequence[tuple[str, ...]]:
+    """Return the `launch convert` commands that write the side's weights and its adapter.
+
+    Nothing is written for a side that reads Hugging Face's and PEFT's files.
+    """
+    if _converts_itself(side):
+        return ()
     offer = offered(job, side.backend, side.version)
-    return () if offer is None else offer.command
+    weights = () if offer is None else offer.command
+    return [command for command in (weights, adapter.conversion_of(job, side.backend, side.version)) if command]
 
 
 def job_file(side: Side, job: Job) -> str:

@@ -16,6 +16,7 @@ from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
+from launcher.rehearse.adapters import InitialAdapters, initial_adapters
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.data.tokenizer import has_tokenizer
 from launcher.rehearse.core.errors import RehearsalError
@@ -53,6 +54,7 @@ _OWN_FIELDS = (
     "lora.dropout",
     "lora.target_modules",
     "lora.rslora",
+    "lora.load",
     "task.beta",
     "task.loss_type",
     "task.label_smoothing",
@@ -90,7 +92,8 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     weights = initial_weights(job, folder)
     argv, dropped = core_argv(weights.job, outcome.backend.name)
     argv = (*argv, *weights.argv)
-    options = trainer_options(job, folder)
+    adapters = initial_adapters(job, folder)
+    options = trainer_options(job, folder, adapters)
     path = f"{folder}/rehearsal.json"
     ranks = job.cluster.world_size
     judged = _judged(argv, ranks, options.device)
@@ -118,10 +121,10 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     return LaunchPlan(
         nodes=tuple(NodePlan(rank=rank, argv=command, env=env) for rank, command in enumerate(commands)),
         files=(PlanFile(path=path, content=options.to_json() + "\n"), *weights.files),
-        prepare=weights.prepare,
+        prepare=(*weights.prepare, *adapters.prepare),
         output_dir=folder,
         what=what,
-        notes=(*notes, *filter(None, (weights.note,)), *dropped, *judged),
+        notes=(*notes, *filter(None, (weights.note, adapters.note)), *dropped, *judged),
     )
 
 
@@ -249,8 +252,17 @@ def _preference(job: Job) -> PreferenceOptions | None:
     return PreferenceOptions(**{name: value for name, value in given.items() if value is not None})
 
 
-def trainer_options(job: Job, folder: str) -> TrainerOptions:
-    """Return the trainer options in addition to Megatron-LM's arguments."""
+def trainer_options(job: Job, folder: str, adapters: InitialAdapters | None = None) -> TrainerOptions:
+    """Return the trainer options in addition to Megatron-LM's arguments.
+
+    Args:
+        job: what is rehearsed.
+        folder: its outputs.
+        adapters: what `lora.load` becomes; None: as `initial_adapters` says.
+
+    Raises:
+        RehearsalRefused: the loss or the adapters are others than the trainer's.
+    """
     fake = None
     if job.rehearse.fake_world:
         fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
@@ -259,25 +271,23 @@ def trainer_options(job: Job, folder: str) -> TrainerOptions:
         data=_data(job),
         device=_DEVICES.get(job.rehearse.device),
         fake_world=fake,
-        lora=_lora(job),
+        lora=_lora(job, adapters or initial_adapters(job, folder)),
         preference=_preference(job),
     )
 
 
-def _lora(job: Job) -> LoraOptions | None:
+def _lora(job: Job, adapters: InitialAdapters) -> LoraOptions | None:
     """Return the adapters to train.
 
     Raises:
-        RehearsalRefused: they start from other adapters, or from quantised weights.
+        RehearsalRefused: the adapters to start from cannot be loaded, or the weights are to be quantised.
     """
     lora = job.lora
     if lora.rank is None:
         return None
-    refused = [
-        _refusal(path, job, "its adapters start from 0, on weights as they are")
-        for path in ("lora.load", "lora.quantization")
-        if value_at(job, path) is not None
-    ]
+    refused = [_refusal("lora.load", job, adapters.refused)] if adapters.refused else []
+    if lora.quantization is not None:
+        refused.append(_refusal("lora.quantization", job, "it trains on weights as they are"))
     if refused:
         raise RehearsalRefused(refused)
     return LoraOptions(
@@ -286,6 +296,7 @@ def _lora(job: Job) -> LoraOptions | None:
         dropout=LORA_DROPOUT if lora.dropout is None else lora.dropout,
         target_modules=lora.target_modules,
         rslora=bool(lora.rslora),
+        load=adapters.load,
     )
 
 

@@ -148,6 +148,19 @@ def test_ms_swifts_dpo_is_the_papers(launch: Launch) -> None:
 
 
 @pytest.mark.slow
+def test_ms_swift_trains_an_adapter_as_transformers(launch: Launch) -> None:
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    finished = launch("parity", "+recipe=tiny_qwen3", "lora.rank=4", *words, "--iterations", "2", "--json", timeout=400)
+    assert finished.code == 0, finished.out
+    (compared,) = finished.json["compared"]
+    assert compared["largest_relative_difference"]["loss"] < 1e-6
+    (parameters,) = finished.json["parameters"].values()
+    # Factors A and B of seven modules of two layers.
+    assert (parameters["tensors"], parameters["problem"]) == (28, None)
+    assert parameters["tensor"].endswith((".lora_A.weight", ".lora_B.weight"))
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "launcher", "parity", "+recipe=tiny_qwen3", "--backends", "megatron_lm"]
     words = ["--entry", "core", "--reference", "transformers", "--iterations", "10000", "schedule.train_iters=10000"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.parity import fine_tuning, preference, pretraining
+from tools.parity import fine_tuning, lora, preference, pretraining
 from tools.parity.case import Case
 
 
@@ -29,6 +29,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "Pre-training": Kind(cases=pretraining.CASES, after="pretraining.md"),
     "Supervised fine-tuning": Kind(cases=fine_tuning.CASES, before="fine_tuning.md"),
+    "LoRA": Kind(cases=lora.CASES, before="lora.md"),
     "Direct preference optimisation": Kind(cases=preference.CASES, before="preference.md"),
 }
 """Kind of training, as the page names it."""

@@ -53,6 +53,8 @@ class LoraOptions:
     target_modules: tuple[str, ...] = ()
     """Last names of linear layers in megatron-core, or `all-linear`; none: all."""
     rslora: bool = False
+    load: str | None = None
+    """torch_dist checkpoint of the adapters to start from; None: A as PEFT draws it, B 0."""
 
     @property
     def scale(self) -> float:

@@ -80,6 +80,8 @@ class Trainer:
             stepper = build_stepper(settings, model)
         loaded = checkpoint.load(settings, stepper)
         history = History(first_iteration=loaded.iteration, weights=loaded.weights)
+        if self.options.lora is not None and self.options.lora.load is not None and loaded.iteration == 0:
+            history.weights += "; " + checkpoint.load_adapters(settings, stepper, self.options.lora.load)
         if self.options.preference is not None:
             stepper = self._for_preferences(stepper, self.options.preference, loaded.iteration)
         if history.first_iteration >= settings.train_iters:
