@@ -196,7 +196,8 @@ def _parameters(
 
     def of(side: Side) -> Path:
         own = folder / _name(side)
-        return trained_weights(own / "run", side.backend.watch, model, own / "trained")
+        source = (f"backend={side.backend.name}", f"backend.version={side.version}")
+        return trained_weights(own / "run", side.backend.watch, model, own / "trained", source=source)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
