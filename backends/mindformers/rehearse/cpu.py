@@ -26,6 +26,7 @@ def install(script: str) -> None:
     after_import("mindspore", _no_device_affinity)
     after_import("mindspore.context", _broadcast_level_from_the_json)
     after_import("mindformers.parallel_core.inference.parallel_state", _all_ranks_are_data_parallel)
+    after_import("mindformers.modules.layers", _experts_as_in_the_semi_automatic_mode)
     after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
     after_import("mindformers.trainer.base_trainer", _accumulate_in_data_parallel_mode)
     after_import("mindformers.parallel_core.training_graph.transformer.moe.ffn", _experts_without_dispatch)
@@ -66,6 +67,23 @@ def _experts_without_dispatch(module: ModuleType) -> None:
     from backends.mindformers.rehearse import operators
 
     module.FFNGroupedGEMM.construct = operators.experts
+
+
+def _experts_as_in_the_semi_automatic_mode(module: ModuleType) -> None:
+    """Build the experts of older models as on the cluster: data parallel mode requires moe_config.expert_group_size.
+
+    Only that mode reads it (modules/layers.py:480, 1.6.0): the number of tokens of an expert, which is fixed by the
+    capacity otherwise.
+    """
+    linear = module.Linear
+    initialize = linear.__init__
+
+    @functools.wraps(initialize)
+    def initialize_without_groups(self: Any, *args: Any, **settings: Any) -> None:
+        initialize(self, *args, **{**settings, "expert_group_size": settings.get("expert_group_size") or 1})
+        self.use_expert_group_size = False
+
+    linear.__init__ = initialize_without_groups
 
 
 def _no_device_affinity(module: ModuleType) -> None:

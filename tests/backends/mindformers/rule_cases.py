@@ -261,6 +261,8 @@ MODEL: Mapping[str, Pair] = {
         {"model": {**QWEN3, "num_key_value_heads": 4}, "parallel": {"tp": 4}},
         "1.6.0",
     ),
+    "MF-FLASH-HALF": Pair({"precision": {"dtype": "fp32"}}, {"precision": {"dtype": "bf16"}}),
+    "MF-UNFUSED-GROUPS": Pair({"keys": _NO_FLASH}, {"model": {**QWEN3, "num_key_value_heads": 32}, "keys": _NO_FLASH}),
     "MF-CP-FLASH": Pair(both(_CP2, {"keys": _NO_FLASH}), _CP2),
     "MF-CP-FLASH-WRITTEN": Pair(both(_CP2, model(use_flash_attention=None)), _CP2),
     "MF-CP-ALGORITHM": Pair(
