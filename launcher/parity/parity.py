@@ -31,6 +31,7 @@ from launcher.parity.sides import (
     on_shared,
     side_of,
 )
+from launcher.parity.tolerance import coarsest, rounding
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
@@ -142,19 +143,37 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
     measures = request.tolerance is None and not trained[0].problem
     again = _again(request, sides[0], model, folder, show, advanced) if measures else None
-    allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
+    formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
+
+    def allowed(dtype: str) -> dict[int, tuple[float, float]]:
+        return tolerances(dtype, trained[0], again, request.tolerance)
+
     result = Result(
         folder=folder,
         sides=sides,
         trained=tuple(trained),
         reordered=again,
-        tolerance=allowed,
-        compared=tuple(compared(trained[0], each, allowed, iterations=request.iterations) for each in trained[1:]),
-        parameters=_parameters(request, sides, trained, model, folder),
+        tolerance=allowed(str(sides[0].job.precision.dtype)),
+        compared=tuple(
+            compared(trained[0], each, allowed(formats[each.label]), iterations=request.iterations)
+            for each in trained[1:]
+        ),
+        parameters=_parameters(request, sides, trained, model, folder, formats),
     )
     if not request.locate or result.agrees:
         return result
     return replace(result, located=_locate(request, result, model, show))
+
+
+def _number_format(request: Request, sides: Sequence[Side], label: str, show: Show) -> str:
+    """Return the coarser number format of a side and the reference, which sets the tolerance between them."""
+    side = next(each for each in sides if each.label == label)
+    own = str(side.job.precision.dtype)
+    found = coarsest((own if request.reference is not None else sides[0].number_format, side.number_format))
+    if found != own and request.tolerance is None:
+        wide = rounding(found)
+        show(f"{label}: {found}: tolerance {wide.loss:.0e} of the loss, {wide.grad_norm:.0e} of the gradient norm")
+    return found
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
@@ -189,10 +208,15 @@ def _check_reference(job: Job) -> None:
 
 
 def _parameters(
-    request: Request, sides: Sequence[Side], trained: Sequence[Trained], model: Path, folder: Path
+    request: Request,
+    sides: Sequence[Side],
+    trained: Sequence[Trained],
+    model: Path,
+    folder: Path,
+    formats: Mapping[str, str],
 ) -> Mapping[str, ParameterDifference]:
     """Compare the weights that the trainings saved; a training that failed has none."""
-    dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
+    failed = {each.label for each in trained if each.problem}
 
     def of(side: Side) -> Path:
         own = folder / _name(side)
@@ -207,7 +231,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: compare_parameters(model, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(model, reference, partial(of, side), dtype=formats[side.label])
         for side in others
         if side.label not in failed
     }

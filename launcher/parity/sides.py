@@ -15,6 +15,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity.data import TEXT, TOKENS
+from launcher.parity.tolerance import number_format
 from launcher.pipeline import chosen_backend
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rehearse.shrink import shrink
@@ -53,6 +54,13 @@ class Side:
     environ: Mapping[str, str]
     job: Job
     notes: tuple[str, ...]
+
+    @property
+    def number_format(self) -> str:
+        """Row of the table of tolerances: some backends compute attention in another format than the job's."""
+        dtype = str(self.job.precision.dtype)
+        attention = self.backend.attention_dtype(self.job, self.version) if self.entry == "native" else dtype
+        return number_format(dtype, attention)
 
 
 def side_of(
