@@ -1,4 +1,4 @@
-"""MindSpore operators that have only an Ascend kernel, composed of operators that the CPU target supports."""
+"""MindSpore operators without an exact kernel on CPU, composed of operators that the CPU target supports."""
 
 # MindSpore compiles this file: its graph language has no starred tuples.
 # ruff: noqa: RUF005
@@ -33,7 +33,11 @@ def _slice(x: Any, axis: Any, begin: Any, size: Any) -> Any:
 
 
 def _wide(x: Any) -> Any:
-    """Return ``x`` in float64: the CPU target's float32 exp is a polynomial, off by up to 5e-6 (measured, 2.7.2)."""
+    """Return ``x`` in float64.
+
+    The CPU target's float32 exp is a polynomial, off by up to 5e-6 (measured on
+    64 x 256 numbers between -10 and 8, mindspore 2.7.2; ops.exp in float64 is exact to the last digit).
+    """
     return ops.cast(x, mstype.float64)
 
 
