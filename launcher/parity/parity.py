@@ -35,6 +35,8 @@ from launcher.parity.tolerance import coarsest, rounding
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
+from launcher.rehearse.plan import rehearsal_plan
+from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
 TRANSFORMERS = "transformers"
@@ -373,6 +375,11 @@ def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
     for side, job in zip(sides, jobs, strict=True):
         outcome = judge(job)
         errors = [finding for finding in outcome.findings if finding.severity == "error"]
+        if not errors and side.entry == "native":
+            try:
+                rehearsal_plan(outcome)
+            except RehearsalRefused as refused:
+                errors = list(refused.findings)
         if errors:
             raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
 
