@@ -1,5 +1,6 @@
 """What each backend runs: the same small job, on the shared model and data."""
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,8 +93,12 @@ def side_of(
         raise CannotCompare(f"task.type={job.task.type}: only pre-training is compared", "task=pretrain", job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations}
+    fraction = small.job.schedule.lr_warmup_fraction
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
+    elif fraction and not (fraction * iterations).is_integer():
+        # Of so few iterations a fraction is none: Megatron keeps it, MindFormers rounds it down (MF-WARMUP-WHOLE).
+        training |= {"schedule.lr_warmup_iters": math.floor(fraction * iterations), "schedule.lr_warmup_fraction": None}
     return Side(
         label=backend if entry == "native" else f"{backend} (core)",
         backend=chosen,
@@ -145,10 +150,22 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     }
     job = with_values(side.job, values, _ORIGIN)
     job = with_values(job, _data(job, side, data), _ORIGIN)
+    job = with_values(job, _readable(job, side), _ORIGIN)
     weights = offered(job, side.backend, side.version, exists=lambda _path: False)
     if weights is None:
         return job
     return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
+
+
+def _readable(job: Job, side: Side) -> Mapping[str, Value]:
+    """Return the field with which a backend saves what `launch convert` reads, where it has another format, too."""
+    form: dict[str, Value] = {"checkpoint.format": "safetensors"}
+    return form if _accepts(with_values(job, form, _ORIGIN), side, form) else {}
+
+
+def _accepts(job: Job, side: Side, values: Mapping[str, Value]) -> bool:
+    findings = translate(side.backend.prepare(job, side.version), side.backend, side.version).findings
+    return not any(values.keys() & set(finding.fields) for finding in findings)
 
 
 def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
@@ -166,9 +183,7 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
     )
     for form in forms:
-        changed = with_values(job, form, _ORIGIN)
-        findings = translate(side.backend.prepare(changed, side.version), side.backend, side.version).findings
-        if not any(form.keys() & set(finding.fields) for finding in findings):
+        if _accepts(with_values(job, form, _ORIGIN), side, form):
             return form
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 

@@ -194,6 +194,10 @@ LAYERS: Mapping[str, Pair] = {
     "MF-DATASET-TASK": Pair(
         keys(eval_dataset__seed=1), keys(eval_dataset__seed=1, eval_dataset_task__type="CausalLanguageModelDataset")
     ),
+    "MF-WARMUP-WHOLE": Pair(
+        {"schedule": {"train_iters": 100, "lr_warmup_fraction": 0.015}},
+        {"schedule": {"train_iters": 100, "lr_warmup_fraction": 0.02}},
+    ),
     "MF-LR-VALUES": Pair(keys(lr_schedule__warmup_ratio=1.5), keys(lr_schedule__warmup_ratio=1.0)),
     "MF-DTYPES": Pair(
         both(keys(use_legacy=True), model(softmax_compute_type="float31")),
