@@ -154,6 +154,9 @@ def _row(path: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value, name = value_at(job, path), names.get(class_of(job) or "")
         value = _ALWAYS.get(path) if value is None else value
+        if path == "model.intermediate_size" and job.model.is_moe and class_of(job) == "LlamaConfig":
+            # Its experts have the width of the dense layers, of which it has none then (llama_transformer.py:949).
+            value = job.model.moe_intermediate_size or value
         if name is not None and value is not None:
             written = _codec(path, name).write(job, value)
             if written is not None:
