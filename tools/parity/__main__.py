@@ -1,6 +1,7 @@
 """Runs `launch parity` over a matrix of jobs and writes docs/parity.md.
 
     python -m tools.parity --backends megatron_lm,megatron,mindspeed --python megatron=DIR/bin/python [--only NAME …]
+    python -m tools.parity --backends mindformers@1.6.0 --python mindformers@1.6.0=DIR/bin/python   (tools/parity/versions.py)
 
 Each job is compared with transformers on the backends that are named; one that cannot run here is an empty column. The
 page is written only by a run of the whole matrix; `--only` prints its rows.
@@ -20,6 +21,7 @@ from string import Template
 from typing import Any
 
 from launcher.parity.tolerance import ROUNDING, SPREADS
+from tools.parity.versions import python_words, words_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 HEAD = Path(__file__).with_name("head.md")
@@ -111,7 +113,7 @@ def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row
     started = datetime.datetime.now(tz=datetime.UTC)
     cells, agrees = [], True
     for backend in backends:
-        found = _compared(CASES[name], backend, options)
+        found = _compared((*CASES[name], *words_of(backend, name)), backend, options)
         cells.append(_cell(found))
         agrees = agrees and bool(found.get("ok"))
     seconds = (datetime.datetime.now(tz=datetime.UTC) - started).total_seconds()
@@ -120,7 +122,7 @@ def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row
 
 def _compared(words: Sequence[str], backend: str, options: argparse.Namespace) -> dict[str, Any]:
     named = [word for pair in options.env if pair.startswith(f"{backend}:") for word in ("--env", pair)]
-    own = [word for pair in options.python if pair.startswith(f"{backend}=") for word in ("--python", pair)]
+    own = python_words(backend, options.python)
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         command = [sys.executable, "-m", "launcher", "parity", *words, "--backends", backend, *own, *named, "--json"]
         asked = [
