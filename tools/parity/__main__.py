@@ -1,7 +1,7 @@
 """Runs `launch parity` over a matrix of jobs and writes docs/parity.md.
 
     python -m tools.parity --backends megatron_lm,megatron,mindspeed --python megatron=DIR/bin/python [--only NAME …]
-    python -m tools.parity --backends mindformers@1.6.0 --python mindformers@1.6.0=DIR/bin/python   (tools/parity/versions.py)
+    python -m tools.parity --backends mindformers@1.6.0 --python mindformers@1.6.0=DIR/bin/python
 
 Each job is compared with transformers on the backends that are named; one that cannot run here is an empty column. The
 page is written only by a run of the whole matrix; `--only` prints its rows.

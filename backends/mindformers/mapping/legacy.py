@@ -260,7 +260,7 @@ def _of_llama() -> tuple[Row, ...]:
     """
 
     def is_llama(view: NativeView) -> bool:
-        return view.peek(_CLASS) == "LlamaConfig" and view.peek("moe_config.expert_num", 1) > 1
+        return view.peek(_CLASS) == "LlamaConfig" and int(view.peek("moe_config.expert_num", 1)) > 1
 
     def emitted(flag: str, value: Callable[[Job], Value]) -> Callable[[Job], Iterable[tuple[str, Value]]]:
         return lambda job: ((flag, value(job)),) if class_of(job) == "LlamaConfig" else ()
