@@ -75,6 +75,8 @@ def _experts_as_in_the_semi_automatic_mode(module: ModuleType) -> None:
     Only that mode reads it (modules/layers.py:480, 1.6.0): the number of tokens of an expert, which is fixed by the
     capacity otherwise.
     """
+    from backends.mindformers.rehearse.operators import ExpertMatMul
+
     linear = module.Linear
     initialize = linear.__init__
 
@@ -82,6 +84,8 @@ def _experts_as_in_the_semi_automatic_mode(module: ModuleType) -> None:
     def initialize_without_groups(self: Any, *args: Any, **settings: Any) -> None:
         initialize(self, *args, **{**settings, "expert_group_size": settings.get("expert_group_size") or 1})
         self.use_expert_group_size = False
+        if self.expert_flag and not self.use_gmm:
+            self.matmul = ExpertMatMul(self.transpose_b)
 
     linear.__init__ = initialize_without_groups
 
@@ -162,6 +166,9 @@ def _accumulate_in_data_parallel_mode(module: ModuleType) -> None:
         steps = self.config.runner_config.gradient_accumulation_steps
         check(self)
         self.config.runner_config.gradient_accumulation_steps = steps or 1
+        if (steps or 1) > 1 and self.config.calculate_per_token_loss:
+            # As _reset_wrapper_for_grad_accu does in the semi-automatic mode: the model then has two outputs.
+            self.config.runner_wrapper.calculate_per_token_loss = True
 
     trainer._check_grad_accumulation_steps = check_and_keep
 

@@ -246,6 +246,18 @@ class FlashAttentionScore(_Composed):
         return largest, largest, largest, self._join(ops.cast(output, query.dtype))
 
 
+class ExpertMatMul(_Composed):
+    """``x`` [1, experts, tokens, in] times each expert's weight [experts, in, out]: BatchMatMul broadcasts on Ascend."""
+
+    def __init__(self, transpose_b: bool) -> None:
+        super().__init__()
+        self.product = P.BatchMatMul(transpose_b=transpose_b)
+
+    def construct(self, x: Any, weight: Any) -> Any:
+        output = self.product(ops.reshape(x, x.shape[1:]), weight)
+        return ops.reshape(output, (1,) + output.shape)
+
+
 def embedding(input: Any, weight: Any, *_args: Any, **_kwargs: Any) -> Any:
     """Return rows ``input`` of ``weight``, as mint.nn.functional.embedding does (no padding_idx, no max_norm)."""
     return ops.gather(weight, input, 0)
