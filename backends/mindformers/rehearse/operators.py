@@ -247,7 +247,7 @@ class FlashAttentionScore(_Composed):
 
 
 class ExpertMatMul(_Composed):
-    """``x`` [1, experts, tokens, in] times each expert's weight [experts, in, out]: BatchMatMul broadcasts on Ascend."""
+    """``x`` [1, experts, tokens, in] times weights [experts, in, out], which BatchMatMul broadcasts on Ascend only."""
 
     def __init__(self, transpose_b: bool) -> None:
         super().__init__()
