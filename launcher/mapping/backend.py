@@ -136,6 +136,7 @@ class Backend:
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
         absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
             packing in pre-training and a start from random weights.
+        attention_dtype: job and version to the number format of attention, where it is not the job's.
         launchers: folder with the catalogues of its launchers, by name, and of `environment`.
         entry: description of its commands, for `launch import`.
         watch: its log line of an iteration and the files that mark complete checkpoints.
@@ -172,6 +173,7 @@ class Backend:
     other_entries: tuple[str, ...] = ()
     launchers: Path | None = None
     absent: Callable[[Job], Mapping[str, Value]] = field(default=lambda job: {})
+    attention_dtype: Callable[[Job, str], str] = field(default=lambda job, version: str(job.precision.dtype))
     entry: Entry = Entry()
     watch: Watch = Watch()
     environment: tuple[Variable, ...] = ()

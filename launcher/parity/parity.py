@@ -35,9 +35,12 @@ from launcher.parity.sides import (
     on_shared,
     side_of,
 )
+from launcher.parity.tolerance import coarsest, rounding
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
+from launcher.rehearse.plan import rehearsal_plan
+from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
 TRANSFORMERS = "transformers"
@@ -151,18 +154,27 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
     measures = request.tolerance is None and not trained[0].problem
     again = _again(request, sides[0], model, folder, show, advanced) if measures else None
-    allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
+    formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
+
+    def allowed(dtype: str) -> dict[int, tuple[float, float]]:
+        return tolerances(dtype, trained[0], again, request.tolerance)
+
     result = Result(
         folder=folder,
         sides=sides,
         trained=tuple(trained),
         reordered=again,
-        tolerance=allowed,
+        tolerance=allowed(str(sides[0].job.precision.dtype)),
         compared=tuple(
-            compared(as_reported(trained[0], each.label, sides), each, allowed, iterations=request.iterations)
+            compared(
+                as_reported(trained[0], each.label, sides),
+                each,
+                allowed(formats[each.label]),
+                iterations=request.iterations,
+            )
             for each in trained[1:]
         ),
-        parameters=_parameters(request, sides, trained, model, folder),
+        parameters=_parameters(request, sides, trained, model, folder, formats),
     )
     if not request.locate or result.agrees:
         return result
@@ -176,6 +188,17 @@ def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Traine
         return reference
     values = (each if each.token_loss is None else replace(each, loss=each.token_loss) for each in reference.iterations)
     return replace(reference, iterations=tuple(values))
+
+
+def _number_format(request: Request, sides: Sequence[Side], label: str, show: Show) -> str:
+    """Return the coarser number format of a side and the reference, which sets the tolerance between them."""
+    side = next(each for each in sides if each.label == label)
+    own = str(side.job.precision.dtype)
+    found = coarsest((own if request.reference is not None else sides[0].number_format, side.number_format))
+    if found != own and request.tolerance is None:
+        wide = rounding(found)
+        show(f"{label}: {found}: tolerance {wide.loss:.0e} of the loss, {wide.grad_norm:.0e} of the gradient norm")
+    return found
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
@@ -216,10 +239,15 @@ def _check_reference(job: Job) -> None:
 
 
 def _parameters(
-    request: Request, sides: Sequence[Side], trained: Sequence[Trained], model: Path, folder: Path
+    request: Request,
+    sides: Sequence[Side],
+    trained: Sequence[Trained],
+    model: Path,
+    folder: Path,
+    formats: Mapping[str, str],
 ) -> Mapping[str, ParameterDifference]:
     """Compare the weights that the trainings saved; a training that failed has none."""
-    dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
+    failed = {each.label for each in trained if each.problem}
 
     low_rank = sides[0].job.lora.rank is not None
     alpha = adapter.alpha_of(sides[0].job) if low_rank else None
@@ -228,7 +256,8 @@ def _parameters(
     def of(side: Side) -> Path:
         own = folder / _name(side)
         saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
-        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha)
+        source = (f"backend={saved_by.name}", f"backend.version={side.version}") if saved_by is side.backend else ()
+        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha, source=source)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
@@ -238,7 +267,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: compare_parameters(start, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(start, reference, partial(of, side), dtype=formats[side.label])
         for side in others
         if side.label not in failed
     }
@@ -381,6 +410,11 @@ def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
     for side, job in zip(sides, jobs, strict=True):
         outcome = judge(job)
         errors = [finding for finding in outcome.findings if finding.severity == "error"]
+        if not errors and side.entry == "native":
+            try:
+                rehearsal_plan(outcome)
+            except RehearsalRefused as refused:
+                errors = list(refused.findings)
         if errors:
             raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
 

@@ -1,5 +1,6 @@
 """What each backend runs: the same small job, on the shared model and data."""
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from launcher.parity import adapter
 from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.data import TEXT, TOKENS
 from launcher.parity.preference import PAIRS, STRIDED_PAIRS
+from launcher.parity.tolerance import number_format
 from launcher.pipeline import chosen_backend
 from launcher.rehearse.native import NativeOnCpu
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
@@ -82,6 +84,13 @@ class Side:
         native: NativeOnCpu = import_module(self.backend.native_cpu).NATIVE_CPU
         return native
 
+    @property
+    def number_format(self) -> str:
+        """Row of the table of tolerances: some backends compute attention in another format than the job's."""
+        dtype = str(self.job.precision.dtype)
+        attention = self.backend.attention_dtype(self.job, self.version) if self.entry == "native" else dtype
+        return number_format(dtype, attention)
+
 
 def side_of(
     overrides: Sequence[str],
@@ -113,8 +122,13 @@ def side_of(
         raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations, **dict(_kept(job, small.job, iterations))}
-    if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
+    warm_up = training.get("schedule.lr_warmup_iters", small.job.schedule.lr_warmup_iters)
+    fraction = small.job.schedule.lr_warmup_fraction
+    if isinstance(warm_up, int) and warm_up >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
+    elif fraction and not warm_up and not (fraction * iterations).is_integer():
+        # Of so few iterations a fraction is none: Megatron keeps it, MindFormers rounds it down (MF-WARMUP-WHOLE).
+        training |= {"schedule.lr_warmup_iters": math.floor(fraction * iterations), "schedule.lr_warmup_fraction": None}
     if job.task.type != "pretrain":
         training |= _batches(job, small.job)
     return Side(
@@ -212,12 +226,24 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     }
     job = with_values(side.job, values, _ORIGIN)
     job = with_values(job, _data(job, side, data), _ORIGIN)
+    job = with_values(job, _readable(job, side), _ORIGIN)
     if _converts_itself(side):
         return job
     weights = offered(job, side.backend, side.version, exists=lambda _path: False)
     if weights is None:
         return job
     return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
+
+
+def _readable(job: Job, side: Side) -> Mapping[str, Value]:
+    """Return the field with which a backend saves what `launch convert` reads, where it has another format, too."""
+    form: dict[str, Value] = {"checkpoint.format": "safetensors"}
+    return form if _accepts(with_values(job, form, _ORIGIN), side, form) else {}
+
+
+def _accepts(job: Job, side: Side, values: Mapping[str, Value]) -> bool:
+    findings = translate(side.backend.prepare(job, side.version), side.backend, side.version).findings
+    return not any(values.keys() & set(finding.fields) for finding in findings)
 
 
 # What a backend puts around messages.
@@ -256,9 +282,7 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
     )
     for form in forms:
-        changed = with_values(job, form, _ORIGIN)
-        findings = translate(side.backend.prepare(changed, side.version), side.backend, side.version).findings
-        if not any(form.keys() & set(finding.fields) for finding in findings):
+        if _accepts(with_values(job, form, _ORIGIN), side, form):
             return form
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 

@@ -1,6 +1,7 @@
 """Runs `launch parity` over a matrix of jobs and writes docs/parity.md.
 
     python -m tools.parity --backends megatron_lm,megatron,mindspeed --python megatron=DIR/bin/python [--only NAME …]
+    python -m tools.parity --backends mindformers@1.6.0 --python mindformers@1.6.0=DIR/bin/python
 
 Each job (tools/parity/kinds.py) is compared with transformers on the backends that are named. What was measured is
 kept in tools/parity/rows.json: a job that is there is not measured again without `--again`. `--page` only writes the
@@ -19,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools.parity.case import Case
 from tools.parity.kinds import case_of, names
 from tools.parity.rows import ROWS, Cell, Row, page, read, write
+from tools.parity.versions import python_words, words_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 
@@ -66,33 +67,35 @@ def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row
     started = datetime.datetime.now(tz=datetime.UTC)
     case = case_of(name)
     iterations = options.iterations or case.iterations
-    found = _compared(case, backends, iterations, options)
-    cells = (
-        _cells(found)
-        if "compared" in found
-        else {backend: _alone(case, backend, iterations, options) for backend in backends}
-    )
+    together = [backend for backend in backends if "@" not in backend and not words_of(backend, name)]
+    found = _compared(case.words, together, iterations, options) if together else {}
+    cells = _cells(found) if "compared" in found else {}
+    for backend in backends:
+        if backend not in cells:
+            cells[backend] = _alone((*case.words, *words_of(backend, name)), backend, iterations, options)
     seconds = (datetime.datetime.now(tz=datetime.UTC) - started).total_seconds()
     return Row(name=name, date=str(started.date()), iterations=iterations, cells=cells, seconds=round(seconds))
 
 
-def _alone(case: Case, backend: str, iterations: int, options: argparse.Namespace) -> Cell:
-    found = _compared(case, [backend], iterations, options)
+def _alone(words: Sequence[str], backend: str, iterations: int, options: argparse.Namespace) -> Cell:
+    found = _compared(words, [backend], iterations, options)
     if "compared" in found:
-        return _cells(found)[backend]
+        (cell,) = _cells(found).values()
+        return cell
     findings = [each["message"] for each in found.get("findings", ())]
     return Cell(agrees=False, note=f"refused: {(findings or [found.get('message', '')])[0]}")
 
 
-def _compared(case: Case, backends: Sequence[str], iterations: int, options: argparse.Namespace) -> dict[str, Any]:
-    known = {backend.partition("@")[0] for backend in backends}
+def _compared(
+    words: Sequence[str], backends: Sequence[str], iterations: int, options: argparse.Namespace
+) -> dict[str, Any]:
     own = [
-        *(word for pair in options.python if pair.partition("=")[0] in known for word in ("--python", pair)),
-        *(word for pair in options.env if pair.partition(":")[0] in known for word in ("--env", pair)),
+        *(word for backend in backends for word in python_words(backend, options.python)),
+        *(word for pair in options.env if pair.partition(":")[0] in backends for word in ("--env", pair)),
     ]
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         command = [
-            *(sys.executable, "-m", "launcher", "parity", *case.words, "--backends", ",".join(backends), *own),
+            *(sys.executable, "-m", "launcher", "parity", *words, "--backends", ",".join(backends), *own),
             *("--reference", "transformers", "--iterations", str(iterations), "--locate", "-o", f"{folder}/out"),
             "--json",
         ]
