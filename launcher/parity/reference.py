@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import Job, fields, value_at
-from launcher.rehearse.cpu import tracer
+from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.cpu.recorder import record
 
 # Sections whose values change the computation; those of `model` are in config.json, which transformers reads.
@@ -174,6 +174,7 @@ def train(options: Options) -> None:
     import transformers
 
     tracer.install()
+    routing.install()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
