@@ -30,6 +30,7 @@ def converted_folder(job: Job, version: str) -> str | None:
     at_start = row is not None and row.converts_at_start(version)
     if converter_name(job) == _LITE:
         at_start = version != "2.1.0"
+    at_start = at_start and "num_local_experts" not in job.model.newer_names  # MS-CONVERT-NAMES
     return "" if job.model.starts_from_weights and not at_start else None
 
 

@@ -38,6 +38,21 @@ declare(
             "master",
             "MindSpeed-LLM master mindspeed_llm/training/initialize.py:251",
         ),
+        Rule(
+            id="MS-CONVERT-NAMES",
+            doc="The converter takes the number of experts from num_experts in config.json; transformers 5 saves it as "
+            "num_local_experts.",
+            source="MindSpeed-LLM 26.1.0 mindspeed_llm/tasks/checkpoint/model_builder.py:106; "
+            "mindspeed_llm/tasks/checkpoint/convert_hf2mg.py:900",
+            when="enable-hf2mg-convert & job.model.newer_names~num_local_experts",
+            message="config.json names the number of experts num_local_experts, as transformers 5 saves it: the "
+            f"converter takes the layers for dense ones and ends in a KeyError. Name it num_experts there, or {_FIRST}",
+            flags=("enable-hf2mg-convert",),
+            fields=("model.path", "checkpoint.load"),
+            since="26.1.0",
+            stricter=True,
+            reason="the start of training fails, after the arguments were validated",
+        ),
     ),
     backends=MINDSPEED,
 )

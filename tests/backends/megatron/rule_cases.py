@@ -271,6 +271,9 @@ CORE: Mapping[str, Pair] = {
     "SW-ETP-REPLICAS": Pair(
         {"model": MOE, "parallel": {**_SP_TP, "etp": 1}}, {"model": MOE, "parallel": {**_SP_TP, "etp": 2}}
     ),
+    "SW-CONFIG-NAMES": Pair(
+        {"model": {"newer_names": ["rope_parameters"]}}, {"model": {"newer_names": ["dtype"]}}, "3.12.6"
+    ),
     "SW-CP-MEAN": Pair(
         {"task": {"type": "sft"}, "data": {"format": "messages"}, "parallel": {"cp": 2}},
         {
