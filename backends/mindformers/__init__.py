@@ -74,6 +74,7 @@ BACKEND = Backend(
     checkpoint_format="backends.mindformers.checkpoint",
     prepare=prepare,
     argv=argv,
+    computations=late("backends.mindformers.computations:computations"),
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (

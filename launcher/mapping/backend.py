@@ -14,6 +14,7 @@ from launcher.catalogue.requirements import Needed
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, fields
 from launcher.job.model import Model
+from launcher.mapping.computation import Computation
 from launcher.mapping.environment import Variable
 from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.native import NativeArgs
@@ -116,6 +117,7 @@ class Backend:
         command: job to the sub-command that trains it, on which defaults may depend; "": there is none.
         argv: native arguments to command-line arguments, in the backend's own style.
         rules: modules that declare the backend's rules.
+        computations: how it computes what not all backends compute in the same way.
         requires: what must be importable (`module:name`) or set in the environment (`env:NAME`) for a native run.
         install_hint: how to install it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
@@ -156,6 +158,7 @@ class Backend:
     command: Callable[[Job], str] = field(default=lambda job: "")
     prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
     rules: tuple[str, ...] = ()
+    computations: Callable[[], tuple[Computation, ...]] = tuple
     requires: tuple[str, ...] = ()
     install_hint: str = ""
     reads_hub: bool = False

@@ -22,6 +22,7 @@ from launcher.parity.low_rank import LowRank
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
+from launcher.parity.routing import Flips, between, recorded_in
 from launcher.parity.runs import Trained, launch_words, train
 from launcher.parity.samples import reference_lacks, reference_options, write_samples
 from launcher.parity.sides import (
@@ -94,6 +95,7 @@ class Result:
         compared: every training but the first, beside the first.
         parameters: the parameters after training beside the reference's, by the label of the side.
         located: the first tensor that differs, by the label of the side; only where it was asked for.
+        routing: routing flips of each side, by its label, and of the reordered reference; {}: a model without routers.
     """
 
     folder: Path
@@ -104,6 +106,7 @@ class Result:
     compared: tuple[Compared, ...]
     parameters: Mapping[str, ParameterDifference] = field(default_factory=dict)
     located: Mapping[str, Located] = field(default_factory=dict)
+    routing: Mapping[str, Flips] = field(default_factory=dict)
 
     @property
     def spread_problem(self) -> str:
@@ -175,6 +178,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
             for each in trained[1:]
         ),
         parameters=_parameters(request, sides, trained, model, folder, formats),
+        routing=between(sides[0].job, [*trained, *([again] if again is not None else [])]),
     )
     if not request.locate or result.agrees:
         return result
@@ -452,7 +456,7 @@ def _train(
         side.label,
         (*launch_words(), *command[1:]),
         folder,
-        environ={**side.environ, **(environ or {})},
+        environ={**side.environ, **recorded_in(side.job, folder), **(environ or {})},
         advanced=lambda count: advanced(side.label, count, iterations),
     )
 
@@ -479,7 +483,11 @@ def _reference(
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
     argv = (sys.executable, "-m", options.module, str(own / "options.json"))
     return train(
-        name, argv, own, environ=environ or {}, advanced=lambda count: advanced(name, count, request.iterations)
+        name,
+        argv,
+        own,
+        environ={**recorded_in(job, own), **(environ or {})},
+        advanced=lambda count: advanced(name, count, request.iterations),
     )
 
 

@@ -17,7 +17,7 @@ from launcher.job import Job, fields, value_at
 from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
 from launcher.parity.reference_routers import Routers, Routing
-from launcher.rehearse.cpu import tracer
+from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.cpu.recorder import record
 
 # Sections whose values change the computation; those of `model` are in config.json, which transformers reads.
@@ -244,6 +244,7 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
     import transformers
 
     tracer.install()
+    routing.install()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.

@@ -16,7 +16,7 @@ _SWAPPED = "the optimizer is swapped, not stepped on the host"
 _MAMBA_ONLY = ("state_dim", "head_dim", "num_heads", "num_groups", "d_conv", "expand", "chunk_size")
 _DELTA = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
 IRRELEVANT: Mapping[str, str] = {
-    **dict.fromkeys(("name", "runtime", "model.overridden"), _LAUNCHER),
+    **dict.fromkeys(("name", "runtime", "model.overridden", "model.newer_names"), _LAUNCHER),
     **dict.fromkeys(("tokenizer.pad_is_eos", "tokenizer.has_code"), "it says what the tokenizer does"),
     "fault_tolerance.timeout_minutes": "HCCL_EXEC_TIMEOUT in the environment of the launch",
     **{path: _LAUNCHER for path in field_paths() if path.startswith("cluster.") and path not in _MAPPED_CLUSTER},

@@ -20,7 +20,7 @@ from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, 
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
 from launcher.rehearse.core.supported_args import IgnoredArg
-from launcher.rehearse.cpu import recorder, tracer
+from launcher.rehearse.cpu import recorder, routing, tracer
 
 _VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
@@ -63,6 +63,7 @@ class Trainer:
         """Train to the end or to an interrupt, and write all outputs of the run."""
         settings = self.settings
         tracer.install()
+        routing.install()
         self.interrupt.install()
         tokenizer = load_tokenizer(self.options.data.tokenizer)
         tokenised = self.options.data.kind == "megatron"

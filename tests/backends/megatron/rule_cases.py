@@ -287,6 +287,9 @@ CORE: Mapping[str, Pair] = {
         {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "position"}},
         {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "probs"}},
     ),
+    "SW-CONFIG-NAMES": Pair(
+        {"model": {"newer_names": ["rope_parameters"]}}, {"model": {"newer_names": ["dtype"]}}, "3.12.6"
+    ),
     "SW-CP-MEAN": Pair(
         {"task": {"type": "sft"}, "data": {"format": "messages"}, "parallel": {"cp": 2}},
         {

@@ -102,6 +102,11 @@ GENERAL: Mapping[str, Pair] = {
         both(_OLDER_LLAMA, {"kernels": {"attention_backend": "flash"}}),
         "1.6.0",
     ),
+    "MF-CONFIG-NAMES": Pair(
+        both(_OLD_DEEP, {"model": {"newer_names": ["dtype"]}, "keys": {"pretrained_model_dir": "x"}}),
+        both(_OLD_DEEP, {"keys": {"pretrained_model_dir": "x"}}),
+        "1.6.0",
+    ),
     "MF-FULL-BATCH": Pair(
         keys(parallel__full_batch=True, parallel__dataset_strategy=[[8, 1]]),
         keys(parallel__full_batch=True, parallel__dataset_strategy="full_batch"),
