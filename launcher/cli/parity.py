@@ -16,7 +16,7 @@ from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
     from launcher.parity.compare import Compared
-    from launcher.parity.parity import Request, Result
+    from launcher.parity.request import Request, Result
 
 _EXAMPLE = f"launch parity +recipe=tiny_qwen3_moe --backends {CORE_BACKEND[0]},{{cuda}}"
 _ITERATIONS = 10
@@ -92,7 +92,7 @@ def _text(tree: object) -> str:
 
 
 def _request(options: argparse.Namespace) -> Request:
-    from launcher.parity.parity import Request
+    from launcher.parity.request import Request
 
     names = [name.strip() for name in options.backends.split(",")]
     for name in names:

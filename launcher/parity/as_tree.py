@@ -4,7 +4,7 @@ from typing import Any
 
 from launcher.parity.compare import as_tree as compared_as_tree
 from launcher.parity.compare import finite
-from launcher.parity.parity import Result
+from launcher.parity.request import Result
 
 
 def as_tree(result: Result) -> dict[str, Any]:

@@ -1,12 +1,9 @@
-"""Measures one job on several backends: shared model and data, one run each, and a comparison."""
+"""Measures one job on several backends: shared model and data, the trainings, and a comparison."""
 
 import os
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -15,28 +12,26 @@ from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
 from launcher.parity import adapter
-from launcher.parity.compare import Compared, compared, tolerances
+from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
-from launcher.parity.low_rank import LowRank
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
-from launcher.parity.reordered import reordered_model
-from launcher.parity.routing import Flips, between, recorded_in
-from launcher.parity.runs import Trained, launch_words, train
-from launcher.parity.samples import reference_lacks, reference_options, write_samples
+from launcher.parity.request import Request, Result, Show
+from launcher.parity.routing import between
+from launcher.parity.runs import Trained
+from launcher.parity.samples import reference_lacks, write_samples
 from launcher.parity.sides import (
     CannotCompare,
     Entry,
     Side,
     check_means,
-    conversions_of,
     in_one_process,
-    job_file,
     on_shared,
     side_of,
 )
 from launcher.parity.tolerance import coarsest, rounding
+from launcher.parity.trainings import TRANSFORMERS, name_of, quiet, silent, train_again, train_reference, train_side
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
@@ -44,83 +39,9 @@ from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
-TRANSFORMERS = "transformers"
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is compared.
-
-    Attributes:
-        overrides: the job.
-        backends: NAME or NAME@VERSION, each once; the first one is the reference.
-        iterations: iterations to train.
-        reference: `transformers`, or None for the first backend.
-        entry: entry of all sides; None: a backend's own where it is installed, else the embedded trainer for the
-            dialect that it reads.
-        pythons: interpreter of the ranks by backend name, where it is not the one of this program.
-        environs: environment variables of the ranks by backend name, beside those of this program.
-        tolerance: largest relative difference; None: by number format and measured spread.
-        folder: what is written goes there; None: a new folder below `launch_output`.
-        config_dirs: folders with the user's own recipes and groups.
-        locate: where trainings differ, train both again in one process and name the first tensor that differs.
-    """
-
-    overrides: Sequence[str]
-    backends: Sequence[str]
-    iterations: int
-    reference: str | None = None
-    entry: Entry | None = None
-    pythons: Mapping[str, str] = field(default_factory=dict)
-    environs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    tolerance: float | None = None
-    folder: Path | None = None
-    config_dirs: Sequence[str] = ()
-    locate: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A finished comparison.
-
-    Attributes:
-        folder: where everything was written.
-        sides: the backends' trainings as they were planned.
-        trained: all trainings, the reference first.
-        reordered: the reference again, with its MLPs' sums in another order; None: not measured.
-        tolerance: relative tolerance of loss and gradient norm, by iteration.
-        compared: every training but the first, beside the first.
-        parameters: the parameters after training beside the reference's, by the label of the side.
-        located: the first tensor that differs, by the label of the side; only where it was asked for.
-        routing: routing flips of each side, by its label, and of the reordered reference; {}: a model without routers.
-    """
-
-    folder: Path
-    sides: tuple[Side, ...]
-    trained: tuple[Trained, ...]
-    reordered: Trained | None
-    tolerance: Mapping[int, tuple[float, float]]
-    compared: tuple[Compared, ...]
-    parameters: Mapping[str, ParameterDifference] = field(default_factory=dict)
-    located: Mapping[str, Located] = field(default_factory=dict)
-    routing: Mapping[str, Flips] = field(default_factory=dict)
-
-    @property
-    def spread_problem(self) -> str:
-        """Return why the second run of the reference failed; "" where it did not, or was not asked for."""
-        return self.reordered.problem if self.reordered is not None else ""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every training is within the tolerance of the first, and so are the parameters after it."""
-        trainings = all(each.agrees for each in self.compared) and not self.trained[0].problem
-        return trainings and all(each.agrees for each in self.parameters.values())
-
-
-Show = Callable[[str], None]
 
 
 def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int], None]) -> Result:
@@ -152,11 +73,11 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     trained: list[Trained] = []
     if request.reference is not None:
         show("transformers: trains")
-        trained.append(_reference(request, sides[0].job, model, folder, advanced))
+        trained.append(train_reference(request, sides[0].job, model, folder, advanced))
     for side, job in zip(sides, jobs, strict=True):
-        trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
+        trained.append(train_side(side, job, folder / name_of(side), request.iterations, show, advanced))
     measures = request.tolerance is None and not trained[0].problem
-    again = _again(request, sides[0], model, folder, show, advanced) if measures else None
+    again = train_again(request, sides[0], model, folder, show, advanced) if measures else None
     formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
 
     def allowed(dtype: str) -> dict[int, tuple[float, float]]:
@@ -224,7 +145,7 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
         write_samples(folder / "data", sides[0].job, request.iterations)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
-    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
+    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / name_of(side)) for side in sides)
     _check(sides, jobs)
     return model, jobs
 
@@ -258,7 +179,7 @@ def _parameters(
     start = adapter.adapter_beside(model) if low_rank else model
 
     def of(side: Side) -> Path:
-        own = folder / _name(side)
+        own = folder / name_of(side)
         saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
         source = (f"backend={saved_by.name}", f"backend.version={side.version}") if saved_by is side.backend else ()
         return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha, source=source)
@@ -290,7 +211,7 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
     else:
         reference = folder / f"{TRANSFORMERS}.pt"
         folder.mkdir()
-        _reference(request, result.sides[0].job, model, result.folder, _silent, "traced", {TRACE: str(reference)})
+        train_reference(request, result.sides[0].job, model, result.folder, silent, "traced", {TRACE: str(reference)})
     found = {}
     for side in retrained:
         recording = _traced(side, model, result.folder, folder)
@@ -301,20 +222,12 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
 
 def _traced(side: Side, model: Path, whole: Path, folder: Path) -> Path:
     """Train a side in one process for as many iterations as its warm-up needs; return the recording of its first."""
-    own = folder / _name(side)
+    own = folder / name_of(side)
     job = on_shared(replace(side, job=in_one_process(side.job)), model=model, data=whole / "data", folder=own)
-    recording = folder / f"{_name(side)}.pt"
+    recording = folder / f"{name_of(side)}.pt"
     folder.mkdir(exist_ok=True)
-    _train(side, job, own, 0, _quiet, _silent, {TRACE: str(recording)})
+    train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
     return recording
-
-
-def _quiet(_line: str) -> None:
-    """Show nothing."""
-
-
-def _silent(_label: str, _count: int, _total: int) -> None:
-    """Show nothing."""
 
 
 def _sides(request: Request) -> Sequence[Side]:
@@ -385,11 +298,6 @@ def _new_folder(request: Request, job: Job) -> Path:
     return folder.absolute()
 
 
-def _name(side: Side) -> str:
-    """Return the name of a side's folder."""
-    return side.label.replace(" (core)", "-core").replace("@", "-")
-
-
 def _model(job: Job, folder: Path) -> Path:
     """Return the directory of the shared model: the user's weights, or random ones of the small job."""
     folder.mkdir(parents=True)
@@ -421,87 +329,3 @@ def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
                 errors = list(refused.findings)
         if errors:
             raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
-
-
-def _train(
-    side: Side,
-    job: Job,
-    folder: Path,
-    iterations: int,
-    show: Show,
-    advanced: Callable[[str, int, int], None],
-    environ: Mapping[str, str] | None = None,
-) -> Trained:
-    """Convert the weights if the backend needs it, and train; what fails is the result's problem."""
-    folder.mkdir(parents=True)
-    file = folder / "job.yaml"
-    file.write_text(job_file(side, job), encoding="utf-8")
-    loads = [f"checkpoint.load={job.checkpoint.load}"] if job.checkpoint.load is not None else []
-    command = ("launch", "run", f"+job={file}", *loads)
-    for conversion in conversions_of(side, job):
-        show(f"{side.label}: converts the {'adapter' if '--adapter' in conversion else 'weights'}")
-        done = subprocess.run([*launch_words(), *conversion[1:]], capture_output=True, text=True, check=False)
-        if done.returncode:
-            (folder / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-            return Trained(
-                label=side.label,
-                iterations=(),
-                problem=f"launch convert: {_first_line(done.stderr)}",
-                command=shlex.join(conversion),
-                log=str(folder / "log.txt"),
-                seconds=0.0,
-            )
-    show(f"{side.label}: trains")
-    return train(
-        side.label,
-        (*launch_words(), *command[1:]),
-        folder,
-        environ={**side.environ, **recorded_in(side.job, folder), **(environ or {})},
-        advanced=lambda count: advanced(side.label, count, iterations),
-    )
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "no message"
-
-
-def _reference(
-    request: Request,
-    job: Job,
-    model: Path,
-    folder: Path,
-    advanced: Callable[[str, int, int], None],
-    name: str = TRANSFORMERS,
-    environ: Mapping[str, str] | None = None,
-) -> Trained:
-    """Train with transformers in a child process."""
-    own = folder / name
-    own.mkdir()
-    options = reference_options(job, folder / "data", model=model, out=own / "trained")
-    options = replace(options, lora=LowRank.of(job, model))
-    (own / "options.json").write_text(options.to_json(), encoding="utf-8")
-    argv = (sys.executable, "-m", options.module, str(own / "options.json"))
-    return train(
-        name,
-        argv,
-        own,
-        environ={**recorded_in(job, own), **(environ or {})},
-        advanced=lambda count: advanced(name, count, request.iterations),
-    )
-
-
-def _again(
-    request: Request, side: Side, model: Path, folder: Path, show: Show, advanced: Callable[[str, int, int], None]
-) -> Trained | None:
-    """Train the reference once more on the reordered model; None where its MLPs are not known."""
-    other = folder / "shared" / "reordered"
-    if not reordered_model(model, other):
-        return None
-    adapter.reorder(side.job, model, other)
-    show("the reference again, with the sums of its MLPs in another order")
-    if request.reference is not None:
-        return _reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")
-    own = folder / f"{_name(side)}-reordered"
-    job = on_shared(side, model=other, data=folder / "data", folder=own)
-    return _train(side, job, own, request.iterations, _quiet, advanced)
