@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tools.parity.cases import KINDS, case_of, names
 
 from launcher.parity.reference import unsupported
 from launcher.parity.sides import side_of
 from tools.parity.__main__ import PAGE, _cell
+from tools.parity.kinds import KINDS, case_of, names
 from tools.parity.rows import ROWS, Cell, page, read
 
 AGREES: dict[str, Any] = {
