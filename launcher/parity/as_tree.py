@@ -39,6 +39,7 @@ def as_tree(result: Result) -> dict[str, Any]:
         ],
         "compared": [compared_as_tree(each) for each in result.compared],
         "parameters": {label: each.as_tree() for label, each in result.parameters.items()},
+        "routing": {label: each.as_tree() for label, each in result.routing.items()},
         "located": {
             label: {"stage": each.stage or None, "gradient": each.backward, "relative": each.relative}
             for label, each in result.located.items()

@@ -73,6 +73,11 @@ class ChatTemplate:
             + "{% endif %}{% endfor %}"
         )
 
+    @classmethod
+    def longest(cls) -> "ChatTemplate":
+        """Return the longest one, for a template that is not known here."""
+        return cls(system=_QWEN, thinking=True)
+
     def length(self, messages: Sequence[Mapping[str, str]]) -> int:
         """Return the number of tokens of a conversation: bytes, and one for each special token."""
         text = self.head
@@ -96,8 +101,6 @@ TEMPLATES: Mapping[str, ChatTemplate] = {
     "qwen3_nothinking": ChatTemplate(),
 }
 _OF_FAMILY = {"qwen2": "qwen2_5", "qwen3": "qwen3", "qwen2_moe": "qwen", "qwen3_moe": "qwen3"}
-# The longest of them, for a template that is not known here.
-_LONGEST = ChatTemplate(system=_QWEN, thinking=True)
 
 
 def template_of(job: Job) -> ChatTemplate | None:
@@ -117,7 +120,7 @@ def write_conversations(folder: Path, job: Job, *, samples: int, seq_length: int
     Raises:
         ValueError: a sequence is too short for a conversation, or the shipped text for so many.
     """
-    template = template_of(job) or _LONGEST
+    template = template_of(job) or ChatTemplate.longest()
     folder.mkdir(parents=True, exist_ok=True)
     drawn = random.Random(job.seed or 0)
     made = (_pairs if job.batch.packing else _different)(template, drawn, seq_length - 1, samples)

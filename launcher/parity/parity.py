@@ -15,7 +15,6 @@ from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
 from launcher.parity import adapter
-from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
@@ -23,8 +22,9 @@ from launcher.parity.low_rank import LowRank
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
+from launcher.parity.routing import Flips, between, recorded_in
 from launcher.parity.runs import Trained, launch_words, train
-from launcher.parity.samples import reference_options, write_samples
+from launcher.parity.samples import reference_lacks, reference_options, write_samples
 from launcher.parity.sides import (
     CannotCompare,
     Entry,
@@ -36,9 +36,12 @@ from launcher.parity.sides import (
     on_shared,
     side_of,
 )
+from launcher.parity.tolerance import coarsest, rounding
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
+from launcher.rehearse.plan import rehearsal_plan
+from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
 TRANSFORMERS = "transformers"
@@ -92,6 +95,7 @@ class Result:
         compared: every training but the first, beside the first.
         parameters: the parameters after training beside the reference's, by the label of the side.
         located: the first tensor that differs, by the label of the side; only where it was asked for.
+        routing: routing flips of each side, by its label, and of the reordered reference; {}: a model without routers.
     """
 
     folder: Path
@@ -102,6 +106,7 @@ class Result:
     compared: tuple[Compared, ...]
     parameters: Mapping[str, ParameterDifference] = field(default_factory=dict)
     located: Mapping[str, Located] = field(default_factory=dict)
+    routing: Mapping[str, Flips] = field(default_factory=dict)
 
     @property
     def spread_problem(self) -> str:
@@ -131,6 +136,9 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    if request.locate and sides[0].job.task.type == "dpo":
+        why = "--locate records the first pass of one model, and DPO's first pass is that of its reference model"
+        raise CannotCompare(why, "without --locate")
     if request.reference is not None:
         _check_reference(sides[0].job)
     else:
@@ -149,18 +157,28 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
     measures = request.tolerance is None and not trained[0].problem
     again = _again(request, sides[0], model, folder, show, advanced) if measures else None
-    allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
+    formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
+
+    def allowed(dtype: str) -> dict[int, tuple[float, float]]:
+        return tolerances(dtype, trained[0], again, request.tolerance)
+
     result = Result(
         folder=folder,
         sides=sides,
         trained=tuple(trained),
         reordered=again,
-        tolerance=allowed,
+        tolerance=allowed(str(sides[0].job.precision.dtype)),
         compared=tuple(
-            compared(as_reported(trained[0], each.label, sides), each, allowed, iterations=request.iterations)
+            compared(
+                as_reported(trained[0], each.label, sides),
+                each,
+                allowed(formats[each.label]),
+                iterations=request.iterations,
+            )
             for each in trained[1:]
         ),
-        parameters=_parameters(request, sides, trained, model, folder),
+        parameters=_parameters(request, sides, trained, model, folder, formats),
+        routing=between(sides[0].job, [*trained, *([again] if again is not None else [])]),
     )
     if not request.locate or result.agrees:
         return result
@@ -174,6 +192,17 @@ def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Traine
         return reference
     values = (each if each.token_loss is None else replace(each, loss=each.token_loss) for each in reference.iterations)
     return replace(reference, iterations=tuple(values))
+
+
+def _number_format(request: Request, sides: Sequence[Side], label: str, show: Show) -> str:
+    """Return the coarser number format of a side and the reference, which sets the tolerance between them."""
+    side = next(each for each in sides if each.label == label)
+    own = str(side.job.precision.dtype)
+    found = coarsest((own if request.reference is not None else sides[0].number_format, side.number_format))
+    if found != own and request.tolerance is None:
+        wide = rounding(found)
+        show(f"{label}: {found}: tolerance {wide.loss:.0e} of the loss, {wide.grad_norm:.0e} of the gradient norm")
+    return found
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
@@ -202,22 +231,27 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
 
 def _check_reference(job: Job) -> None:
     """Refuse a job of which the reference does not compute something."""
-    found = list(transformers_reference.unsupported(job))
+    found = reference_lacks(job)
     if found:
         named = ", ".join(f"{path}={value}" for path, value, _ in found)
         works = " ".join(dict.fromkeys(override for _, _, override in found))
         raise CannotCompare(f"transformers as the reference does not compute {named}", works, job=job)
-    if job.task.type == "sft" and template_of(job) is None:
+    if job.task.type != "pretrain" and template_of(job) is None:
         named = f"data.template={job.data.template or 'null'} of {job.model.model_type}"
         works = "data.template=" + "|".join(TEMPLATES)
         raise CannotCompare(f"transformers as the reference does not know the chat template {named}", works, job=job)
 
 
 def _parameters(
-    request: Request, sides: Sequence[Side], trained: Sequence[Trained], model: Path, folder: Path
+    request: Request,
+    sides: Sequence[Side],
+    trained: Sequence[Trained],
+    model: Path,
+    folder: Path,
+    formats: Mapping[str, str],
 ) -> Mapping[str, ParameterDifference]:
     """Compare the weights that the trainings saved; a training that failed has none."""
-    dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
+    failed = {each.label for each in trained if each.problem}
 
     low_rank = sides[0].job.lora.rank is not None
     alpha = adapter.alpha_of(sides[0].job) if low_rank else None
@@ -226,7 +260,8 @@ def _parameters(
     def of(side: Side) -> Path:
         own = folder / _name(side)
         saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
-        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha)
+        source = (f"backend={saved_by.name}", f"backend.version={side.version}") if saved_by is side.backend else ()
+        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha, source=source)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
@@ -236,7 +271,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: compare_parameters(start, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(start, reference, partial(of, side), dtype=formats[side.label])
         for side in others
         if side.label not in failed
     }
@@ -379,6 +414,11 @@ def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
     for side, job in zip(sides, jobs, strict=True):
         outcome = judge(job)
         errors = [finding for finding in outcome.findings if finding.severity == "error"]
+        if not errors and side.entry == "native":
+            try:
+                rehearsal_plan(outcome)
+            except RehearsalRefused as refused:
+                errors = list(refused.findings)
         if errors:
             raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
 
@@ -416,7 +456,7 @@ def _train(
         side.label,
         (*launch_words(), *command[1:]),
         folder,
-        environ={**side.environ, **(environ or {})},
+        environ={**side.environ, **recorded_in(side.job, folder), **(environ or {})},
         advanced=lambda count: advanced(side.label, count, iterations),
     )
 
@@ -441,9 +481,13 @@ def _reference(
     options = reference_options(job, folder / "data", model=model, out=own / "trained")
     options = replace(options, lora=LowRank.of(job, model))
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
-    argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
+    argv = (sys.executable, "-m", options.module, str(own / "options.json"))
     return train(
-        name, argv, own, environ=environ or {}, advanced=lambda count: advanced(name, count, request.iterations)
+        name,
+        argv,
+        own,
+        environ={**recorded_in(job, own), **(environ or {})},
+        advanced=lambda count: advanced(name, count, request.iterations),
     )
 
 

@@ -4,9 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.job import Job
+from launcher.parity import reference_dpo
 from launcher.parity.conversations import PACKED, labelled, write_conversations
 from launcher.parity.data import read_samples, write_data
-from launcher.parity.reference import Options, options_of
+from launcher.parity.preference import read_pairs, write_pairs
+from launcher.parity.reference import Options, options_of, unsupported
+from launcher.parity.reference_dpo import preference_options
 
 
 def write_samples(folder: Path, job: Job, iterations: int) -> None:
@@ -19,6 +22,8 @@ def write_samples(folder: Path, job: Job, iterations: int) -> None:
     samples = iterations * batch
     if job.task.type == "sft":
         write_conversations(folder, job, samples=batch if job.batch.packing else samples, seq_length=length)
+    elif job.task.type == "dpo":
+        write_pairs(folder, job, samples=samples, seq_length=length)
     else:
         write_data(folder, samples=samples, seq_length=length, seed=job.seed or 0)
 
@@ -28,6 +33,8 @@ def reference_options(job: Job, folder: Path, *, model: Path, out: Path) -> Opti
     if job.task.type == "sft":
         options = options_of(job, model, out, *labelled(folder, model, job))
         return _unpacked(options) if job.batch.packing else options
+    if job.task.type == "dpo":
+        return preference_options(job, model, out, read_pairs(folder, model, job))
     return options_of(job, model, out, read_samples(folder))
 
 
@@ -41,3 +48,10 @@ def _unpacked(options: Options) -> Options:
         global_batch_size=PACKED * options.global_batch_size,
         micro_batch_size=PACKED * options.micro_batch_size,
     )
+
+
+def reference_lacks(job: Job) -> list[tuple[str, object, str]]:
+    """Return the values that the reference does not compute, each with an override without it."""
+    if job.task.type == "dpo":
+        return [*unsupported(job, reference_dpo.COMPUTED), *reference_dpo.unsupported(job)]
+    return list(unsupported(job))

@@ -1,5 +1,6 @@
 """What each backend runs: the same small job, on the shared model and data."""
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +20,19 @@ from launcher.mapping.engine import translate
 from launcher.parity import adapter
 from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.data import TEXT, TOKENS
+from launcher.parity.preference import PAIRS, STRIDED_PAIRS
+from launcher.parity.tolerance import number_format
 from launcher.pipeline import chosen_backend
 from launcher.rehearse.native import NativeOnCpu
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
-TASKS = ("pretrain", "sft")
+TASKS = ("pretrain", "sft", "dpo")
 _SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
+# A batch that is trained as it is.
+_MICRO_BATCH, _MICRO_BATCHES = 2, 4
 
 
 class CannotCompare(Exception):
@@ -79,6 +84,13 @@ class Side:
         native: NativeOnCpu = import_module(self.backend.native_cpu).NATIVE_CPU
         return native
 
+    @property
+    def number_format(self) -> str:
+        """Row of the table of tolerances: some backends compute attention in another format than the job's."""
+        dtype = str(self.job.precision.dtype)
+        attention = self.backend.attention_dtype(self.job, self.version) if self.entry == "native" else dtype
+        return number_format(dtype, attention)
+
 
 def side_of(
     overrides: Sequence[str],
@@ -107,12 +119,17 @@ def side_of(
     chosen, number = chosen_backend(job)
     if job.task.type not in TASKS:
         works = [f"task={name}" for name in TASKS]
-        raise CannotCompare(f"task.type={job.task.type}: only {' and '.join(TASKS)} are compared", *works, job=job)
+        raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
-    training: dict[str, Value] = {"schedule.train_iters": iterations}
-    if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
+    training: dict[str, Value] = {"schedule.train_iters": iterations, **dict(_kept(job, small.job, iterations))}
+    warm_up = training.get("schedule.lr_warmup_iters", small.job.schedule.lr_warmup_iters)
+    fraction = small.job.schedule.lr_warmup_fraction
+    if isinstance(warm_up, int) and warm_up >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
-    if job.task.type == "sft":
+    elif fraction and not warm_up and not (fraction * iterations).is_integer():
+        # Of so few iterations a fraction is none: Megatron keeps it, MindFormers rounds it down (MF-WARMUP-WHOLE).
+        training |= {"schedule.lr_warmup_iters": math.floor(fraction * iterations), "schedule.lr_warmup_fraction": None}
+    if job.task.type != "pretrain":
         training |= _batches(job, small.job)
     return Side(
         label=backend,
@@ -122,14 +139,28 @@ def side_of(
         python=python,
         environ=environ,
         job=with_values(small.job, training),
-        notes=(*(line for line in small.report if line.split()[0] not in training), *_warm_up(job, training)),
+        notes=(*(line for line in small.report if line.split()[0] not in training), *_changed(job, training)),
     )
 
 
-def _warm_up(job: Job, training: Mapping[str, Value]) -> Iterator[str]:
-    path = "schedule.lr_warmup_iters"
-    if path in training:
-        yield f"{path} {value_at(job, path)} → {training[path]}"
+def _changed(job: Job, training: Mapping[str, Value]) -> Iterator[str]:
+    """Yield a line for each value that differs from the job's."""
+    for path, value in training.items():
+        if path != "schedule.train_iters" and value != value_at(job, path):
+            yield f"{path} {value_at(job, path)} → {value}"
+
+
+def _kept(job: Job, small: Job, iterations: int) -> Iterator[tuple[str, Value]]:
+    """Yield what `shrink` makes smaller although it is small enough: batch, and points of the schedule."""
+    warmup, decay, batch = job.schedule.lr_warmup_iters, job.schedule.lr_decay_iters, job.batch
+    if warmup is not None and warmup < iterations:
+        yield "schedule.lr_warmup_iters", warmup
+    if decay is not None and decay <= iterations:
+        yield "schedule.lr_decay_iters", decay
+    sequences = (batch.global_batch_size or 0) // (small.parallel.dp or 1)
+    if batch.micro_batch_size <= _MICRO_BATCH and 0 < sequences <= _MICRO_BATCHES * batch.micro_batch_size:
+        yield "batch.micro_batch_size", batch.micro_batch_size
+        yield "batch.global_batch_size", batch.global_batch_size
 
 
 def _batches(job: Job, small: Job) -> dict[str, Value]:
@@ -150,7 +181,7 @@ def check_means(sides: Sequence[Side]) -> None:
     """
     job = sides[0].job
     means = {side.loss_mean: side.label for side in sides}
-    if job.task.type == "pretrain" or job.batch.packing or len(means) < 2:
+    if job.task.type != "sft" or job.batch.packing or len(means) < 2:  # DPO's loss is a mean of pairs everywhere
         return
     raise CannotCompare(
         f"{means['tokens']} reports the mean loss of all predicted tokens and {means['micro_batches']} that of "
@@ -195,6 +226,7 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     }
     job = with_values(side.job, values, _ORIGIN)
     job = with_values(job, _data(job, side, data), _ORIGIN)
+    job = with_values(job, _readable(job, side), _ORIGIN)
     if _converts_itself(side):
         return job
     weights = offered(job, side.backend, side.version, exists=lambda _path: False)
@@ -203,16 +235,36 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
 
 
+def _readable(job: Job, side: Side) -> Mapping[str, Value]:
+    """Return the field with which a backend saves what `launch convert` reads, where it has another format, too."""
+    form: dict[str, Value] = {"checkpoint.format": "safetensors"}
+    return form if _accepts(with_values(job, form, _ORIGIN), side, form) else {}
+
+
+def _accepts(job: Job, side: Side, values: Mapping[str, Value]) -> bool:
+    findings = translate(side.backend.prepare(job, side.version), side.backend, side.version).findings
+    return not any(values.keys() & set(finding.fields) for finding in findings)
+
+
 # What a backend puts around messages.
 _FORMATTING = ("data.template", "data.system", "data.enable_thinking")
 
 
+# By task, and whether the ranks of the backend read every n-th sample.
+_MESSAGES = {
+    ("sft", False): CONVERSATIONS,
+    ("sft", True): STRIDED,
+    ("dpo", False): PAIRS,
+    ("dpo", True): STRIDED_PAIRS,
+}
+
+
 def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     """Return the fields that make a backend read the shared data, in the format that it has."""
-    if job.task.type == "sft":
+    if job.task.type != "pretrain":
         return {
             "data.format": "messages",
-            "data.paths": (str(data / (STRIDED if side.strided else CONVERSATIONS)),),
+            "data.paths": (str(data / _MESSAGES[job.task.type, side.strided]),),
             "data.shuffle": False,
             "data.split": "100,0,0",
             **{path: value_at(side.job, path) for path in _FORMATTING},
@@ -230,9 +282,7 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
     )
     for form in forms:
-        changed = with_values(job, form, _ORIGIN)
-        findings = translate(side.backend.prepare(changed, side.version), side.backend, side.version).findings
-        if not any(form.keys() & set(finding.fields) for finding in findings):
+        if _accepts(with_values(job, form, _ORIGIN), side, form):
             return form
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 

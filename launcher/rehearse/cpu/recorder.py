@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.rehearse.cpu import tracer
+from launcher.rehearse.cpu import routing, tracer
 
 VARIABLE = "LAUNCH_RECORD"
 """Names the file: one JSON object a line, with `iteration`, `loss` and `grad_norm`. Nothing is recorded without it."""
@@ -29,6 +29,7 @@ def record(
             parallelism.
     """
     tracer.write()
+    routing.write(iteration)
     file = os.environ.get(VARIABLE)
     if reports is None:
         reports = os.environ.get("RANK", "0") == str(int(os.environ.get("WORLD_SIZE", "1")) - 1)
