@@ -150,7 +150,8 @@ def test_ms_swifts_dpo_is_the_papers(launch: Launch) -> None:
 @pytest.mark.slow
 def test_ms_swift_trains_an_adapter_as_transformers(launch: Launch) -> None:
     words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
-    finished = launch("parity", "+recipe=tiny_qwen3", "lora.rank=4", *words, "--iterations", "2", "--json", timeout=400)
+    brief = ["--iterations", "2", "--tolerance", "1e-5"]  # a tolerance spares the second run of the reference
+    finished = launch("parity", "+recipe=tiny_qwen3", "lora.rank=4", *words, *brief, "--json", timeout=400)
     assert finished.code == 0, finished.out
     (compared,) = finished.json["compared"]
     assert compared["largest_relative_difference"]["loss"] < 1e-6
