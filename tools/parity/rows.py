@@ -13,7 +13,7 @@ from tools.parity.kinds import KINDS, Kind, names
 
 ROWS = Path(__file__).with_name("rows.json")
 HEAD = Path(__file__).with_name("head.md")
-GPU = Path(__file__).with_name("gpu.md")
+LAST = tuple(Path(__file__).with_name(name) for name in ("mindformers.md", "gpu.md"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,8 @@ def write(file: Path, rows: Mapping[str, Row]) -> None:
 def page(rows: Mapping[str, Row]) -> str:
     """Return docs/parity.md."""
     tables = [line for title, kind in KINDS.items() for line in _table(title, kind, rows)]
-    return "\n".join([head(), "", *tables, GPU.read_text(encoding="utf-8").rstrip()]) + "\n"
+    last = "\n\n".join(file.read_text(encoding="utf-8").rstrip() for file in LAST)
+    return "\n".join([head(), "", *tables, last]) + "\n"
 
 
 def head() -> str:

@@ -36,6 +36,11 @@ MISSING: tuple[MissingOperator, ...] = (
         instead="every expert on every token, weighted; no token is dropped",
     ),
     MissingOperator(
+        name="BatchMatMul with broadcasting",
+        used_for="experts of older models (Mixtral)",
+        instead="BatchMatMul of three dimensions",
+    ),
+    MissingOperator(
         name="Exp, Log, Sigmoid, SiLU, Softmax",
         used_for="loss, router, activations, attention",
         instead="float64, rounded once: the float32 kernels approximate exp, off by up to 5e-6",
