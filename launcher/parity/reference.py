@@ -165,6 +165,11 @@ def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
         return
     if moe.aux_loss_coeff and moe.load_balancing_type not in (*_BALANCING, "none"):
         yield "moe.load_balancing_type", moe.load_balancing_type, "moe.aux_loss_coeff=0"
+    if job.precision.calculate_per_token_loss and (moe.aux_loss_coeff or moe.z_loss_coeff):
+        # Megatron-core weighs the router's losses with all tokens of a micro-batch, the last ones of samples too, which
+        # predict nothing (megatron/core/transformer/moe/router.py, attach_and_log_load_balancing_loss).
+        path = "precision.calculate_per_token_loss"
+        yield path, True, f"{path}=false"
     if moe.capacity_factor is not None:
         if model.router_expert_bias:
             yield "moe.capacity_factor", moe.capacity_factor, "moe.capacity_factor=null"

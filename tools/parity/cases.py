@@ -81,7 +81,13 @@ _PRETRAINING: Mapping[str, Case] = {
         _MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=probs", "moe.pad_to_capacity=true"
     ),
     "Qwen3-MoE, capacity 0.75, last dropped": _case(_MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=position"),
-    "Qwen1.5-MoE (shared experts with a gate)": _case("+recipe=qwen1_5_moe_sft", *_PRETRAIN, *_ONE, "parallel.ep=1"),
+    "Qwen1.5-MoE (shared experts with a gate)": _case(
+        "+recipe=qwen1_5_moe_sft",
+        *_PRETRAIN,
+        *_ONE,
+        "parallel.ep=1",
+        "precision.calculate_per_token_loss=false",
+    ),
     "DeepSeek-V3 (MLA, expert bias, shared experts)": _case(*_LATENT, *_UNBALANCED),
     "DeepSeek-V3, ep 2": _case(*_LATENT, *_UNBALANCED, *_on(2, "parallel.ep=2")),
     "DeepSeek-V3, sequence-wise load balancing 1": _case(
