@@ -43,7 +43,7 @@ RULES = (
         f"backends.mindspeed.rules.{part}"
         for part in (
             *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
-            *("changes", "tokenizer", "version_2_1", "effective", "unread"),
+            *("changes", "tokenizer", "preference", "version_2_1", "effective", "unread"),
         )
     ),
     *MEGATRON_RULES,

@@ -19,7 +19,7 @@ class MindSpeedFamily(FamilyRow):
 
     Attributes:
         converter: name of --model-type-hf; None: its weight converter does not know the family.
-        template: chat template; None: depends on the model, or none is known.
+        template: chat template of raw chats, which are read since 26.1; None: depends on the model, or none is known.
     """
 
     source: str = _SOURCE
@@ -34,7 +34,9 @@ _ALL_DEEPSEEK = ((None, None, DEEPSEEK),)
 
 FAMILIES = by_family(
     MindSpeedFamily(model_type="llama", converter="llama2"),
-    MindSpeedFamily(model_type="qwen2", converter="qwen25", template="qwen"),
+    # `qwen` has another system prompt than Qwen2.5's own chat template and does not learn the line end after an answer;
+    # `qwen_lf` is ms-swift's `qwen2_5` (configs/finetune/templates.json @26.1.0).
+    MindSpeedFamily(model_type="qwen2", converter="qwen25", template="qwen_lf"),
     MindSpeedFamily(model_type="qwen3", names=_ALL_QWEN3, converter="qwen3", template="qwen3"),
     MindSpeedFamily(model_type="qwen2_moe", names=((None, None, QWEN2_MOE),), converter="qwen2-moe", template="qwen"),
     MindSpeedFamily(model_type="qwen3_moe", names=_ALL_QWEN3, converter="qwen3-moe", template="qwen3"),

@@ -13,18 +13,19 @@ from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
-from launcher.parity import reference as transformers_reference
 from launcher.parity.compare import Compared, compared, tolerances
-from launcher.parity.data import read_samples, write_data
+from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.reordered import reordered_model
 from launcher.parity.runs import Trained, launch_words, train
+from launcher.parity.samples import reference_lacks, reference_options, write_samples
 from launcher.parity.sides import (
     CannotCompare,
     Entry,
     Side,
+    check_means,
     conversion_of,
     in_one_process,
     job_file,
@@ -126,8 +127,13 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    if request.locate and sides[0].job.task.type == "dpo":
+        why = "--locate records the first pass of one model, and DPO's first pass is that of its reference model"
+        raise CannotCompare(why, "without --locate")
     if request.reference is not None:
         _check_reference(sides[0].job)
+    else:
+        check_means(sides)
     folder = _new_folder(request, sides[0].job)
     try:
         model, jobs = _prepared(request, sides, folder, show)
@@ -149,12 +155,24 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         trained=tuple(trained),
         reordered=again,
         tolerance=allowed,
-        compared=tuple(compared(trained[0], each, allowed, iterations=request.iterations) for each in trained[1:]),
+        compared=tuple(
+            compared(as_reported(trained[0], each.label, sides), each, allowed, iterations=request.iterations)
+            for each in trained[1:]
+        ),
         parameters=_parameters(request, sides, trained, model, folder),
     )
     if not request.locate or result.agrees:
         return result
     return replace(result, located=_locate(request, result, model, show))
+
+
+def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Trained:
+    """Return the reference with the mean loss that a side reports: of predicted tokens, or of micro-batches."""
+    side = next(side for side in sides if side.label == label)
+    if side.loss_mean == "micro_batches":
+        return reference
+    values = (each if each.token_loss is None else replace(each, loss=each.token_loss) for each in reference.iterations)
+    return replace(reference, iterations=tuple(values))
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
@@ -168,10 +186,8 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
         )
     show(f"model and data: {folder / 'shared'}")
     model = _model(sides[0].job, folder / "shared")
-    samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
-    length = sides[0].job.batch.seq_length or 0
     try:
-        write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+        write_samples(folder / "data", sides[0].job, request.iterations)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
     jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
@@ -181,11 +197,15 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
 
 def _check_reference(job: Job) -> None:
     """Refuse a job of which the reference does not compute something."""
-    found = list(transformers_reference.unsupported(job))
+    found = reference_lacks(job)
     if found:
         named = ", ".join(f"{path}={value}" for path, value, _ in found)
         works = " ".join(dict.fromkeys(override for _, _, override in found))
         raise CannotCompare(f"transformers as the reference does not compute {named}", works, job=job)
+    if job.task.type != "pretrain" and template_of(job) is None:
+        named = f"data.template={job.data.template or 'null'} of {job.model.model_type}"
+        works = "data.template=" + "|".join(TEMPLATES)
+        raise CannotCompare(f"transformers as the reference does not know the chat template {named}", works, job=job)
 
 
 def _parameters(
@@ -408,9 +428,9 @@ def _reference(
     """Train with transformers in a child process."""
     own = folder / name
     own.mkdir()
-    options = transformers_reference.options_of(job, model, own / "trained", read_samples(folder / "data"))
+    options = reference_options(job, folder / "data", model=model, out=own / "trained")
     (own / "options.json").write_text(options.to_json(), encoding="utf-8")
-    argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
+    argv = (sys.executable, "-m", options.module, str(own / "options.json"))
     return train(
         name, argv, own, environ=environ or {}, advanced=lambda count: advanced(name, count, request.iterations)
     )

@@ -7,10 +7,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
@@ -35,12 +36,16 @@ _CHOICES: Mapping[str, tuple[object, ...]] = {
     "schedule.lr_decay_style": ("constant", "linear", "cosine"),
 }
 _BALANCING = ("aux_loss", "seq_aux_loss")
-# Values that compute the same in fp32, with as many predictions in each micro-batch.
+# Values that are computed, or compute the same in fp32.
 _SAME: Mapping[str, tuple[object, ...]] = {
     "precision.attention_softmax_in_fp32": (True, False),
     "precision.calculate_per_token_loss": (True, False),
+    "task.type": ("pretrain", "sft"),
     "schedule.epochs": (None,),
 }
+
+
+_IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +53,13 @@ class Options:
     """What the reference trains.
 
     Attributes:
+        module: the program that reads them.
         model: directory with config.json and weights.
         out: directory for the trained weights.
-        samples: token numbers of each sample, in the order of the training; all but the first are predicted.
+        samples: token numbers of each sample, in the order of the training.
+        labels: of each sample, which of its tokens are predicted: their numbers, and -100 for the others; None: all but
+            the first.
+        per_token: whether the loss is the mean over the predicted tokens of an iteration instead of its micro-batches.
         iterations, global_batch_size, micro_batch_size: of the job.
         lr, min_lr, decay, warmup, decay_iters: learning-rate schedule; warm-up and decay in iterations.
         weight_decay, betas, eps, clip_grad: AdamW and the largest gradient norm (0: none).
@@ -59,6 +68,7 @@ class Options:
         mtp_scale: weight of the multi-token prediction's loss.
     """
 
+    module: ClassVar[str] = "launcher.parity.reference"
     model: str
     out: str
     samples: Sequence[Sequence[int]]
@@ -77,13 +87,21 @@ class Options:
     routing: Routing = Routing()
     warmup_init: float = 0.0
     mtp_scale: float = 0.0
+    labels: Sequence[Sequence[int]] | None = None
+    per_token: bool = False
 
     def to_json(self) -> str:
         """Return the options as JSON."""
         return json.dumps(asdict(self))
 
 
-def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]]) -> Options:
+def options_of(
+    job: Job,
+    model: Path,
+    out: Path,
+    samples: Sequence[Sequence[int]],
+    labels: Sequence[Sequence[int]] | None = None,
+) -> Options:
     """Return the reference's options for a small job of which `unsupported` yields nothing."""
     schedule, optimizer = job.schedule, job.optimizer
     decay = schedule.lr_decay_iters or schedule.train_iters or 0
@@ -91,6 +109,8 @@ def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]
         model=str(model),
         out=str(out),
         samples=samples,
+        labels=labels,
+        per_token=job.precision.calculate_per_token_loss,
         iterations=schedule.train_iters or 0,
         global_batch_size=job.batch.global_batch_size or 1,
         micro_batch_size=job.batch.micro_batch_size,
@@ -135,11 +155,15 @@ def _bias_update_rate(job: Job) -> float:
     return 1e-3 if job.moe.bias_update_rate is None else job.moe.bias_update_rate
 
 
-def unsupported(job: Job) -> Iterator[tuple[str, object, str]]:
-    """Yield every value that changes training and that the reference does not compute, and an override without it."""
+def unsupported(job: Job, computed: frozenset[str] = frozenset()) -> Iterator[tuple[str, object, str]]:
+    """Yield every value that changes training and that the reference does not compute, and an override without it.
+
+    Args:
+        computed: fields that the loss of the job's task takes into account.
+    """
     for path, info in fields().items():
         section, value = path.partition(".")[0], value_at(job, path)
-        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED:
+        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED | computed:
             continue
         if value != info.default and value not in _SAME.get(path, ()):
             yield path, value, f"{path}={'null' if info.default is None else info.default}"
@@ -156,7 +180,8 @@ def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
     moe, model = job.moe, job.model
     if model.num_nextn_predict_layers:
         path = "model.num_nextn_predict_layers"
-        if model.num_nextn_predict_layers > 1 or "deepseek" not in (model.model_type or ""):
+        family = "deepseek" in (model.model_type or "")
+        if model.num_nextn_predict_layers > 1 or not family or job.task.type != "pretrain":
             yield path, model.num_nextn_predict_layers, f"{path}=0"
         elif job.precision.calculate_per_token_loss:
             # Megatron-core divides that loss by the number of the next token's predictions, one more a sequence.
@@ -171,7 +196,7 @@ def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
         path = "precision.calculate_per_token_loss"
         yield path, True, f"{path}=false"
     if moe.capacity_factor is not None:
-        if model.router_expert_bias:
+        if model.router_expert_bias or job.task.type != "pretrain":
             yield "moe.capacity_factor", moe.capacity_factor, "moe.capacity_factor=null"
         for name in ("tp", "cp"):  # the capacity is then that of a rank's tokens
             size = getattr(job.parallel, name)
@@ -195,8 +220,17 @@ def rate(options: Options, iteration: int) -> float:
     return options.min_lr + share * (options.lr - options.min_lr)
 
 
-def train(options: Options) -> None:
-    """Train and record every iteration."""
+Gradients = Callable[[Any, Any, Options, int], tuple[float, float | None]]
+"""Adds the gradients of a global batch (torch, model, options, iteration from 0); returns its loss as it is trained,
+and as a mean over predicted tokens, if there is one."""
+
+
+def train(options: Options, gradients: Gradients | None = None) -> None:
+    """Train and record every iteration.
+
+    Args:
+        gradients: adds the gradients of a global batch; None: of the loss of the next token.
+    """
     import torch
     import transformers
 
@@ -217,9 +251,10 @@ def train(options: Options) -> None:
         eps=options.eps,
         foreach=False,
     )
+    add_gradients = gradients or partial(_gradients, mtp, routers)
     for iteration in range(options.iterations):
         optimizer.zero_grad()
-        loss = _gradients(torch, model, mtp, routers, options, iteration)
+        loss, token_loss = add_gradients(torch, model, options, iteration)
         parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
         if options.clip_grad > 0 and norm > options.clip_grad:
@@ -229,28 +264,56 @@ def train(options: Options) -> None:
             group["lr"] = rate(options, iteration)
         optimizer.step()
         routers.end_iteration()
-        record(iteration + 1, loss, norm)
+        record(iteration + 1, loss, norm, token_loss=token_loss)
         if iteration + 1 == options.iterations:
             model.save_pretrained(options.out)
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 
-def _gradients(torch: Any, model: Any, mtp: Any, routers: Routers, options: Options, iteration: int) -> float:
-    """Add the gradients of one global batch, micro-batch by micro-batch; return its mean loss per token."""
+def _gradients(
+    mtp: Any, routers: Routers, torch: Any, model: Any, options: Options, iteration: int
+) -> tuple[float, float]:
+    """Add the gradients of one global batch, micro-batch by micro-batch.
+
+    Returns:
+        Its loss as it is trained, and its mean loss per predicted token.
+    """
     first, size = iteration * options.global_batch_size, options.micro_batch_size
-    count = options.global_batch_size // size
-    total = 0.0
-    for start in range(first, first + options.global_batch_size, size):
-        tokens = torch.tensor(options.samples[start : start + size])
+    starts = range(first, first + options.global_batch_size, size)
+    batches = [padded(options, start, start + size) for start in starts]
+    predicted = sum(_predictions(labels) for _, labels, _ in batches)
+    trained = per_token = 0.0
+    for tokens, labels, mask in batches:
+        inputs = {"input_ids": torch.tensor(tokens), "attention_mask": torch.tensor(mask)}
         if mtp is None:
-            logits, ahead = model(input_ids=tokens).logits, 0.0
+            logits, ahead = model(**inputs).logits, 0.0
         else:
-            hidden = model.model(input_ids=tokens).last_hidden_state
-            logits, ahead = model.lm_head(hidden), mtp_loss(torch, model, mtp, tokens, hidden)
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].float().flatten(0, 1), tokens[:, 1:].flatten())
-        ((loss + options.mtp_scale * ahead + routers.loss(sequences=size)) / count).backward()
-        total += loss.item() / count
-    return total
+            hidden = model.model(**inputs).last_hidden_state
+            logits, ahead = model.lm_head(hidden), mtp_loss(torch, model, mtp, inputs["input_ids"], hidden)
+        total = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
+        )
+        loss = total / (predicted if options.per_token else _predictions(labels) * len(batches))
+        (loss + (options.mtp_scale * ahead + routers.loss(mask)) / len(batches)).backward()
+        trained += loss.item()
+        per_token += total.item() / predicted
+    return trained, per_token
+
+
+def padded(options: Options, first: int, last: int) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """Return tokens, labels and attention mask of some samples, padded at the end to the longest of them."""
+    samples = options.samples[first:last]
+    length = max(map(len, samples))
+    labels = samples if options.labels is None else options.labels[first:last]
+    return (
+        [[*tokens, *[0] * (length - len(tokens))] for tokens in samples],
+        [[*row, *[_IGNORED] * (length - len(row))] for row in labels],
+        [[1] * len(tokens) + [0] * (length - len(tokens)) for tokens in samples],
+    )
+
+
+def _predictions(labels: Sequence[Sequence[int]]) -> int:
+    return sum(label != _IGNORED for row in labels for label in row[1:])
 
 
 if __name__ == "__main__":

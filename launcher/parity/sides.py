@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +15,17 @@ from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
+from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.data import TEXT, TOKENS
+from launcher.parity.preference import PAIRS, STRIDED_PAIRS
 from launcher.pipeline import chosen_backend
+from launcher.rehearse.native import NativeOnCpu
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
+TASKS = ("pretrain", "sft", "dpo")
+_SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
 # A batch that is trained as it is.
 _MICRO_BATCH, _MICRO_BATCHES = 2, 4
@@ -56,6 +62,24 @@ class Side:
     job: Job
     notes: tuple[str, ...]
 
+    @property
+    def loss_mean(self) -> str:
+        """What the loss that it reports is the mean of: `tokens` or `micro_batches`."""
+        native = self._native()
+        return "tokens" if native is None or self.job.precision.calculate_per_token_loss else native.loss_mean
+
+    @property
+    def strided(self) -> bool:
+        """Whether a rank reads samples that are as far apart as there are ranks."""
+        native = self._native()
+        return native is not None and native.strided_samples
+
+    def _native(self) -> NativeOnCpu | None:
+        if self.entry == "core" or self.backend.native_cpu is None:
+            return None
+        native: NativeOnCpu = import_module(self.backend.native_cpu).NATIVE_CPU
+        return native
+
 
 def side_of(
     overrides: Sequence[str],
@@ -76,18 +100,21 @@ def side_of(
     Raises:
         ComposeError: the overrides do not describe a job.
         Refused: there is no such backend or version.
-        CannotCompare: it is not pre-training.
+        CannotCompare: its task is not compared.
     """
     name, _, version = backend.partition("@")
     words = [*overrides, f"backend={name}", *([f"backend.version={version}"] if version else [])]
     job = with_values(compose(words, config_dirs), {"rehearse.entry": entry, "cluster.python": python}, _ORIGIN)
     chosen, number = chosen_backend(job)
-    if job.task.type != "pretrain":
-        raise CannotCompare(f"task.type={job.task.type}: only pre-training is compared", "task=pretrain", job=job)
+    if job.task.type not in TASKS:
+        works = [f"task={name}" for name in TASKS]
+        raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations, **dict(_kept(job, small.job, iterations))}
     if (small.job.schedule.lr_warmup_iters or 0) >= iterations:
         training["schedule.lr_warmup_iters"] = iterations - 1
+    if job.task.type != "pretrain":
+        training |= _batches(job, small.job)
     return Side(
         label=backend,
         backend=chosen,
@@ -118,6 +145,35 @@ def _kept(job: Job, small: Job, iterations: int) -> Iterator[tuple[str, Value]]:
     if batch.micro_batch_size <= _MICRO_BATCH and 0 < sequences <= _MICRO_BATCHES * batch.micro_batch_size:
         yield "batch.micro_batch_size", batch.micro_batch_size
         yield "batch.global_batch_size", batch.global_batch_size
+
+
+def _batches(job: Job, small: Job) -> dict[str, Value]:
+    """Return sizes with which samples of one micro-batch are padded to the longest, and micro-batches differ."""
+    micro = min(2, job.batch.micro_batch_size)
+    return {
+        "batch.micro_batch_size": micro,
+        "batch.global_batch_size": 2 * micro * (small.parallel.dp or 1),
+        "batch.seq_length": min(job.batch.seq_length or _SEQUENCE, _SEQUENCE),
+    }
+
+
+def check_means(sides: Sequence[Side]) -> None:
+    """Refuse sides whose losses are means of different things, where these differ.
+
+    Raises:
+        CannotCompare: one reports the mean of tokens and another the mean of micro-batches with more or fewer tokens.
+    """
+    job = sides[0].job
+    means = {side.loss_mean: side.label for side in sides}
+    if job.task.type == "pretrain" or job.batch.packing or len(means) < 2:
+        return
+    raise CannotCompare(
+        f"{means['tokens']} reports the mean loss of all predicted tokens and {means['micro_batches']} that of "
+        "micro-batches, which predict different numbers of tokens",
+        "--reference transformers (it computes both)",
+        "precision.calculate_per_token_loss=true",
+        job=job,
+    )
 
 
 def in_one_process(job: Job) -> Job:
@@ -159,8 +215,29 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
 
 
+# What a backend puts around messages.
+_FORMATTING = ("data.template", "data.system", "data.enable_thinking")
+
+
+# By task, and whether the ranks of the backend read every n-th sample.
+_MESSAGES = {
+    ("sft", False): CONVERSATIONS,
+    ("sft", True): STRIDED,
+    ("dpo", False): PAIRS,
+    ("dpo", True): STRIDED_PAIRS,
+}
+
+
 def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     """Return the fields that make a backend read the shared data, in the format that it has."""
+    if job.task.type != "pretrain":
+        return {
+            "data.format": "messages",
+            "data.paths": (str(data / _MESSAGES[job.task.type, side.strided]),),
+            "data.shuffle": False,
+            "data.split": "100,0,0",
+            **{path: value_at(side.job, path) for path in _FORMATTING},
+        }
     tokens: dict[str, Value] = {
         "data.format": "megatron",
         "data.paths": (str(data / TOKENS),),

@@ -22,6 +22,7 @@ from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import (
     DataKind,
     DataOptions,
+    Device,
     FakeWorld,
     LoraOptions,
     PreferenceOptions,
@@ -92,7 +93,7 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     options = trainer_options(job, folder)
     path = f"{folder}/rehearsal.json"
     ranks = job.cluster.world_size
-    judged = _judged(argv, ranks)
+    judged = _judged(argv, ranks, options.device)
     module = ("-m", "launcher.rehearse.core", "--options", path, "--", *argv)
     start: tuple[str, ...] = ("python", *module)
     if job.rehearse.fake_world:
@@ -124,14 +125,14 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     )
 
 
-def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+def _judged(argv: tuple[str, ...], ranks: int, device: Device | None) -> tuple[str, ...]:
     """Return notes on the arguments that the embedded trainer does not honour.
 
     Raises:
         RehearsalRefused: some of them change training, or it cannot run them at this world size.
     """
     try:
-        judged = check(argv, ranks)
+        judged = check(argv, ranks, device)
     except RehearsalError as error:
         findings = [
             Finding(rule="REHEARSE-UNSUPPORTED", severity="error", message=problem, source="launcher/rehearse/core")
@@ -210,6 +211,9 @@ _SAMPLES: dict[str, DataKind] = {"sft": "messages", "dpo": "preferences"}
 _SHIPPED = {"sample": "samples of", "messages": "conversations made of", "preferences": "pairs of answers made of"}
 
 
+_DEVICES: Mapping[str | None, Device] = {"cpu": "cpu", "cuda": "cuda"}
+
+
 def _data(job: Job) -> DataOptions:
     """Return the training data: the job's where it is on this machine, else samples made of the shipped text."""
     kind = _KINDS.get((job.task.type, job.data.format)) if job.data.paths else None
@@ -251,7 +255,12 @@ def trainer_options(job: Job, folder: str) -> TrainerOptions:
     if job.rehearse.fake_world:
         fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
     return TrainerOptions(
-        output_dir=folder, data=_data(job), fake_world=fake, lora=_lora(job), preference=_preference(job)
+        output_dir=folder,
+        data=_data(job),
+        device=_DEVICES.get(job.rehearse.device),
+        fake_world=fake,
+        lora=_lora(job),
+        preference=_preference(job),
     )
 
 
@@ -297,6 +306,9 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     errors = [finding for finding in judged.findings if finding.severity == "error"]
     if errors:
         raise RehearsalRefused(errors)
+    if outcome.job.rehearse.device is not None:
+        message = "the backend's own entry point runs on the device that it finds; rehearse.device is for entry=core"
+        raise RehearsalRefused([_not_native(message, "rehearse.device", works="rehearse.device=null")])
     if outcome.backend.native_cpu is None:
         raise RehearsalRefused([_refusal("rehearse.entry", outcome.job, "this backend has no native entry on CPU")])
     module = import_module(outcome.backend.native_cpu)

@@ -42,9 +42,17 @@ REFUSED = {
         ["--backends", "megatron_lm,megatron", "--entry", "core"],
         "reads the arguments of megatron_lm",
     ),
-    "post-training": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft"],
-        "only pre-training is compared",
+    "reinforcement learning": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task.type=grpo"],
+        "only pretrain, sft, dpo are compared",
+    ),
+    "chat template that the reference does not know": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
+        "does not know the chat template data.template=gemma",
+    ),
+    "where DPO differs": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
+        "DPO's first pass is that of its reference model",
     ),
     "bf16": (
         ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
@@ -111,6 +119,19 @@ def test_ms_swift_trains_as_megatron_core(launch: Launch) -> None:
     assert fused.code == 1
     assert "differs from megatron_lm" in fused.out
     assert "gradient norm" in fused.out
+
+
+@pytest.mark.slow
+def test_ms_swift_fine_tunes_on_conversations_as_transformers(launch: Launch) -> None:
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    # The tolerance is named, so that the reference is not trained twice.
+    asked = [*words, "--iterations", "2", "--tolerance", "1e-5", "--json"]
+    finished = launch("parity", "+recipe=tiny_qwen3", "task=sft", *asked, timeout=400)
+    assert finished.code == 0, finished.out
+    first, side = finished.json["sides"]
+    # ms-swift reports the mean of tokens, which is another number than the mean of micro-batches that is trained.
+    assert abs(first["iterations"][0]["loss"] / side["iterations"][0]["loss"] - 1) > 1e-5
 
 
 @pytest.mark.slow

@@ -45,6 +45,17 @@ def test_what_would_train_something_else_is_refused():
         plan_of(*TINY, *chats, "lora.rank=8", "lora.load=adapters")
 
 
+def test_the_device_reaches_the_trainer_and_asks_for_a_rehearsal():
+    fp8 = ("precision.dtype=bf16", "precision.fp8_format=hybrid")
+    plan = plan_of(*TINY, "rehearse.device=cuda", *fp8)
+    assert json.loads(plan.files[0].content)["device"] == "cuda"
+    assert "--fp8-format hybrid" in " ".join(plan.nodes[0].argv)
+    with pytest.raises(RehearsalRefused, match=r"rehearse\.device=cuda where both are"):
+        plan_of(*TINY, "rehearse.device=cpu", *fp8)
+    with pytest.raises(RehearsalRefused, match="for entry=core"):
+        plan_of(*TINY, "rehearse.device=cpu", "rehearse.entry=native")
+
+
 def test_adapters_reach_the_trainer():
     lora = ("lora.rank=8", "lora.alpha=4", "lora.target_modules=[linear_qkv]", "lora.rslora=true")
     plan = plan_of(*TINY, "runtime=rehearsal", "task=sft", *lora)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tools.parity import fine_tuning
+
 _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 # Megatron-LM's fused rotary embedding of latent attention is a Triton kernel, which no CPU runs.
 _LATENT = ("+recipe=tiny_deepseek_v3", "kernels.rope_fusion=false")
@@ -97,7 +99,10 @@ _PRETRAINING: Mapping[str, Case] = {
     "DeepSeek-V3, multi-token prediction, sequence-wise load balancing 1": _case(*_LATENT, _BALANCED, *_TWO),
 }
 
-KINDS: Mapping[str, Mapping[str, Case]] = {"Pre-training": _PRETRAINING}
+KINDS: Mapping[str, Mapping[str, Case]] = {
+    "Pre-training": _PRETRAINING,
+    "Supervised fine-tuning": {name: _case(*words) for name, words in fine_tuning.CASES.items()},
+}
 """Kind of training, as the page names it, to its jobs by name; a name is in one kind."""
 
 

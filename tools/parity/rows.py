@@ -13,7 +13,9 @@ from tools.parity.cases import KINDS
 
 ROWS = Path(__file__).with_name("rows.json")
 HEAD = Path(__file__).with_name("head.md")
-FOOT = Path(__file__).with_name("foot.md")
+# Text of a kind: before its table, or after it.
+BEFORE: Mapping[str, Path] = {"Supervised fine-tuning": Path(__file__).with_name("fine_tuning.md")}
+AFTER: Mapping[str, Path] = {"Pre-training": Path(__file__).with_name("foot.md")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def page(rows: Mapping[str, Row]) -> str:
     tables = [
         line for kind, cases in KINDS.items() for line in _table(kind, [rows[name] for name in cases if name in rows])
     ]
-    parts = [head(), "", *tables, FOOT.read_text(encoding="utf-8").rstrip()]
+    parts = [head(), "", *tables]
     return "\n".join(parts) + "\n"
 
 
@@ -116,20 +118,26 @@ def _exponent(value: float) -> str:
 
 
 def _table(kind: str, rows: list[Row]) -> Iterator[str]:
-    if not rows:
-        return
-    backends = list(dict.fromkeys(backend for row in rows for backend in row.cells))
-    yield f"## {kind}"
+    yield BEFORE[kind].read_text(encoding="utf-8").rstrip() if kind in BEFORE else f"## {kind}"
     yield ""
-    yield " | ".join(("| job", *backends)) + " |"
-    yield "|---" * (len(backends) + 1) + "|"
+    yield from _measured(kind, rows)
+    if kind in AFTER:
+        yield AFTER[kind].read_text(encoding="utf-8").rstrip()
+        yield ""
+
+
+def _measured(kind: str, rows: list[Row]) -> Iterator[str]:
+    backends = list(dict.fromkeys(backend for row in rows for backend in row.cells))
+    if rows:
+        yield " | ".join(("| job", *backends)) + " |"
+        yield "|---" * (len(backends) + 1) + "|"
     for row in rows:
         cells = (row.cells[backend].text() if backend in row.cells else "" for backend in backends)
         yield " | ".join((f"| {row.name}", *cells)) + " |"
-    yield ""
+    if rows:
+        yield ""
     dates = sorted({row.date for row in rows})
     missing = [name for name in KINDS[kind] if name not in {row.name for row in rows}]
-    yield f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}." + (
-        f" Not measured yet: {'; '.join(missing)}." if missing else ""
-    )
+    measured = f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}. " if dates else ""
+    yield measured + (f"Not measured yet: {'; '.join(missing)}." if missing else "")
     yield ""

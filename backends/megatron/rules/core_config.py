@@ -317,7 +317,7 @@ EXPERTS = (
         stricter=True,
         reason="it trains, with wrong gradients of experts",
     ),
-    never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain",
+    never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain|dpo",
           "Each context-parallel rank divides the loss by its own number of tokens, so tokens count differently where "
           "the loss mask leaves the ranks unequal numbers.",
           "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "

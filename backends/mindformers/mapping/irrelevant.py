@@ -24,7 +24,7 @@ IRRELEVANT: Mapping[str, str] = {
     **dict.fromkeys(("fault_tolerance.max_restarts", "fault_tolerance.hang_minutes"), _LAUNCHER),
     "kernels.manual_gc_interval": "the graph runs outside Python",
     **{f"backend.{name}": _LAUNCHER for name in ("name", "version", "args", "env")},
-    **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "shrink", "fake_world", "ranks", "max_processes")},
+    **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "device", "shrink", "fake_world", "ranks", "max_processes")},
     **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
     **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
     **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search.", "imported."))},

@@ -296,6 +296,8 @@ def _restore_random_state(states: list[dict[str, Any]]) -> None:
     random.setstate(state["random_rng_state"])
     numpy.random.set_state(state["np_rng_state"])
     torch.set_rng_state(state["torch_rng_state"])
+    if state["cuda_rng_state"].numel() != torch.cuda.get_rng_state().numel():
+        return  # saved on the other kind of device, whose generators have states of another size
     torch.cuda.set_rng_state(state["cuda_rng_state"])
     tensor_parallel.get_cuda_rng_tracker().set_states(state["rng_tracker_states"])
 

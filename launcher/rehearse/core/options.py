@@ -12,9 +12,11 @@ from launcher.rehearse.core.errors import UsageError
 
 DataKind = Literal["sample", "text", "messages", "preferences", "megatron"]
 LayerImplementation = Literal["auto", "local", "transformer_engine"]
+Device = Literal["cpu", "cuda"]
 
 _KINDS = ("sample", "text", "messages", "preferences", "megatron")
 _IMPLEMENTATIONS = ("auto", "local", "transformer_engine")
+_DEVICES = (None, "cpu", "cuda")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class TrainerOptions:
     data: DataOptions = dataclasses.field(default_factory=DataOptions)
     layer_impl: LayerImplementation = "auto"
     """`auto`: Transformer Engine's layers where it and CUDA are available, else megatron-core's local ones."""
+    device: Device | None = None
+    """Device of every rank; None: cuda where torch sees one, else cpu."""
     progress: bool = True
     """Print a line each --log-interval iterations."""
     check_only: bool = False
@@ -115,6 +119,8 @@ class TrainerOptions:
             problems.append(
                 f"{source}: layer_impl is {fields['layer_impl']!r}; choose from {', '.join(_IMPLEMENTATIONS)}"
             )
+        if fields.get("device") not in _DEVICES:
+            problems.append(f"{source}: device is {fields['device']!r}; choose from cpu, cuda")
         if not isinstance(fields.get("output_dir"), str):
             problems.append(f"{source}: output_dir is missing")
         if fake_fields is not None and not isinstance(fake_fields.get("world_size"), int):

@@ -356,6 +356,7 @@ RLHF: Mapping[str, Pair] = {
     "SW-GRPO-ITERATIONS": Pair(
         {"task": GRPO, **args(**_VLLM, num_iterations=2)}, {"task": GRPO, **args(**_VLLM, num_iterations=1)}
     ),
+    "SW-DPO-LOSS": Pair({"task": {**DPO, "loss_type": "hinge"}}, {"task": {**DPO, "loss_type": "sigmoid"}}),
     "SW-GRPO-SIZES": Pair(
         {"task": GRPO, **args(**_VLLM, generation_batch_size=24)},
         {"task": GRPO, **args(**_VLLM, generation_batch_size=32)},

@@ -234,6 +234,19 @@ WRITTEN: list[tuple[str, str, Tree, Tree]] = [
             "reset-attention-mask": True,
         },
     ),
+    *(
+        (
+            version,
+            "chats of Qwen2.5",
+            {"task": {"type": "sft"}, "model": {"model_type": "qwen2"}, "data": {"format": form, "template": name}},
+            {"prompt-type": written},
+        )
+        for version, form, name, written in (
+            (NEWEST, "messages", None, "qwen_lf"),
+            (NEWEST, "messages", "qwen", "qwen"),
+            (OLD, "megatron", "qwen", "qwen"),
+        )
+    ),
 ]
 
 
