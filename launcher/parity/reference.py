@@ -201,9 +201,11 @@ def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
         return
     if moe.aux_loss_coeff and moe.load_balancing_type not in (*_BALANCING, "none"):
         yield "moe.load_balancing_type", moe.load_balancing_type, "moe.aux_loss_coeff=0"
-    if job.task.type != "pretrain" and moe.aux_loss_coeff and moe.load_balancing_type == "seq_aux_loss":
-        # Sequences of different lengths: their padding is counted differently.
-        yield "moe.load_balancing_type", moe.load_balancing_type, "moe.aux_loss_coeff=0"
+    if job.precision.calculate_per_token_loss and (moe.aux_loss_coeff or moe.z_loss_coeff):
+        # Megatron-core weighs the router's losses with all tokens of a micro-batch, the last ones of samples too, which
+        # predict nothing (megatron/core/transformer/moe/router.py, attach_and_log_load_balancing_loss).
+        path = "precision.calculate_per_token_loss"
+        yield path, True, f"{path}=false"
     if moe.capacity_factor is not None:
         if model.router_expert_bias or job.task.type != "pretrain":
             yield "moe.capacity_factor", moe.capacity_factor, "moe.capacity_factor=null"
@@ -302,9 +304,9 @@ def _gradients(
     predicted = sum(_predictions(labels) for _, labels, _ in batches)
     trained = per_token = 0.0
     for numbers, labels, mask in batches:
-        tokens, kept = torch.tensor(numbers), torch.tensor(mask)
+        tokens = torch.tensor(numbers)
         if mtp is None:
-            logits, ahead = model(input_ids=tokens, attention_mask=kept).logits, 0.0
+            logits, ahead = model(input_ids=tokens, attention_mask=torch.tensor(mask)).logits, 0.0
         else:
             hidden = model.model(input_ids=tokens).last_hidden_state
             logits, ahead = model.lm_head(hidden), mtp_loss(torch, model, mtp, tokens, hidden)
@@ -312,8 +314,7 @@ def _gradients(
             logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
         )
         loss = total / (predicted if options.per_token else _predictions(labels) * len(batches))
-        extra = options.mtp_scale * ahead + routers.loss(sequences=size, kept=kept.flatten().bool())
-        (loss + extra / len(batches)).backward()
+        (loss + (options.mtp_scale * ahead + routers.loss(mask)) / len(batches)).backward()
         trained += loss.item()
         per_token += total.item() / predicted
     return trained, per_token

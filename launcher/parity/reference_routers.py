@@ -1,5 +1,6 @@
 """Listens to the routers of a transformers model: logits, chosen experts, capacity, and the expert bias."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,24 +72,23 @@ class Routers:
         self._found.append(router)
         router.module.register_forward_hook(computed)
 
-    def loss(self, sequences: int, kept: Any) -> Any:
+    def loss(self, mask: Sequence[Sequence[int]]) -> Any:
         """Return the routers' losses of the micro-batch that was computed last, weighted, summed over layers.
 
         Args:
-            sequences: of the micro-batch.
-            kept: which of its tokens are not padding, [tokens].
+            mask: of each sequence, 1 for its tokens and 0 for padding, which no loss counts.
         """
+        kept = self._torch.tensor(mask).flatten().bool()
         total = self._torch.zeros(())
         scoring = "sigmoid" if getattr(self._config, "scoring_func", "softmax") == "sigmoid" else "softmax"
         for router in self._found:
-            for logits in (each[kept] for each in router.logits):
+            for computed in router.logits:
+                logits = computed[kept]
                 if self._routing.balancing:
-                    total = total + self._routing.balancing * load_balancing(
-                        logits,
-                        chosen=self._config.num_experts_per_tok,
-                        scoring=scoring,
-                        sequences=sequences if self._routing.in_sequence else 1,
-                    )
+                    parts = logits.split([sum(row) for row in mask]) if self._routing.in_sequence else [logits]
+                    chosen = self._config.num_experts_per_tok
+                    losses = [load_balancing(part, chosen=chosen, scoring=scoring) for part in parts]
+                    total = total + self._routing.balancing * sum(losses) / len(losses)
                 if self._routing.z:
                     total = total + self._routing.z * router_z(logits)
             router.logits.clear()

@@ -82,6 +82,10 @@ REFUSED = {
         ["+recipe=tiny_deepseek_v3", "precision.calculate_per_token_loss=true"],
         "num_nextn_predict_layers",
     ),
+    "loss per token with a balancing loss": (
+        ["+recipe=tiny_qwen3_moe", "precision.calculate_per_token_loss=true"],
+        "calculate_per_token_loss",
+    ),
     "capacity under tp": (
         ["+recipe=tiny_qwen3_moe", "moe.capacity_factor=1", "parallel.tp=2", "cluster.devices_per_node=2"],
         "parallel.tp",

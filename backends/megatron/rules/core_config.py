@@ -246,6 +246,14 @@ EXPERTS = (
             message="seq_aux_loss with padding_free and micro_batch_size {micro_batch_size}: the load is balanced over "
             "the micro-batch, not over each sequence",
             severity="warning"),
+    never("SW-BALANCE-PER-TOKEN",
+          "job.model.is_moe & calculate_per_token_loss & moe_aux_loss_coeff>0 & job.task.type!=pretrain",
+          "With the loss per token the balancing loss is multiplied by all tokens of a micro-batch and divided by "
+          "those that have a loss.",
+          "megatron-core 0.16.1 megatron/core/transformer/moe/router.py:465; measured: docs/parity.md",
+          message="moe.aux_loss_coeff {moe_aux_loss_coeff} with the loss per token: the balancing loss counts more by "
+          "tokens over tokens with a loss, where prompts have none",
+          severity="warning", since="4.6", flags=("moe_aux_loss_coeff", "calculate_per_token_loss")),
     never("SW-PAD-FLEX", "moe_pad_expert_input_to_capacity & moe_token_dispatcher_type=flex",
           "DeepEP does not dispatch padding.", f"{_CONFIG}:1074; {_OLD}:633", since="3.7",
           flags=("moe_pad_expert_input_to_capacity", "moe_token_dispatcher_type", "moe_enable_deepep"),

@@ -283,6 +283,22 @@ CORE: Mapping[str, Pair] = {
             "batch": {"micro_batch_size": 1},
         },
     ),
+    "SW-BALANCE-PER-TOKEN": Pair(
+        {
+            "task": {"type": "sft"},
+            "data": {"format": "messages"},
+            "model": MOE,
+            "moe": {"aux_loss_coeff": 0.1},
+            "precision": {"calculate_per_token_loss": True},
+        },
+        {
+            "task": {"type": "sft"},
+            "data": {"format": "messages"},
+            "model": MOE,
+            "moe": {"aux_loss_coeff": 0.1},
+            "precision": {"calculate_per_token_loss": False},
+        },
+    ),
     "SW-DROP-POSITION": Pair(
         {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "position"}},
         {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "probs"}},
