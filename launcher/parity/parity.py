@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from backends import CORE_BACKEND
-from launcher.job import Job, output_dir
+from launcher.job import Job, Origin, output_dir, with_values
 from launcher.mapping.backend import get_backend
 from launcher.parity import adapter
 from launcher.parity.compare import compared, tolerances
@@ -320,11 +320,13 @@ def _model(job: Job, folder: Path) -> Path:
 def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
     """Refuse before anything trains what a backend would refuse."""
     for side, job in zip(sides, jobs, strict=True):
-        outcome = judge(job)
+        # As on the command line of the run, before which the conversion writes that folder.
+        loaded = with_values(job, {"checkpoint.load": job.checkpoint.load}, Origin(kind="override"))
+        outcome = judge(loaded)
         errors = [finding for finding in outcome.findings if finding.severity == "error"]
         if not errors and side.entry == "native":
             try:
-                rehearsal_plan(outcome)
+                rehearsal_plan(outcome, {**os.environ, **side.environ})
             except RehearsalRefused as refused:
                 errors = list(refused.findings)
         if errors:

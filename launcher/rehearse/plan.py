@@ -62,24 +62,30 @@ _OWN_FIELDS = (
 )
 
 
-def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
+def rehearsal_plan(outcome: Outcome, environ: Mapping[str, str] = os.environ) -> LaunchPlan:
     """Return the plan of a job's rehearsal.
+
+    Args:
+        environ: environment in which it is to run.
 
     Raises:
         RehearsalRefused: the rehearsal would train something else than the job.
     """
-    return rehearsal(outcome)[0]
+    return rehearsal(outcome, environ)[0]
 
 
-def rehearsal(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
+def rehearsal(outcome: Outcome, environ: Mapping[str, str] = os.environ) -> tuple[LaunchPlan, Job, Watch]:
     """Return the plan of a job's rehearsal, the job that it actually runs, and what to watch.
+
+    Args:
+        environ: environment in which it is to run.
 
     Raises:
         RehearsalRefused: the rehearsal would train something else than the job.
     """
     job, notes = adapted(outcome.job, os.cpu_count() or 1)
     if job.rehearse.entry == "native":
-        plan, watch = _native(dataclasses.replace(outcome, job=job), notes), outcome.backend.watch
+        plan, watch = _native(dataclasses.replace(outcome, job=job), notes, environ), outcome.backend.watch
     else:
         plan, watch = _core(job, outcome, notes), get_backend(BACKEND).watch
     return plan, job, dataclasses.replace(watch, checkpoints=None if job.rehearse.fake_world else job.checkpoint.save)
@@ -307,7 +313,7 @@ def _default_ranks(job: Job) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*(world // pp * stage for stage in stages), world - 1]))
 
 
-def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
+def _native(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, str]) -> LaunchPlan:
     """The backend's plan, with the environment that lets its ranks run on CPU."""
     from launcher.pipeline import judge
     from launcher.rehearse.native import announcement, environment, missing, untested, versions_in
@@ -325,7 +331,7 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     module = import_module(outcome.backend.native_cpu)
     native = module.NATIVE_CPU
     version_of = versions_in(outcome.job.cluster.python, native)
-    lacking = missing(native, os.environ, version_of)
+    lacking = missing(native, environ, version_of)
     if lacking:
         raise RehearsalRefused([_not_native("; ".join(lacking), "rehearse.entry")])
     of_installed = _installed_version(outcome, native)
@@ -334,7 +340,7 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     if adapt is not None:
         plan = adapt(plan, judged.job)
     nodes = tuple(
-        dataclasses.replace(node, env={**node.env, **environment(native, {**os.environ, **node.env})})
+        dataclasses.replace(node, env={**node.env, **environment(native, {**environ, **node.env})})
         for node in plan.nodes
     )
     return dataclasses.replace(
