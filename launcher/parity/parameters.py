@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.parity.reordered import reverse_neurons
 from launcher.parity.runs import launch_words
-from launcher.parity.tolerance import rounding
+from launcher.parity.tolerance import SPREADS, WIDEST, rounding
 from launcher.plan import Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterDifference:
-    """The tensor in which two trainings differ most.
+    """The tensor in which two trainings differ most, measured by its tolerance.
 
     Attributes:
         name: Hugging Face's name of the tensor; "" where none was compared.
@@ -105,9 +106,21 @@ def _said(stdout: str, stderr: str) -> str:
 
 
 def compare_parameters(
-    initial: Path, reference: Callable[[], Path], side: Callable[[], Path], *, dtype: str
+    initial: Path,
+    reference: Callable[[], Path],
+    side: Callable[[], Path],
+    *,
+    dtype: str,
+    again: Callable[[], Path] | None = None,
 ) -> ParameterDifference:
-    """Compare the weights of two trainings that started from the same ones."""
+    """Compare the weights of two trainings that started from the same ones.
+
+    Args:
+        dtype: number format whose tolerance applies.
+        again: weights of the reference trained from the model with the neurons of its MLPs reversed. Ten times their
+            difference is allowed, too: Adam amplifies rounding where a gradient is 0 but for it, as that of a key's
+            bias. None: not measured.
+    """
     try:
         start, one, other = (_tensors(folder) for folder in (initial, reference(), side()))
     except NotSaved as error:
@@ -115,11 +128,30 @@ def compare_parameters(
     names = sorted(start.keys() & one.keys() & other.keys())
     if not names:
         return ParameterDifference(problem="the checkpoints have no tensor in common")
-    tolerance = rounding(dtype).parameters
+    second = _second(again)
     found = {name: _relative(start[name], one[name], other[name]) for name in names}
-    worst = max(names, key=lambda name: (math.isnan(found[name]), found[name]))
+    allowed = {name: _allowed(name, start, one, second, rounding(dtype).parameters) for name in names}
+    worst = max(names, key=lambda name: (math.isnan(found[name]), found[name] / allowed[name]))
     relative = math.inf if math.isnan(found[worst]) else found[worst]
-    return ParameterDifference(name=worst, relative=relative, tolerance=tolerance, compared=len(names))
+    return ParameterDifference(name=worst, relative=relative, tolerance=allowed[worst], compared=len(names))
+
+
+def _second(again: Callable[[], Path] | None) -> dict[str, Any]:
+    """Return the weights of the second training in the order of the first; none where they were not saved."""
+    try:
+        tensors = _tensors(again()) if again is not None else {}
+    except NotSaved:
+        return {}
+    reverse_neurons(tensors)
+    return tensors
+
+
+def _allowed(
+    name: str, start: Mapping[str, Any], one: Mapping[str, Any], second: Mapping[str, Any], own: float
+) -> float:
+    if name not in second:
+        return own
+    return max(own, min(SPREADS * _relative(start[name], one[name], second[name]), WIDEST * own))
 
 
 def _tensors(folder: Path) -> dict[str, Any]:

@@ -31,7 +31,16 @@ from launcher.parity.sides import (
     side_of,
 )
 from launcher.parity.tolerance import coarsest, rounding
-from launcher.parity.trainings import TRANSFORMERS, name_of, quiet, silent, train_again, train_reference, train_side
+from launcher.parity.trainings import (
+    REORDERED,
+    TRANSFORMERS,
+    name_of,
+    quiet,
+    silent,
+    train_again,
+    train_reference,
+    train_side,
+)
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
@@ -98,7 +107,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
             )
             for each in trained[1:]
         ),
-        parameters=_parameters(request, sides, trained, model, folder, formats),
+        parameters=_parameters(request, sides, trained, model, folder, formats, again),
         routing=between(sides[0].job, [*trained, *([again] if again is not None else [])]),
     )
     if not request.locate or result.agrees:
@@ -170,29 +179,37 @@ def _parameters(
     model: Path,
     folder: Path,
     formats: Mapping[str, str],
+    again: Trained | None,
 ) -> Mapping[str, ParameterDifference]:
-    """Compare the weights that the trainings saved; a training that failed has none."""
+    """Compare the weights that the trainings saved; a training that failed has none.
+
+    Args:
+        again: second training of the reference; None: there was none.
+    """
     failed = {each.label for each in trained if each.problem}
 
     low_rank = sides[0].job.lora.rank is not None
     alpha = adapter.alpha_of(sides[0].job) if low_rank else None
     start = adapter.adapter_beside(model) if low_rank else model
 
-    def of(side: Side) -> Path:
-        own = folder / name_of(side)
+    def of(side: Side, suffix: str = "") -> Path:
+        own = folder / f"{name_of(side)}{suffix}"
         saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
         source = (f"backend={saved_by.name}", f"backend.version={side.version}") if saved_by is side.backend else ()
         return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha, source=source)
 
-    def of_reference() -> Path:
-        return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
+    def of_reference(suffix: str = "") -> Path:
+        return of(sides[0], suffix) if request.reference is None else folder / f"{TRANSFORMERS}{suffix}" / "trained"
 
     if trained[0].problem:
         return {}
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
+    second = (
+        cache(partial(of_reference, REORDERED)) if again is not None and not again.problem and not low_rank else None
+    )
     return {
-        side.label: compare_parameters(start, reference, partial(of, side), dtype=formats[side.label])
+        side.label: compare_parameters(start, reference, partial(of, side), dtype=formats[side.label], again=second)
         for side in others
         if side.label not in failed
     }

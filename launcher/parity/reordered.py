@@ -20,11 +20,17 @@ def reordered_model(model: Path, out: Path) -> bool:
             shutil.copyfile(file, out / file.name)
             continue
         tensors = load_file(file)
-        for name, axis in list(_neurons(tensors)):
-            tensors[name] = tensors[name].flip(axis).contiguous()
-            changed = True
+        changed = reverse_neurons(tensors) or changed
         save_file(tensors, out / file.name, metadata={"format": "pt"})
     return changed
+
+
+def reverse_neurons(tensors: dict[str, Any]) -> bool:
+    """Reverse the neurons of each MLP in place; return whether there was one. Twice is the original order."""
+    found = list(_neurons(tensors))
+    for name, axis in found:
+        tensors[name] = tensors[name].flip(axis).contiguous()
+    return bool(found)
 
 
 def neuron_axis(module: str) -> int | None:

@@ -23,6 +23,8 @@ from launcher.parity.sides import (
 )
 
 TRANSFORMERS = "transformers"
+REORDERED = "-reordered"
+"""Ends the name of the folder of the reference's second training."""
 
 
 def name_of(side: Side) -> str:
@@ -116,7 +118,7 @@ def train_again(
     adapter.reorder(side.job, model, other)
     show("the reference again, with the sums of its MLPs in another order")
     if request.reference is not None:
-        return train_reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")
-    own = folder / f"{name_of(side)}-reordered"
+        return train_reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}{REORDERED}")
+    own = folder / f"{name_of(side)}{REORDERED}"
     job = on_shared(side, model=other, data=folder / "data", folder=own)
     return train_side(side, job, own, request.iterations, quiet, advanced)

@@ -1,0 +1,54 @@
+"""Parameters after training: what is a difference, and what the reference's own second training explains."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+save_file = pytest.importorskip("safetensors.torch").save_file
+
+from launcher.parity.parameters import compare_parameters  # noqa: E402
+from launcher.parity.reordered import reverse_neurons  # noqa: E402
+
+BIAS, GATE = "model.layers.0.self_attn.k_proj.bias", "model.layers.0.mlp.gate_proj.weight"
+
+
+def weights(folder: Path, *, bias: float = 0.0, reverse: bool = False, moved: float = 1.0) -> Path:
+    """Write two tensors that training moved by 1 everywhere, and the bias by a little more."""
+    generator = torch.Generator().manual_seed(1)
+    tensors = {name: torch.randn(8, 4, generator=generator) + moved for name in (BIAS, GATE)}
+    tensors[BIAS] += bias
+    if reverse:
+        reverse_neurons(tensors)
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_a_difference_is_told_relative_to_the_movement(tmp_path: Path) -> None:
+    start, one = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one")
+    other = weights(tmp_path / "other", bias=5e-3)
+    found = compare_parameters(start, lambda: one, lambda: other, dtype="fp32")
+    assert not found.agrees
+    assert found.name == BIAS
+    assert found.relative == pytest.approx(5e-3, rel=1e-3)
+
+
+def test_ten_times_the_references_own_spread_is_no_difference(tmp_path: Path) -> None:
+    start, one = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one")
+    other, second = weights(tmp_path / "other", bias=5e-3), weights(tmp_path / "second", bias=-1e-3, reverse=True)
+    found = compare_parameters(start, lambda: one, lambda: other, dtype="fp32", again=lambda: second)
+    assert found.agrees
+    assert found.tolerance == pytest.approx(1e-2, rel=1e-2)
+
+
+def test_the_spread_of_one_tensor_excuses_no_other(tmp_path: Path) -> None:
+    start, one = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one")
+    other, second = weights(tmp_path / "other"), weights(tmp_path / "second", bias=-1e-3, reverse=True)
+    generator = torch.Generator().manual_seed(1)
+    tensors = {name: torch.randn(8, 4, generator=generator) + 1.0 for name in (BIAS, GATE)}
+    tensors[GATE] += 5e-3
+    save_file(tensors, other / "model.safetensors")
+    found = compare_parameters(start, lambda: one, lambda: other, dtype="fp32", again=lambda: second)
+    assert not found.agrees
+    assert found.name == GATE
