@@ -55,12 +55,20 @@ def begin(
     return Search(ValidityCache(*judges), top=top, watch=watch, user_job=job)
 
 
+# What training needs and no layout depends on: any valid value stands for one that is not set.
+_ANY_LENGTH, _ANY_RATE = {"schedule.train_iters": 1000}, {"optimizer.lr": 1e-4}
+
+
 def _start(job: Job) -> Job:
     """Return the job with default stages and no recomputation where searched; remaining errors have other causes."""
-    axes = axes_of(job)
+    axes, schedule = axes_of(job), job.schedule
     values = dict(UNEVEN) if "stages" in axes else {}
     if "recompute" in axes:
         values |= nothing_recomputed()
+    if schedule.train_iters is None and schedule.train_samples is None and schedule.epochs is None:
+        values |= _ANY_LENGTH
+    if job.optimizer.lr is None:
+        values |= _ANY_RATE
     return with_values(job, values) if values else job
 
 
