@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.balance.from_job import UNEVEN
-from launcher.job import Job, with_values
+from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import variants_of
@@ -55,21 +55,24 @@ def begin(
     return Search(ValidityCache(*judges), top=top, watch=watch, user_job=job)
 
 
-# What training needs and no layout depends on: any valid value stands for one that is not set.
-_ANY_LENGTH, _ANY_RATE = {"schedule.train_iters": 1000}, {"optimizer.lr": 1e-4}
-
-
 def _start(job: Job) -> Job:
     """Return the job with default stages and no recomputation where searched; remaining errors have other causes."""
-    axes, schedule = axes_of(job), job.schedule
+    axes = axes_of(job)
     values = dict(UNEVEN) if "stages" in axes else {}
     if "recompute" in axes:
         values |= nothing_recomputed()
-    if schedule.train_iters is None and schedule.train_samples is None and schedule.epochs is None:
-        values |= _ANY_LENGTH
-    if job.optimizer.lr is None:
-        values |= _ANY_RATE
+    values |= unasked(job)
     return with_values(job, values) if values else job
+
+
+def unasked(job: Job) -> dict[str, Value]:
+    """Return values for what training needs, the job lacks, and no layout depends on."""
+    schedule, values = job.schedule, dict[str, Value]()
+    if schedule.train_iters is None and schedule.train_samples is None and schedule.epochs is None:
+        values["schedule.train_iters"] = 1000
+    if job.optimizer.lr is None:
+        values["optimizer.lr"] = 1e-4
+    return values
 
 
 def _judge(job: Job, name: str | None) -> Variants:

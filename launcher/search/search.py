@@ -103,7 +103,7 @@ class Search:
 
     Args:
         validity: validity of points around the job whose strategy is searched.
-        user_job: the user's job, to which candidates are compared; None: the job of `validity`.
+        user_job: the user's job, whose values candidates change; None: the job of `validity`.
         top: candidates to rank.
         watch: called with the results so far after every layout.
     """
@@ -122,6 +122,7 @@ class Search:
         self.layouts = list(self.space.layouts())
         self.floor = Floor(self.job)
         self.found = Found()
+        self.own: Candidate | None = None
         self._settings: dict[tuple[tuple[str, str], ...], dict[str, Value]] = {}
         self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
 
@@ -166,6 +167,14 @@ class Search:
     def _depths(self) -> int:
         """Return the number of recomputation choices of a layout: none, selective, all, and every number of layers."""
         return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
+
+    def rank_own(self, point: dict[str, Value]) -> None:
+        """Estimate the user's own layout, and prune only what is slower than it, so that its rank is known.
+
+        Raises:
+            CannotSplit: its layers cannot be spread so.
+        """
+        self.own = self._candidate(point, quick(with_values(self.job, point), exact=True))
 
     # -- one layout
     def _layout(self, layout: dict[str, Value]) -> None:
@@ -326,8 +335,11 @@ class Search:
             low, high = (low, middle) if found.fits else (middle, high)
 
     def _slowest(self) -> float:
-        """Return the step time that a candidate must be below to be among the best."""
-        return self.found.best[-1].step_s if len(self.found.best) >= self.top else float("inf")
+        """Return the step time that a candidate must be below to be among the best, or before the user's layout."""
+        if len(self.found.best) < self.top:
+            return float("inf")
+        own = self.own.step_s if self.own is not None and self.own.fits else 0.0
+        return max(self.found.best[-1].step_s, own)
 
     def _also(self, point: dict[str, Value]) -> Candidate | None:
         """Estimate a point that differs from a valid one only in recomputation; None: it is invalid.
@@ -392,7 +404,7 @@ class Search:
     def _keep(self, candidate: Candidate) -> None:
         found = self.found
         found.fitting.append(candidate)
-        if candidate.step_s < self._slowest() or len(found.best) < self.top:
+        if len(found.best) < self.top or candidate.step_s < found.best[-1].step_s:
             if problems(with_values(self.job, candidate.point)):
                 return
             # Of one layout, only the best stages and recomputation are reported.
