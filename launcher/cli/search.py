@@ -145,7 +145,7 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None") 
     if not options.json:
         print(screen(job, found) if ranked is None else ranking_screen(job, found, ranked))
         if compared is not None:
-            print(f"\n{comparison_screen(compared, found.capacity)}")
+            print(f"\n{comparison_screen(compared, found.limit)}")
     profiles = search_profile.emit(job, found, options)
     if options.csv:
         write_file(options.csv, csv_text(job, found), CANDIDATES)

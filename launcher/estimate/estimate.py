@@ -8,6 +8,7 @@ from launcher.estimate.as_run import as_run
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.effect import without_effect
+from launcher.estimate.kin import fit_probability, range_of
 from launcher.estimate.kinds import PLAIN
 from launcher.estimate.layers import operations_of
 from launcher.estimate.layout import CannotSplit
@@ -51,9 +52,19 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
         raise CannotEstimate(found)
     answer = quick(job, exact=True, timeline=timeline)
     answer = replace(answer, missing=(*assumed, *answer.missing, *without_effect(job, quick, answer.missing)))
+    answer = _with_range(job, answer)
     if answer.fits is False and changes:
         return replace(answer, changes=cheapest(job, quick))
     return answer
+
+
+def _with_range(job: Job, answer: Estimate) -> Estimate:
+    """Return the answer with the errors of its nearest measured kin."""
+    probability = None
+    if answer.capacity is not None:
+        probability = fit_probability(job, answer.fullest.peak_reserved, answer.capacity - answer.outside)
+    time = range_of(job, "time") if answer.time is not None else None
+    return replace(answer, memory_range=range_of(job, "memory"), time_range=time, fit_probability=probability)
 
 
 def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:

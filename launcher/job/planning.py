@@ -59,3 +59,9 @@ class SearchOptions:
     max_ep: int | None = option(None, "Largest expert parallel size; none: the number of experts.", minimum=1)
     max_etp: int | None = option(None, "Largest expert tensor parallel size; none: devices per node.", minimum=1)
     max_micro_batch_size: int = option(8, "Largest micro batch.", unit="samples", minimum=1)
+    fit_probability: float | None = option(
+        0.95,
+        "Least probability that a candidate fits, by the errors of measured runs that are like it; none: the estimate "
+        "alone decides.",
+        minimum=0.5,
+    )

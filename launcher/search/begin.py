@@ -47,6 +47,14 @@ def begin(
         pipeline.Refused: there is no such backend or version.
     """
     lacking = [_lacks(path, text) for path, text in _NEEDED if _value(job, path) is None]
+    probability = job.search.fit_probability
+    if probability is not None and probability >= 1:
+        lacking.append(
+            _lacks(
+                "search.fit_probability",
+                f"search.fit_probability={probability:g}: no estimate is certain; works: search.fit_probability=0.99",
+            )
+        )
     if lacking:
         raise CannotSearch(lacking)
     start = _start(job)

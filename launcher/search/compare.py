@@ -82,12 +82,12 @@ def _values(own: Candidate, winner: Candidate) -> dict[str, tuple[Value, Value]]
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def comparison_screen(found: Comparison, capacity: int) -> str:
+def comparison_screen(found: Comparison, limit: int) -> str:
     """Return the comparison for people."""
     own, winner = found.own, found.winner
     head = f"your layout: {own.step_s:.4g} s/step, {own.peak / GIB:.1f} GiB"
     if not own.fits:
-        head += f": exceeds memory by {(own.peak - capacity) / GIB:.1f} GiB on stage {own.stage}"
+        head += f": exceeds memory by {(own.peak - limit) / GIB:.1f} GiB on stage {own.stage}"
     elif found.rank is not None:
         head += f": number {found.rank:,} by step time"
     if winner is None:

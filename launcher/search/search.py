@@ -16,6 +16,7 @@ from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
+from launcher.estimate.kin import spread
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
@@ -70,6 +71,8 @@ class Found:
         refusals: points rejected, by rule.
         too_big: points that do not fit with any recomputation.
         too_slow: points that cannot be among the best, whose estimation was skipped.
+        capacity: bytes of a device.
+        limit: estimated bytes up to which a candidate fits with `search.fit_probability`.
     """
 
     points: int = 0
@@ -83,6 +86,7 @@ class Found:
     too_big: int = 0
     too_slow: int = 0
     capacity: int = 0
+    limit: int = 0
     seconds: float = 0.0
     complete: bool = False
 
@@ -123,6 +127,7 @@ class Search:
         self.floor = Floor(self.job)
         self.found = Found()
         self.own: Candidate | None = None
+        self.margin = _margin(self.job)
         self._settings: dict[tuple[tuple[str, str], ...], dict[str, Value]] = {}
         self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
 
@@ -305,7 +310,7 @@ class Search:
         self._plain = plain.step_s if plain is not None else 0.0
         if plain is None or plain.fits:
             return True
-        if not self.space.recompute or plain.standing > self.found.capacity:
+        if not self.space.recompute or plain.standing > self.found.limit:
             return False
         if plain.step_s >= (1 + _SHORT) * self._slowest():
             self.found.too_slow += self._depths()
@@ -387,15 +392,17 @@ class Search:
         assert answer.time is not None
         assert answer.capacity is not None
         self.found.capacity = answer.capacity
+        self.found.limit = round(answer.outside + (answer.capacity - answer.outside) / self.margin)
+        peak = answer.fullest.peak_reserved + answer.outside
         return Candidate(
             values=points.changed(self.user_job, point),
             point=point,
             step_s=answer.time.step_s,
-            peak=answer.fullest.peak_reserved + answer.outside,
+            peak=peak,
             stage=answer.fullest.stage,
             standing=answer.outside
             + max(each.weights + each.gradients + each.optimizer + each.workspace for each in answer.stages),
-            fits=bool(answer.fits),
+            fits=peak <= self.found.limit,
             mfu=answer.mfu or 0.0,
             bubble_s=answer.time.bubble_s,
             tokens_per_s_per_device=answer.tokens_per_s_per_device or 0.0,
@@ -414,6 +421,14 @@ class Search:
                 return
             rest = [each for each in found.best if each is not same]
             found.best = sorted([*rest, candidate], key=lambda each: each.order)[: self.top]
+
+
+def _margin(job: Job) -> float:
+    """Return the factor that memory must leave to the errors of the estimate; 1 where no run like it was measured."""
+    found = spread(job, "memory")
+    if job.search.fit_probability is None or found is None:
+        return 1.0
+    return max(1.0, found.factor(job.search.fit_probability))
 
 
 def _closest(candidates: list[Candidate]) -> list[Candidate]:
