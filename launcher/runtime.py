@@ -67,7 +67,8 @@ def _may_restart(job: Job) -> bool:
 
 def asks_for_rehearsal(job: Job) -> bool:
     """Return whether the job requests a rehearsal, by its runtime or by an option that only a rehearsal has."""
-    return job.runtime == "rehearsal" or (job.runtime is None and (job.rehearse.shrink or job.rehearse.fake_world))
+    asks = job.rehearse.shrink or job.rehearse.fake_world or job.rehearse.device is not None
+    return job.runtime == "rehearsal" or (job.runtime is None and asks)
 
 
 def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) -> Choice:
@@ -78,7 +79,8 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
     if job.runtime is not None:
         return Choice(runtime=job.runtime, reason="as given")
     if asks_for_rehearsal(job):
-        return Choice(runtime="rehearsal", reason="asked for by rehearse.shrink or rehearse.fake_world")
+        asked = "rehearse.shrink, rehearse.fake_world or rehearse.device"
+        return Choice(runtime="rehearsal", reason=f"asked for by {asked}")
     elsewhere = not get_executor(job.cluster.executor).here
     if elsewhere and job.cluster.container is not None:
         return Choice(runtime="native", reason="cluster.container has the backend")

@@ -64,6 +64,7 @@ BACKEND = Backend(
     argv=argv,
     command=command,
     prepare=prepare,
+    computations=late("backends.megatron_lm.computations:computations"),
     rules=tuple(
         f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
     ),

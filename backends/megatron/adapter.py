@@ -46,3 +46,5 @@ FORMAT = torch_dist_adapters(
     AdapterStack(arguments=_arguments, files=_files, refused=_refused),
 )
 """Checkpoint format that `--mcore_adapter` loads."""
+READS_PEFT = True
+"""`--adapters` loads PEFT's format (ms-swift 4.6.0 megatron/trainers/base.py:209)."""

@@ -4,7 +4,7 @@ Up to 3.9 swift's own classes read config.json, from 3.10 on a bridge (swift/meg
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launcher.job import Job
 from launcher.job.model import Model
@@ -24,6 +24,8 @@ class SwiftFamily(FamilyRow):
 
     Attributes:
         template: chat template of most of its models.
+        templates: chat template by the size of the vocabulary and whether the rotary embedding is scaled, where a model
+            has another.
         hub_names: pattern of its names on a hub, for families with experts.
         reads_dense_layers: its dense layers among MoE layers are read from config.json. The bridge reads
             first_k_dense_replace, but neither mlp_only_layers nor decoder_sparse_step.
@@ -36,10 +38,21 @@ class SwiftFamily(FamilyRow):
     hub_names: str = ""
     reads_dense_layers: bool = True
     lists_layers: bool = False
+    templates: Mapping[tuple[int, bool], str] = field(default_factory=dict)
+
+    def template_of(self, model: Model) -> str | None:
+        """Return the chat template of a model."""
+        return self.templates.get((model.vocab_size or 0, model.rope_scaling.type is not None), self.template)
 
 
 FAMILIES = by_family(
-    SwiftFamily(model_type="llama", names=((FOUR, None, "llama"), (None, THREE, "llama3_2")), template="llama3_2"),
+    SwiftFamily(
+        model_type="llama",
+        names=((FOUR, None, "llama"), (None, THREE, "llama3_2")),
+        template="llama3_2",
+        # Llama 2 and 3. That of 3.1 and later, llama3_2, begins every sample with the date of the training.
+        templates={(32000, False): "llama", (128256, False): "llama3"},
+    ),
     SwiftFamily(model_type="qwen2", names=((FOUR, None, "qwen2"), (None, THREE, "qwen2_5")), template="qwen2_5"),
     SwiftFamily(model_type="qwen3", names=((None, None, "qwen3"),), template="qwen3"),
     SwiftFamily(

@@ -79,6 +79,7 @@ BACKEND = Backend(
     vocabulary_size=VOCABULARY_SIZE,
     converted_folder=_converted_folder,
     argv=late("backends.megatron_lm.launch:argv"),
+    computations=late("backends.megatron_lm.computations:computations"),
     rules=RULES,
     requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),
     install_hint=(

@@ -74,6 +74,7 @@ BACKEND = Backend(
     checkpoint_format="backends.mindformers.checkpoint",
     prepare=prepare,
     argv=argv,
+    computations=late("backends.mindformers.computations:computations"),
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (
@@ -86,6 +87,7 @@ BACKEND = Backend(
     "MINDFORMERS_PATH to it",
     aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
     absent=late("backends.mindformers.absent:absent"),
+    attention_dtype=late("backends.mindformers.mapping.support:attention_dtype"),
     entry=ENTRY,
     other_entries=("2.1.0-pynative",),
     environment=ENVIRONMENT,

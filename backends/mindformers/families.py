@@ -75,6 +75,7 @@ class MindFormersFamily(FamilyRow):
     Attributes:
         older: trainable classes of use_legacy: True, by version.
         older_config: class of the section in a file of use_legacy: True; None: no such file is written.
+        registered: whether the package registers the older class; False: `register_path` must name its folder.
         defaults: by first version, newest first: fields that the mcore class sets where a file omits them.
     """
 
@@ -82,6 +83,7 @@ class MindFormersFamily(FamilyRow):
     cannot: str = _INFERENCE
     older: tuple[Named, ...] = ()
     older_config: str | None = None
+    registered: bool = True
     defaults: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
 
@@ -100,6 +102,7 @@ FAMILIES = by_family(
         names=((None, None, "DeepseekV3ForCausalLM"),),
         older=_V3,
         older_config="DeepseekV3Config",
+        registered=False,
         defaults={
             "2.1.0": _DEEPSEEK,
             "1.6.0": {**_DEEPSEEK, "model.qk_layernorm": True, "moe.aux_loss_coeff": 0.0001},

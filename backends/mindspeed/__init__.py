@@ -8,7 +8,6 @@ from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
 from backends.mindspeed.versions import CORE, catalogue
-from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
 
 _HERE = Path(__file__).parent
@@ -43,16 +42,11 @@ RULES = (
         f"backends.mindspeed.rules.{part}"
         for part in (
             *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
-            *("changes", "tokenizer", "version_2_1", "effective", "unread"),
+            *("conversion", "changes", "tokenizer", "preference", "version_2_1", "effective", "unread"),
         )
     ),
     *MEGATRON_RULES,
 )
-
-
-def _converted_folder(job: Job, version: str) -> str | None:
-    """Hugging Face weights are converted at start since 26.1.0; 2.1.0 has no such switch."""
-    return "" if version == "2.1.0" and job.model.starts_from_weights else None
 
 
 BACKEND = Backend(
@@ -71,8 +65,9 @@ BACKEND = Backend(
     stored_classes=("mindspeed.", "mindspeed_llm."),
     default_ffn_size=default_ffn_size,
     vocabulary_size=VOCABULARY_SIZE,
-    converted_folder=_converted_folder,
+    converted_folder=late("backends.mindspeed.mapping.model:converted_folder"),
     argv=late("backends.mindspeed.launch:argv"),
+    computations=late("backends.mindspeed.computations:computations"),
     rules=RULES,
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
     install_hint=(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backends.mindspeed.checkpoint import OLD_NAMES, OPTIONS, STACK, VERSION_OF_OLD_NAMES, is_on
+from backends.mindspeed.mapping.lora import layer_names
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.layouts.core import CoreTensor
 from launcher.convert.layouts.legacy import Experts, NamingScheme
@@ -81,13 +82,10 @@ def _arguments(target: Target) -> dict[str, Any]:
 
 def _targets(target: Target) -> list[str]:
     adapter = adapter_of(target)
-    names = {"linear_q_down_proj": "linear_qkv", "linear_kv_down_proj": "linear_qkv"}
-    if adapter.base.model.is_mla:
-        names["linear_q_proj"] = "linear_qkv"
-    if target.layout.version == VERSION_OF_OLD_NAMES:
-        names |= {"linear_q_up_proj": "linear_qb", "linear_kv_up_proj": "linear_kvb"}
     found = target_modules(adapter.base, adapter.modules)
-    return list(dict.fromkeys(names.get(name, name) for name in found))
+    if not adapter.base.model.is_mla:
+        return found
+    return list(layer_names(found, target.layout.version == VERSION_OF_OLD_NAMES))
 
 
 def _refused(target: Target) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from launcher.catalogue.versions import in_range
 from launcher.mapping.family_row import FamilyRow, by_family
 
 # Names of --model-type-hf: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27 @26.1.0; Llama of
@@ -11,6 +12,7 @@ from launcher.mapping.family_row import FamilyRow, by_family
 _SOURCE = "MindSpeed-LLM 26.1.0 features_manager/convert_checkpoint/convert_checkpoint.py:27, examples/mcore"
 _PLAIN = "GPTModel"
 _LATER = "it came after 2.1.0"
+_MASTER = ("master", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +21,20 @@ class MindSpeedFamily(FamilyRow):
 
     Attributes:
         converter: name of --model-type-hf; None: its weight converter does not know the family.
-        template: chat template; None: depends on the model, or none is known.
+        at_start: first and last version whose start of training converts the weights
+            (mindspeed_llm/training/initialize.py:245 @26.1.0, :251 @master).
+        template: chat template of raw chats, which are read since 26.1; None: depends on the model, or none is known.
     """
 
     source: str = _SOURCE
     names: tuple[tuple[str | None, str | None, str], ...] = ((None, None, _PLAIN),)
     converter: str | None = None
+    at_start: tuple[str | None, str | None] = ("26.1.0", None)
     template: str | None = None
+
+    def converts_at_start(self, version: str) -> bool:
+        """Return whether the start of training converts the family's weights."""
+        return self.converter is not None and in_range(version, *self.at_start)
 
 
 QWEN2_MOE, QWEN3, DEEPSEEK = "qwen2_moe_spec", "qwen3_spec", "deepseek_spec"
@@ -34,14 +43,34 @@ _ALL_DEEPSEEK = ((None, None, DEEPSEEK),)
 
 FAMILIES = by_family(
     MindSpeedFamily(model_type="llama", converter="llama2"),
-    MindSpeedFamily(model_type="qwen2", converter="qwen25", template="qwen"),
+    # `qwen` has another system prompt than Qwen2.5's own chat template and does not learn the line end after an answer;
+    # `qwen_lf` is ms-swift's `qwen2_5` (configs/finetune/templates.json @26.1.0).
+    MindSpeedFamily(model_type="qwen2", converter="qwen25", at_start=_MASTER, template="qwen_lf"),
     MindSpeedFamily(model_type="qwen3", names=_ALL_QWEN3, converter="qwen3", template="qwen3"),
-    MindSpeedFamily(model_type="qwen2_moe", names=((None, None, QWEN2_MOE),), converter="qwen2-moe", template="qwen"),
+    MindSpeedFamily(
+        model_type="qwen2_moe",
+        names=((None, None, QWEN2_MOE),),
+        converter="qwen2-moe",
+        at_start=_MASTER,
+        template="qwen",
+    ),
     MindSpeedFamily(model_type="qwen3_moe", names=_ALL_QWEN3, converter="qwen3-moe", template="qwen3"),
     MindSpeedFamily(model_type="mistral", template="mistral"),
-    MindSpeedFamily(model_type="mixtral", converter="mixtral", template="mixtral"),
-    MindSpeedFamily(model_type="deepseek_v2", names=_ALL_DEEPSEEK, converter="deepseek2", template="deepseek2"),
-    MindSpeedFamily(model_type="deepseek_v3", names=_ALL_DEEPSEEK, converter="deepseek3", template="deepseek3"),
+    MindSpeedFamily(model_type="mixtral", converter="mixtral", at_start=_MASTER, template="mixtral"),
+    MindSpeedFamily(
+        model_type="deepseek_v2",
+        names=_ALL_DEEPSEEK,
+        converter="deepseek2",
+        at_start=_MASTER,
+        template="deepseek2",
+    ),
+    MindSpeedFamily(
+        model_type="deepseek_v3",
+        names=_ALL_DEEPSEEK,
+        converter="deepseek3",
+        at_start=("26.1.0", "26.1.0"),
+        template="deepseek3",
+    ),
     MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
     MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
     MindSpeedFamily(model_type="glm4_moe"),

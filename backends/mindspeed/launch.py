@@ -1,18 +1,21 @@
 """Builds MindSpeed-LLM's launch plan: torchrun once per node, in the checkout at MINDSPEED_LLM_PATH."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from backends.megatron_lm.launch import argv
 from backends.mindspeed.environment import ENVIRONMENT
+from backends.mindspeed.mapping.data import pairs_file, rewrites_pairs
 from launcher.job import Job, output_dir
 from launcher.mapping.environment import environment
 from launcher.mapping.native import NativeArg, NativeArgs
-from launcher.plan.plan import LaunchPlan, NodePlan
+from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
 
 # Expanded from the environment by the script and the executors, which fail if it is not set.
 CHECKOUT = "${MINDSPEED_LLM_PATH}"
+_PAIRS_SCRIPT = "preference_pairs.py"
 
 # Arguments that name files. The scripts run in the checkout, whose preprocess_data.py is looked for in the working
 # directory (core/datasets/dataset_preprocess.py:74 @26.1.0), so paths relative to the user's folder are anchored there.
@@ -74,8 +77,11 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         for rank in range(job.cluster.nodes)
     )
     kind = f"post-training ({native.get('stage')})" if native.has("stage") else "pre-training"
+    rewrites = rewrites_pairs(job, native.version)
     return LaunchPlan(
         nodes=nodes,
+        files=(_pairs_script(job),) if rewrites else (),
+        prepare=(_rewrite_pairs(job),) if rewrites else (),
         output_dir=output_dir(job),
         what=(
             f"MindSpeed-LLM {native.version}: {kind} by {script(native)} under torchrun, "
@@ -83,6 +89,17 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         ),
         notes=("The CANN environment (set_env.sh) must be loaded in the shell that starts this.",),
     )
+
+
+def _pairs_script(job: Job) -> PlanFile:
+    text = (Path(__file__).parent / _PAIRS_SCRIPT).read_text(encoding="utf-8")
+    return PlanFile(path=f"{output_dir(job)}/{_PAIRS_SCRIPT}", content=text)
+
+
+def _rewrite_pairs(job: Job) -> NodePlan:
+    """Return the command that writes preference pairs as the pairwise handler reads them."""
+    words = (job.cluster.python or "python", f"{output_dir(job)}/{_PAIRS_SCRIPT}", pairs_file(job), *job.data.paths)
+    return NodePlan(rank=0, argv=words)
 
 
 __all__ = ["argv", "launch"]

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 
 from launcher.cli.diff_columns import sides, sorted_words
+from launcher.cli.notes import printable
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
+from launcher.job.finding import Finding
+from launcher.rules.computations import computed_differently
 from launcher.rules.effects import DEFAULT, WRITTEN
 
 _EXAMPLES = """\
@@ -36,16 +39,17 @@ def main(words: list[str]) -> int:
         raise WrongUse(f"--set takes VARIABLE=VALUE, got {wrong!r}")
     columns = sides(sorted_words(options.overrides, options.backends), options)
     rows = side_by_side(columns)
+    computed = list(computed_differently([side.meaning.effective for side in columns]))
     if options.json:
-        print_json(_tree(rows, columns))
+        print_json(_tree(rows, computed, columns))
     else:
-        _show(rows, columns)
-    return 1 if rows else 0
+        _show(rows, computed, columns)
+    return 1 if rows or computed else 0
 
 
-def _tree(rows: Sequence[Row], columns: Sequence[Side]) -> dict[str, object]:
+def _tree(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Side]) -> dict[str, object]:
     return {
-        "same": not rows,
+        "same": not (rows or computed),
         "sides": [{"name": side.label, "backend": side.kind[0], "version": side.kind[1]} for side in columns],
         "differences": [
             {
@@ -59,16 +63,25 @@ def _tree(rows: Sequence[Row], columns: Sequence[Side]) -> dict[str, object]:
             }
             for row in rows
         ],
+        "computed_differently": [finding.as_tree() for finding in computed],
     }
 
 
-def _show(rows: Sequence[Row], columns: Sequence[Side]) -> None:
+def _show(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Side]) -> None:
     several_jobs = len({side.job_id for side in columns}) > 1
     for side in columns if several_jobs else ():
         print(f"# {side.about}")
-    if not rows:
+    if not rows and not computed:
         print(("the same: " if several_jobs else "the same on ") + " and ".join(side.label for side in columns))
         return
+    if rows:
+        _show_fields(rows, columns)
+    for finding in computed:
+        works = f"; the same with {' or '.join(map(str, finding.fixes))}" if finding.fixes else ""
+        print(printable(f"{finding.message}{works}  [{finding.source}]"))
+
+
+def _show_fields(rows: Sequence[Row], columns: Sequence[Side]) -> None:
     table = [["field", *(side.label for side in columns)]]
     for row in rows:
         mark = {True: " *", None: " ?", False: ""}[row.affects_training]

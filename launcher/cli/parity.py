@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
     from launcher.parity.compare import Compared
-    from launcher.parity.parity import Request, Result
+    from launcher.parity.request import Request, Result
 
 _EXAMPLE = f"launch parity +recipe=tiny_qwen3_moe --backends {CORE_BACKEND[0]},{{cuda}}"
 _ITERATIONS = 10
@@ -91,7 +92,7 @@ def _text(tree: object) -> str:
 
 
 def _request(options: argparse.Namespace) -> Request:
-    from launcher.parity.parity import Request
+    from launcher.parity.request import Request
 
     names = [name.strip() for name in options.backends.split(",")]
     for name in names:
@@ -196,11 +197,23 @@ def _show(result: Result) -> None:
         )
     for each in result.compared:
         print(_verdict(each, result))
+        for line in _routing(each, result):
+            print(f"  {line}")
         if each.label in result.parameters:
             print(f"  {result.parameters[each.label].line()}")
         if each.label in result.located:
             print(f"  {result.located[each.label].line()}")
     print(f"details: {result.folder / 'parity.json'}")
+
+
+def _routing(each: Compared, result: Result) -> Iterator[str]:
+    """Yield the routing flips of a side, and of the reference itself when its sums are in another order."""
+    from launcher.parity.routing import AGAIN
+
+    flips, spread = result.routing.get(each.label), result.routing.get(AGAIN)
+    if flips is not None and not each.problem:
+        own = f"; {result.trained[0].label} again: {spread.counted}" if spread is not None and spread.counts else ""
+        yield flips.line() + own
 
 
 def _verdict(each: Compared, result: Result) -> str:

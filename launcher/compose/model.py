@@ -17,6 +17,7 @@ from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.presets import Preset, named_like, preset_named
 from launcher.compose.search_path import SearchPath, shipped
 from launcher.compose.yaml_lines import key_lines, shown
+from launcher.families.config_names import with_config_names
 from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
 from launcher.families.tokenizer_files import with_tokenizer_files
@@ -65,7 +66,7 @@ def with_model(job: Job, files: ModelFiles) -> Job:
         _check_family(job, _read(files.preset), shown(files.preset))
     job = _with_tokenizer_of_model(job, files)
     _check_tokenizer(job)
-    return with_tokenizer_files(job)
+    return with_config_names(with_tokenizer_files(job))
 
 
 def _of_chosen_preset(job: Job, files: ModelFiles) -> Job:

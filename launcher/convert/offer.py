@@ -95,6 +95,11 @@ def offered(
     return Offer(command=_command(job, backend, version, folder), folder=folder, overrides=(), why=why)
 
 
+def adapter_command(job: Job, backend: Backend, version: str, *, adapter: str, folder: str) -> tuple[str, ...]:
+    """Return the command that writes a PEFT adapter of the job's model in the format of its backend."""
+    return (*_command(job, backend, version, folder), "--adapter", adapter)
+
+
 def sibling_folder(model: Model, backend: str) -> str:
     """Return the folder of converted weights: `/models/Qwen3-8B` -> `Qwen3-8B-BACKEND`, in the current folder."""
     named = (model.path or model.hub_id or "model").rstrip("/")

@@ -7,7 +7,8 @@ from launcher.job.schema import fields
 
 # Not in config.json: the origin of the model, its name in a backend, and training-only settings.
 _NOT_DETERMINED: Final = frozenset(
-    {"path", "hub_id", "pretrained", "overridden", "label", "legacy", "hidden_dropout", "mtp_loss_scaling_factor"}
+    {"path", "hub_id", "pretrained", "overridden", "newer_names", "label", "legacy", "hidden_dropout"}
+    | {"mtp_loss_scaling_factor"}
     | {"cpu_initialization", "init_per_replica", "init_method_xavier_uniform", "perform_initialization"}
     | {"dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss", "is_hybrid_model", "mamba_chunk_size"}
 )

@@ -9,7 +9,7 @@ from launcher.job import Job, Value, fields, value_at
 from launcher.job.file_text import job_file_text
 
 # Computed whenever the job is composed.
-_DERIVED = frozenset({"model.overridden", "parallel.dp", "backend.name"})
+_DERIVED = frozenset({"model.overridden", "model.newer_names", "parallel.dp", "backend.name"})
 
 
 def job_tree(job: Job, stated: Collection[str] = ()) -> dict[str, Any]:

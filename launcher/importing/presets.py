@@ -7,6 +7,7 @@ from typing import Any
 from launcher.budgets import BeyondBudget
 from launcher.compose.presets import Preset, preset_named
 from launcher.families.config_json import read_config
+from launcher.families.config_names import with_config_names
 from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
 from launcher.families.source import ModelConfigError
@@ -43,7 +44,7 @@ def with_known_model(imported: Imported) -> tuple[Job, str]:
     multi-token prediction layers.
     """
     job, unreadable = _with_architecture(imported)
-    return with_tokenizer_files(job), unreadable
+    return with_config_names(with_tokenizer_files(job)), unreadable
 
 
 def _with_architecture(imported: Imported) -> tuple[Job, str]:

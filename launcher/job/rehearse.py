@@ -14,6 +14,11 @@ class Rehearse:
         "Entry point: Launch's trainer on the real megatron-core, or the backend's own on CPU.",
         choices=("core", "native"),
     )
+    device: str | None = option(
+        None,
+        "entry=core: device of the processes; none: cuda where torch sees one, else cpu. FP8 needs cuda here.",
+        choices=("cpu", "cuda"),
+    )
     shrink: bool = option(False, "Scale the model down to this machine, keeping topology and switches.")
     fake_world: bool = option(False, "Simulate ranks of the full world size in one process, one iteration.")
     ranks: tuple[int, ...] = option(

@@ -62,6 +62,9 @@ class Transformer:
     overridden: tuple[str, ...] = option(
         (), "Derived: fields here that differ from the config.json of model.path / model.hub_id."
     )
+    newer_names: tuple[str, ...] = option(
+        (), "Derived: names in the config.json of model.path that came with transformers 5, without the older ones."
+    )
     model_type: str | None = option(
         None,
         "Architecture family.",

@@ -14,6 +14,7 @@ from launcher.catalogue.requirements import Needed
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, fields
 from launcher.job.model import Model
+from launcher.mapping.computation import Computation
 from launcher.mapping.environment import Variable
 from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.native import NativeArgs
@@ -116,6 +117,7 @@ class Backend:
         command: job to the sub-command that trains it, on which defaults may depend; "": there is none.
         argv: native arguments to command-line arguments, in the backend's own style.
         rules: modules that declare the backend's rules.
+        computations: how it computes what not all backends compute in the same way.
         requires: what must be importable (`module:name`) or set in the environment (`env:NAME`) for a native run.
         install_hint: how to install it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
@@ -136,6 +138,7 @@ class Backend:
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
         absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
             packing in pre-training and a start from random weights.
+        attention_dtype: job and version to the number format of attention, where it is not the job's.
         launchers: folder with the catalogues of its launchers, by name, and of `environment`.
         entry: description of its commands, for `launch import`.
         watch: its log line of an iteration and the files that mark complete checkpoints.
@@ -155,6 +158,7 @@ class Backend:
     command: Callable[[Job], str] = field(default=lambda job: "")
     prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
     rules: tuple[str, ...] = ()
+    computations: Callable[[], tuple[Computation, ...]] = tuple
     requires: tuple[str, ...] = ()
     install_hint: str = ""
     reads_hub: bool = False
@@ -172,6 +176,7 @@ class Backend:
     other_entries: tuple[str, ...] = ()
     launchers: Path | None = None
     absent: Callable[[Job], Mapping[str, Value]] = field(default=lambda job: {})
+    attention_dtype: Callable[[Job, str], str] = field(default=lambda job, version: str(job.precision.dtype))
     entry: Entry = Entry()
     watch: Watch = Watch()
     environment: tuple[Variable, ...] = ()

@@ -4,7 +4,7 @@ from typing import Any
 
 from launcher.parity.compare import as_tree as compared_as_tree
 from launcher.parity.compare import finite
-from launcher.parity.parity import Result
+from launcher.parity.request import Result
 
 
 def as_tree(result: Result) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def as_tree(result: Result) -> dict[str, Any]:
         ],
         "compared": [compared_as_tree(each) for each in result.compared],
         "parameters": {label: each.as_tree() for label, each in result.parameters.items()},
+        "routing": {label: each.as_tree() for label, each in result.routing.items()},
         "located": {
             label: {"stage": each.stage or None, "gradient": each.backward, "relative": each.relative}
             for label, each in result.located.items()

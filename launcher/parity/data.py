@@ -62,9 +62,14 @@ def read_samples(folder: Path) -> list[list[int]]:
     return [[*json.loads(line)["text"].encode("ascii"), END_OF_DOCUMENT] for line in lines]
 
 
+def shipped_text() -> str:
+    """Return the shipped text on one line, in ASCII characters, each of which is a token of the shipped tokenizer."""
+    return " ".join(documents()).encode("ascii", "ignore").decode("ascii").replace("\n", " ")
+
+
 def _texts(count: int, length: int) -> Sequence[str]:
     """Return different texts of `length` ASCII characters, which are tokens of the shipped tokenizer."""
-    whole = " ".join(documents()).encode("ascii", "ignore").decode("ascii").replace("\n", " ")
+    whole = shipped_text()
     stride = min(length, (len(whole) - length) // count)
     if stride < 1:
         raise ValueError(f"{count} samples of {length + 1} tokens exceed the shipped text of {len(whole)} characters")

@@ -61,28 +61,35 @@ class NotSaved(Exception):
     """A training left no weights that can be read: one sentence."""
 
 
-def trained_weights(run: Path, watch: Watch, model: Path, out: Path) -> Path:
+def trained_weights(
+    run: Path, watch: Watch, model: Path, out: Path, *, alpha: float | None = None, source: Sequence[str] = ()
+) -> Path:
     """Return a folder with the weights that a run saved last, in Hugging Face's names.
 
     Args:
         watch: where the backend reports its checkpoints.
         model: folder with config.json, for the conversion.
         out: folder that the conversion writes.
+        alpha: of the adapter that was trained, which no factor contains; None: the weights were.
+        source: overrides that name the backend and its version, for safetensors files with a backend's own names.
 
     Raises:
         NotSaved: there is no checkpoint, or it cannot be converted.
     """
     found = [
-        file.parent
+        file.parents[tracker.count("/")]
         for pattern, tracker in watch.trackers
         for file in run.glob(f"checkpoints/{pattern}/{tracker}" if pattern else f"checkpoints/{tracker}")
     ]
     saved = max(found, key=lambda folder: folder.stat().st_mtime, default=None)
     if saved is None:
         raise NotSaved("no checkpoint was saved")
-    if any(saved.glob("*.safetensors")):
+    named = any(saved.rglob("*.safetensors"))
+    if named and (saved / "config.json").is_file():
         return saved
-    command = (*launch_words(), "convert", "mcore-to-hf", "--checkpoint", str(saved), "--model", str(model))
+    own = [word for override in source if named for word in ("--source", override)]
+    own += [] if alpha is None else ["--set", f"alpha={alpha}"]
+    command = (*launch_words(), "convert", "mcore-to-hf", "--checkpoint", str(saved), "--model", str(model), *own)
     done = subprocess.run([*command, "--out", str(out), "--json"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotSaved(f"launch convert mcore-to-hf: {_said(done.stdout, done.stderr)}")

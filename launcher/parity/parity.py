@@ -1,116 +1,47 @@
-"""Measures one job on several backends: shared model and data, one run each, and a comparison."""
+"""Measures one job on several backends: shared model and data, the trainings, and a comparison."""
 
 import os
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
 from backends import CORE_BACKEND
 from launcher.job import Job, output_dir
-from launcher.parity import reference as transformers_reference
-from launcher.parity.compare import Compared, compared, tolerances
-from launcher.parity.data import read_samples, write_data
+from launcher.mapping.backend import get_backend
+from launcher.parity import adapter
+from launcher.parity.compare import compared, tolerances
+from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
-from launcher.parity.reordered import reordered_model
-from launcher.parity.runs import Trained, launch_words, train
+from launcher.parity.request import Request, Result, Show
+from launcher.parity.routing import between
+from launcher.parity.runs import Trained
+from launcher.parity.samples import reference_lacks, write_samples
 from launcher.parity.sides import (
     CannotCompare,
     Entry,
     Side,
-    conversion_of,
+    check_means,
     in_one_process,
-    job_file,
     on_shared,
     side_of,
 )
+from launcher.parity.tolerance import coarsest, rounding
+from launcher.parity.trainings import TRANSFORMERS, name_of, quiet, silent, train_again, train_reference, train_side
 from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing, versions_in
+from launcher.rehearse.plan import rehearsal_plan
+from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 
-TRANSFORMERS = "transformers"
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is compared.
-
-    Attributes:
-        overrides: the job.
-        backends: NAME or NAME@VERSION, each once; the first one is the reference.
-        iterations: iterations to train.
-        reference: `transformers`, or None for the first backend.
-        entry: entry of all sides; None: a backend's own where it is installed, else the embedded trainer for the
-            dialect that it reads.
-        pythons: interpreter of the ranks by backend name, where it is not the one of this program.
-        environs: environment variables of the ranks by backend name, beside those of this program.
-        tolerance: largest relative difference; None: by number format and measured spread.
-        folder: what is written goes there; None: a new folder below `launch_output`.
-        config_dirs: folders with the user's own recipes and groups.
-        locate: where trainings differ, train both again in one process and name the first tensor that differs.
-    """
-
-    overrides: Sequence[str]
-    backends: Sequence[str]
-    iterations: int
-    reference: str | None = None
-    entry: Entry | None = None
-    pythons: Mapping[str, str] = field(default_factory=dict)
-    environs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    tolerance: float | None = None
-    folder: Path | None = None
-    config_dirs: Sequence[str] = ()
-    locate: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A finished comparison.
-
-    Attributes:
-        folder: where everything was written.
-        sides: the backends' trainings as they were planned.
-        trained: all trainings, the reference first.
-        reordered: the reference again, with its MLPs' sums in another order; None: not measured.
-        tolerance: relative tolerance of loss and gradient norm, by iteration.
-        compared: every training but the first, beside the first.
-        parameters: the parameters after training beside the reference's, by the label of the side.
-        located: the first tensor that differs, by the label of the side; only where it was asked for.
-    """
-
-    folder: Path
-    sides: tuple[Side, ...]
-    trained: tuple[Trained, ...]
-    reordered: Trained | None
-    tolerance: Mapping[int, tuple[float, float]]
-    compared: tuple[Compared, ...]
-    parameters: Mapping[str, ParameterDifference] = field(default_factory=dict)
-    located: Mapping[str, Located] = field(default_factory=dict)
-
-    @property
-    def spread_problem(self) -> str:
-        """Return why the second run of the reference failed; "" where it did not, or was not asked for."""
-        return self.reordered.problem if self.reordered is not None else ""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every training is within the tolerance of the first, and so are the parameters after it."""
-        trainings = all(each.agrees for each in self.compared) and not self.trained[0].problem
-        return trainings and all(each.agrees for each in self.parameters.values())
-
-
-Show = Callable[[str], None]
 
 
 def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int], None]) -> Result:
@@ -126,8 +57,13 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    if request.locate and sides[0].job.task.type == "dpo":
+        why = "--locate records the first pass of one model, and DPO's first pass is that of its reference model"
+        raise CannotCompare(why, "without --locate")
     if request.reference is not None:
         _check_reference(sides[0].job)
+    else:
+        check_means(sides)
     folder = _new_folder(request, sides[0].job)
     try:
         model, jobs = _prepared(request, sides, folder, show)
@@ -137,24 +73,57 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     trained: list[Trained] = []
     if request.reference is not None:
         show("transformers: trains")
-        trained.append(_reference(request, sides[0].job, model, folder, advanced))
+        trained.append(train_reference(request, sides[0].job, model, folder, advanced))
     for side, job in zip(sides, jobs, strict=True):
-        trained.append(_train(side, job, folder / _name(side), request.iterations, show, advanced))
+        trained.append(train_side(side, job, folder / name_of(side), request.iterations, show, advanced))
     measures = request.tolerance is None and not trained[0].problem
-    again = _again(request, sides[0], model, folder, show, advanced) if measures else None
-    allowed = tolerances(str(sides[0].job.precision.dtype), trained[0], again, request.tolerance)
+    again = train_again(request, sides[0], model, folder, show, advanced) if measures else None
+    formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
+
+    def allowed(dtype: str) -> dict[int, tuple[float, float]]:
+        return tolerances(dtype, trained[0], again, request.tolerance)
+
     result = Result(
         folder=folder,
         sides=sides,
         trained=tuple(trained),
         reordered=again,
-        tolerance=allowed,
-        compared=tuple(compared(trained[0], each, allowed, iterations=request.iterations) for each in trained[1:]),
-        parameters=_parameters(request, sides, trained, model, folder),
+        tolerance=allowed(str(sides[0].job.precision.dtype)),
+        compared=tuple(
+            compared(
+                as_reported(trained[0], each.label, sides),
+                each,
+                allowed(formats[each.label]),
+                iterations=request.iterations,
+            )
+            for each in trained[1:]
+        ),
+        parameters=_parameters(request, sides, trained, model, folder, formats),
+        routing=between(sides[0].job, [*trained, *([again] if again is not None else [])]),
     )
     if not request.locate or result.agrees:
         return result
     return replace(result, located=_locate(request, result, model, show))
+
+
+def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Trained:
+    """Return the reference with the mean loss that a side reports: of predicted tokens, or of micro-batches."""
+    side = next(side for side in sides if side.label == label)
+    if side.loss_mean == "micro_batches":
+        return reference
+    values = (each if each.token_loss is None else replace(each, loss=each.token_loss) for each in reference.iterations)
+    return replace(reference, iterations=tuple(values))
+
+
+def _number_format(request: Request, sides: Sequence[Side], label: str, show: Show) -> str:
+    """Return the coarser number format of a side and the reference, which sets the tolerance between them."""
+    side = next(each for each in sides if each.label == label)
+    own = str(side.job.precision.dtype)
+    found = coarsest((own if request.reference is not None else sides[0].number_format, side.number_format))
+    if found != own and request.tolerance is None:
+        wide = rounding(found)
+        show(f"{label}: {found}: tolerance {wide.loss:.0e} of the loss, {wide.grad_norm:.0e} of the gradient norm")
+    return found
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
@@ -168,35 +137,52 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
         )
     show(f"model and data: {folder / 'shared'}")
     model = _model(sides[0].job, folder / "shared")
-    samples = request.iterations * (sides[0].job.batch.global_batch_size or 1)
-    length = sides[0].job.batch.seq_length or 0
     try:
-        write_data(folder / "data", samples=samples, seq_length=length, seed=sides[0].job.seed or 0)
+        adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
+    except adapter.WrongAdapter as error:
+        raise CannotCompare(str(error), *error.works, job=sides[0].job) from None
+    try:
+        write_samples(folder / "data", sides[0].job, request.iterations)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
-    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / _name(side)) for side in sides)
+    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / name_of(side)) for side in sides)
     _check(sides, jobs)
     return model, jobs
 
 
 def _check_reference(job: Job) -> None:
     """Refuse a job of which the reference does not compute something."""
-    found = list(transformers_reference.unsupported(job))
+    found = reference_lacks(job)
     if found:
         named = ", ".join(f"{path}={value}" for path, value, _ in found)
         works = " ".join(dict.fromkeys(override for _, _, override in found))
         raise CannotCompare(f"transformers as the reference does not compute {named}", works, job=job)
+    if job.task.type != "pretrain" and template_of(job) is None:
+        named = f"data.template={job.data.template or 'null'} of {job.model.model_type}"
+        works = "data.template=" + "|".join(TEMPLATES)
+        raise CannotCompare(f"transformers as the reference does not know the chat template {named}", works, job=job)
 
 
 def _parameters(
-    request: Request, sides: Sequence[Side], trained: Sequence[Trained], model: Path, folder: Path
+    request: Request,
+    sides: Sequence[Side],
+    trained: Sequence[Trained],
+    model: Path,
+    folder: Path,
+    formats: Mapping[str, str],
 ) -> Mapping[str, ParameterDifference]:
     """Compare the weights that the trainings saved; a training that failed has none."""
-    dtype, failed = str(sides[0].job.precision.dtype), {each.label for each in trained if each.problem}
+    failed = {each.label for each in trained if each.problem}
+
+    low_rank = sides[0].job.lora.rank is not None
+    alpha = adapter.alpha_of(sides[0].job) if low_rank else None
+    start = adapter.adapter_beside(model) if low_rank else model
 
     def of(side: Side) -> Path:
-        own = folder / _name(side)
-        return trained_weights(own / "run", side.backend.watch, model, own / "trained")
+        own = folder / name_of(side)
+        saved_by = get_backend(CORE_BACKEND[0]) if side.entry == "core" else side.backend
+        source = (f"backend={saved_by.name}", f"backend.version={side.version}") if saved_by is side.backend else ()
+        return trained_weights(own / "run", saved_by.watch, model, own / "trained", alpha=alpha, source=source)
 
     def of_reference() -> Path:
         return of(sides[0]) if request.reference is None else folder / TRANSFORMERS / "trained"
@@ -206,7 +192,7 @@ def _parameters(
     others = sides[1:] if request.reference is None else sides
     reference = cache(of_reference)
     return {
-        side.label: compare_parameters(model, reference, partial(of, side), dtype=dtype)
+        side.label: compare_parameters(start, reference, partial(of, side), dtype=formats[side.label])
         for side in others
         if side.label not in failed
     }
@@ -225,7 +211,7 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
     else:
         reference = folder / f"{TRANSFORMERS}.pt"
         folder.mkdir()
-        _reference(request, result.sides[0].job, model, result.folder, _silent, "traced", {TRACE: str(reference)})
+        train_reference(request, result.sides[0].job, model, result.folder, silent, "traced", {TRACE: str(reference)})
     found = {}
     for side in retrained:
         recording = _traced(side, model, result.folder, folder)
@@ -236,20 +222,12 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
 
 def _traced(side: Side, model: Path, whole: Path, folder: Path) -> Path:
     """Train a side in one process for as many iterations as its warm-up needs; return the recording of its first."""
-    own = folder / _name(side)
+    own = folder / name_of(side)
     job = on_shared(replace(side, job=in_one_process(side.job)), model=model, data=whole / "data", folder=own)
-    recording = folder / f"{_name(side)}.pt"
+    recording = folder / f"{name_of(side)}.pt"
     folder.mkdir(exist_ok=True)
-    _train(side, job, own, 0, _quiet, _silent, {TRACE: str(recording)})
+    train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
     return recording
-
-
-def _quiet(_line: str) -> None:
-    """Show nothing."""
-
-
-def _silent(_label: str, _count: int, _total: int) -> None:
-    """Show nothing."""
 
 
 def _sides(request: Request) -> Sequence[Side]:
@@ -280,7 +258,8 @@ def _sides(request: Request) -> Sequence[Side]:
 def _with_entry(side: Side, asked: Entry | None) -> Side:
     """Return the side with an entry that can run here."""
     dialect = side.backend.name == CORE_BACKEND[0]
-    if asked == "core" and not dialect:
+    # Megatron-LM has no LoRA: the job is another backend's, which the embedded trainer translates.
+    if asked == "core" and not dialect and side.job.lora.rank is None:
         raise CannotCompare(
             f"--entry core: the embedded trainer reads the arguments of {CORE_BACKEND[0]}, not of {side.backend.name}",
             "without --entry (each backend's own entry point where it is installed)",
@@ -319,11 +298,6 @@ def _new_folder(request: Request, job: Job) -> Path:
     return folder.absolute()
 
 
-def _name(side: Side) -> str:
-    """Return the name of a side's folder."""
-    return side.label.replace(" (core)", "-core").replace("@", "-")
-
-
 def _model(job: Job, folder: Path) -> Path:
     """Return the directory of the shared model: the user's weights, or random ones of the small job."""
     folder.mkdir(parents=True)
@@ -348,84 +322,10 @@ def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
     for side, job in zip(sides, jobs, strict=True):
         outcome = judge(job)
         errors = [finding for finding in outcome.findings if finding.severity == "error"]
+        if not errors and side.entry == "native":
+            try:
+                rehearsal_plan(outcome)
+            except RehearsalRefused as refused:
+                errors = list(refused.findings)
         if errors:
             raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
-
-
-def _train(
-    side: Side,
-    job: Job,
-    folder: Path,
-    iterations: int,
-    show: Show,
-    advanced: Callable[[str, int, int], None],
-    environ: Mapping[str, str] | None = None,
-) -> Trained:
-    """Convert the weights if the backend needs it, and train; what fails is the result's problem."""
-    folder.mkdir(parents=True)
-    file = folder / "job.yaml"
-    file.write_text(job_file(side, job), encoding="utf-8")
-    loads = [f"checkpoint.load={job.checkpoint.load}"] if job.checkpoint.load is not None else []
-    command = ("launch", "run", f"+job={file}", *loads)
-    conversion = conversion_of(side, job)
-    if conversion:
-        show(f"{side.label}: converts the weights")
-        done = subprocess.run([*launch_words(), *conversion[1:]], capture_output=True, text=True, check=False)
-        if done.returncode:
-            (folder / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-            return Trained(
-                label=side.label,
-                iterations=(),
-                problem=f"launch convert: {_first_line(done.stderr)}",
-                command=shlex.join(conversion),
-                log=str(folder / "log.txt"),
-                seconds=0.0,
-            )
-    show(f"{side.label}: trains")
-    return train(
-        side.label,
-        (*launch_words(), *command[1:]),
-        folder,
-        environ={**side.environ, **(environ or {})},
-        advanced=lambda count: advanced(side.label, count, iterations),
-    )
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "no message"
-
-
-def _reference(
-    request: Request,
-    job: Job,
-    model: Path,
-    folder: Path,
-    advanced: Callable[[str, int, int], None],
-    name: str = TRANSFORMERS,
-    environ: Mapping[str, str] | None = None,
-) -> Trained:
-    """Train with transformers in a child process."""
-    own = folder / name
-    own.mkdir()
-    options = transformers_reference.options_of(job, model, own / "trained", read_samples(folder / "data"))
-    (own / "options.json").write_text(options.to_json(), encoding="utf-8")
-    argv = (sys.executable, "-m", "launcher.parity.reference", str(own / "options.json"))
-    return train(
-        name, argv, own, environ=environ or {}, advanced=lambda count: advanced(name, count, request.iterations)
-    )
-
-
-def _again(
-    request: Request, side: Side, model: Path, folder: Path, show: Show, advanced: Callable[[str, int, int], None]
-) -> Trained | None:
-    """Train the reference once more on the reordered model; None where its MLPs are not known."""
-    other = folder / "shared" / "reordered"
-    if not reordered_model(model, other):
-        return None
-    show("the reference again, with the sums of its MLPs in another order")
-    if request.reference is not None:
-        return _reference(request, side.job, other, folder, advanced, f"{TRANSFORMERS}-reordered")
-    own = folder / f"{_name(side)}-reordered"
-    job = on_shared(side, model=other, data=folder / "data", folder=own)
-    return _train(side, job, own, request.iterations, _quiet, advanced)

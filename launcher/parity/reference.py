@@ -7,13 +7,17 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
-from launcher.rehearse.cpu import tracer
+from launcher.parity.low_rank import LowRank, add_factors, save_factors
+from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
+from launcher.parity.reference_routers import Routers, Routing
+from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.cpu.recorder import record
 
 # Sections whose values change the computation; those of `model` are in config.json, which transformers reads.
@@ -23,22 +27,27 @@ _COMPUTED = frozenset(
         *("schedule.train_iters", "schedule.lr_decay_iters", "schedule.lr_warmup_iters", "schedule.lr_warmup_fraction"),
         *("optimizer.lr", "optimizer.min_lr", "optimizer.weight_decay", "optimizer.clip_grad"),
         *("optimizer.adam_beta1", "optimizer.adam_beta2", "optimizer.adam_eps"),
-        *("moe.aux_loss_coeff", "moe.bias_update_rate", "moe.load_balancing_type", "moe.token_dispatcher_type"),
+        *("schedule.lr_warmup_init", "moe.aux_loss_coeff", "moe.z_loss_coeff", "moe.bias_update_rate"),
+        *("moe.load_balancing_type", "moe.token_dispatcher_type", "moe.capacity_factor", "moe.token_drop_policy"),
         *("precision.dtype", "precision.grad_reduce_in_fp32", "schedule.lr_decay_style"),
+        *("lora.rank", "lora.alpha", "lora.target_modules", "lora.rslora"),
     }
 )
 _CHOICES: Mapping[str, tuple[object, ...]] = {
     "precision.dtype": ("fp32",),
     "schedule.lr_decay_style": ("constant", "linear", "cosine"),
 }
-# Values that compute the same in fp32, with as many predictions in each micro-batch.
+_BALANCING = ("aux_loss", "seq_aux_loss")
+# Values that are computed, or compute the same in fp32.
 _SAME: Mapping[str, tuple[object, ...]] = {
     "precision.attention_softmax_in_fp32": (True, False),
     "precision.calculate_per_token_loss": (True, False),
-    "moe.z_loss_coeff": (0.0,),
-    "schedule.lr_warmup_init": (0.0,),
+    "task.type": ("pretrain", "sft"),
     "schedule.epochs": (None,),
+    "lora.dropout": (0.0,),
 }
+
+_IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +55,23 @@ class Options:
     """What the reference trains.
 
     Attributes:
+        module: the program that reads them.
         model: directory with config.json and weights.
         out: directory for the trained weights.
-        samples: token numbers of each sample, in the order of the training; all but the first are predicted.
+        samples: token numbers of each sample, in the order of the training.
+        labels: of each sample, which of its tokens are predicted: their numbers, and -100 for the others; None: all but
+            the first.
+        per_token: whether the loss is the mean over the predicted tokens of an iteration instead of its micro-batches.
         iterations, global_batch_size, micro_batch_size: of the job.
         lr, min_lr, decay, warmup, decay_iters: learning-rate schedule; warm-up and decay in iterations.
         weight_decay, betas, eps, clip_grad: AdamW and the largest gradient norm (0: none).
-        aux_loss_coeff: of the load-balancing loss of each micro-batch; 0: none.
-        bias_update_rate: step of the routers' expert bias after each iteration; 0: none.
+        routing: losses, bias and capacity of the routers.
+        warmup_init: learning rate at the first step of the warm-up.
+        mtp_scale: weight of the multi-token prediction's loss.
+        lora: the adapter that is trained; None: all parameters are.
     """
 
+    module: ClassVar[str] = "launcher.parity.reference"
     model: str
     out: str
     samples: Sequence[Sequence[int]]
@@ -71,15 +87,31 @@ class Options:
     betas: tuple[float, float]
     eps: float
     clip_grad: float
-    aux_loss_coeff: float
-    bias_update_rate: float
+    routing: Routing = Routing()
+    warmup_init: float = 0.0
+    mtp_scale: float = 0.0
+    labels: Sequence[Sequence[int]] | None = None
+    per_token: bool = False
+    lora: LowRank | None = None
 
     def to_json(self) -> str:
         """Return the options as JSON."""
         return json.dumps(asdict(self))
 
 
-def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]]) -> Options:
+def decoded(read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Options` of what `to_json` wrote."""
+    lora = None if read["lora"] is None else LowRank(**read["lora"])
+    return {**read, "betas": tuple(read["betas"]), "routing": Routing(**read["routing"]), "lora": lora}
+
+
+def options_of(
+    job: Job,
+    model: Path,
+    out: Path,
+    samples: Sequence[Sequence[int]],
+    labels: Sequence[Sequence[int]] | None = None,
+) -> Options:
     """Return the reference's options for a small job of which `unsupported` yields nothing."""
     schedule, optimizer = job.schedule, job.optimizer
     decay = schedule.lr_decay_iters or schedule.train_iters or 0
@@ -87,6 +119,8 @@ def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]
         model=str(model),
         out=str(out),
         samples=samples,
+        labels=labels,
+        per_token=job.precision.calculate_per_token_loss,
         iterations=schedule.train_iters or 0,
         global_batch_size=job.batch.global_batch_size or 1,
         micro_batch_size=job.batch.micro_batch_size,
@@ -100,9 +134,28 @@ def options_of(job: Job, model: Path, out: Path, samples: Sequence[Sequence[int]
         betas=(optimizer.adam_beta1, optimizer.adam_beta2),
         eps=optimizer.adam_eps,
         clip_grad=optimizer.clip_grad,
-        aux_loss_coeff=(job.moe.aux_loss_coeff or 0.0) if job.model.is_moe else 0.0,
-        bias_update_rate=_bias_update_rate(job),
+        routing=_routing(job) if job.model.is_moe else Routing(),
+        warmup_init=schedule.lr_warmup_init or 0.0,
+        mtp_scale=_mtp_scale(job),
     )
+
+
+def _routing(job: Job) -> Routing:
+    moe = job.moe
+    return Routing(
+        balancing=moe.aux_loss_coeff if moe.load_balancing_type in _BALANCING else 0.0,
+        in_sequence=moe.load_balancing_type == "seq_aux_loss",
+        z=moe.z_loss_coeff or 0.0,
+        bias_step=_bias_update_rate(job),
+        capacity=moe.capacity_factor,
+        # megatron/core/transformer/transformer_config.py, moe_token_drop_policy
+        policy=moe.token_drop_policy or "probs",
+    )
+
+
+def _mtp_scale(job: Job) -> float:
+    # megatron/core/transformer/transformer_config.py, mtp_loss_scaling_factor
+    return 0.1 if job.model.mtp_loss_scaling_factor is None else job.model.mtp_loss_scaling_factor
 
 
 def _bias_update_rate(job: Job) -> float:
@@ -112,11 +165,15 @@ def _bias_update_rate(job: Job) -> float:
     return 1e-3 if job.moe.bias_update_rate is None else job.moe.bias_update_rate
 
 
-def unsupported(job: Job) -> Iterator[tuple[str, object, str]]:
-    """Yield every value that changes training and that the reference does not compute, and an override without it."""
+def unsupported(job: Job, computed: frozenset[str] = frozenset()) -> Iterator[tuple[str, object, str]]:
+    """Yield every value that changes training and that the reference does not compute, and an override without it.
+
+    Args:
+        computed: fields that the loss of the job's task takes into account.
+    """
     for path, info in fields().items():
         section, value = path.partition(".")[0], value_at(job, path)
-        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED:
+        if section not in _SECTIONS or not info.meta.affects_training or path in _COMPUTED | computed:
             continue
         if value != info.default and value not in _SAME.get(path, ()):
             yield path, value, f"{path}={'null' if info.default is None else info.default}"
@@ -125,14 +182,37 @@ def unsupported(job: Job) -> Iterator[tuple[str, object, str]]:
             yield path, value_at(job, path), f"{path}={choices[0]}"
     for name, value in job.backend.args.items():
         yield f"backend.args.{name}", value, f"without backend.args.{name}"
-    if job.model.num_nextn_predict_layers:
+    yield from _unsupported_together(job)
+
+
+def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
+    """Yield values that the reference computes, but not beside another one."""
+    moe, model = job.moe, job.model
+    if model.num_nextn_predict_layers:
         path = "model.num_nextn_predict_layers"
-        yield path, job.model.num_nextn_predict_layers, f"{path}=0"
-    if job.model.is_moe and job.moe.aux_loss_coeff:
-        if job.moe.load_balancing_type != "aux_loss":
-            yield "moe.load_balancing_type", job.moe.load_balancing_type, "moe.aux_loss_coeff=0"
-        if job.model.scoring_func != "softmax":
-            yield "model.scoring_func", job.model.scoring_func, "moe.aux_loss_coeff=0"
+        # Labels and padding of conversations would have to be shifted with the tokens.
+        tuned = job.task.type != "pretrain"
+        if tuned or model.num_nextn_predict_layers > 1 or "deepseek" not in (model.model_type or ""):
+            yield path, model.num_nextn_predict_layers, f"{path}=0"
+        elif job.precision.calculate_per_token_loss:
+            # Megatron-core divides that loss by the number of the next token's predictions, one more a sequence.
+            yield path, model.num_nextn_predict_layers, "precision.calculate_per_token_loss=false"
+    if not model.is_moe:
+        return
+    if moe.aux_loss_coeff and moe.load_balancing_type not in (*_BALANCING, "none"):
+        yield "moe.load_balancing_type", moe.load_balancing_type, "moe.aux_loss_coeff=0"
+    if job.precision.calculate_per_token_loss and (moe.aux_loss_coeff or moe.z_loss_coeff):
+        # Megatron-core weighs the router's losses with all tokens of a micro-batch, the last ones of samples too, which
+        # predict nothing (megatron/core/transformer/moe/router.py, attach_and_log_load_balancing_loss).
+        path = "precision.calculate_per_token_loss"
+        yield path, True, f"{path}=false"
+    if moe.capacity_factor is not None:
+        if model.router_expert_bias or job.task.type != "pretrain":
+            yield "moe.capacity_factor", moe.capacity_factor, "moe.capacity_factor=null"
+        for name in ("tp", "cp"):  # the capacity is then that of a rank's tokens
+            size = getattr(job.parallel, name)
+            if size > 1:
+                yield f"parallel.{name}", size, f"parallel.{name}=1"
 
 
 def rate(options: Options, iteration: int) -> float:
@@ -141,7 +221,7 @@ def rate(options: Options, iteration: int) -> float:
     Source: megatron/core/optimizer_param_scheduler.py, OptimizerParamScheduler.get_lr.
     """
     if options.warmup and iteration <= options.warmup:
-        return options.lr * iteration / options.warmup
+        return options.warmup_init + (options.lr - options.warmup_init) * iteration / options.warmup
     if options.decay == "constant":
         return options.lr
     if iteration > options.decay_iters:
@@ -151,19 +231,30 @@ def rate(options: Options, iteration: int) -> float:
     return options.min_lr + share * (options.lr - options.min_lr)
 
 
-def train(options: Options) -> None:
-    """Train and record every iteration."""
+Gradients = Callable[[Any, Any, Options, int], tuple[float, float | None]]
+"""Adds the gradients of a global batch (torch, model, options, iteration from 0); returns its loss as it is trained,
+and as a mean over predicted tokens, if there is one."""
+
+
+def train(options: Options, gradients: Gradients | None = None) -> None:
+    """Train and record every iteration.
+
+    Args:
+        gradients: adds the gradients of a global batch; None: of the loss of the next token.
+    """
     import torch
     import transformers
 
     tracer.install()
+    routing.install()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        options.model, attn_implementation="eager", **{name: torch.float32}
-    )
+    model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **{name: torch.float32})
     model.train()
+    factors = add_factors(model, options.lora) if options.lora is not None else {}
+    routers = Routers(torch, model, options.routing)
+    add_gradients = gradients or partial(_gradients, mtp=mtp, routers=routers)
     # Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
@@ -174,10 +265,9 @@ def train(options: Options) -> None:
         eps=options.eps,
         foreach=False,
     )
-    chosen = _count_choices(torch, model) if options.bias_update_rate else {}
     for iteration in range(options.iterations):
         optimizer.zero_grad()
-        loss = _gradients(torch, model, options, iteration)
+        loss, token_loss = add_gradients(torch, model, options, iteration)
         parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
         if options.clip_grad > 0 and norm > options.clip_grad:
@@ -186,70 +276,66 @@ def train(options: Options) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate(options, iteration)
         optimizer.step()
-        _update_biases(torch, chosen, options.bias_update_rate)
-        record(iteration + 1, loss, norm)
+        routers.end_iteration()
+        record(iteration + 1, loss, norm, token_loss=token_loss)
         if iteration + 1 == options.iterations:
-            model.save_pretrained(options.out)
+            if options.lora is None:
+                model.save_pretrained(options.out)
+            else:
+                save_factors(factors, options.lora, Path(options.out))
         print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 
-def _gradients(torch: Any, model: Any, options: Options, iteration: int) -> float:
-    """Add the gradients of one global batch, micro-batch by micro-batch; return its mean loss per token."""
-    first, size = iteration * options.global_batch_size, options.micro_batch_size
-    count = options.global_batch_size // size
-    total = 0.0
-    for start in range(first, first + options.global_batch_size, size):
-        tokens = torch.tensor(options.samples[start : start + size])
-        routed = {"output_router_logits": True} if options.aux_loss_coeff else {}
-        output = model(input_ids=tokens, **routed)
-        loss = torch.nn.functional.cross_entropy(output.logits[:, :-1].float().flatten(0, 1), tokens[:, 1:].flatten())
-        extra = _balancing(torch, model, output.router_logits) if options.aux_loss_coeff else 0.0
-        ((loss + options.aux_loss_coeff * extra) / count).backward()
-        total += loss.item() / count
-    return total
+def _gradients(
+    torch: Any, model: Any, options: Options, iteration: int, *, mtp: Any, routers: Routers
+) -> tuple[float, float]:
+    """Add the gradients of one global batch, micro-batch by micro-batch.
 
+    Args:
+        mtp: layer of multi-token prediction; None: there is none.
+        routers: of the model.
 
-def _count_choices(torch: Any, model: Any) -> dict[Any, list[Any]]:
-    """Return the routers with an expert bias, each with a list that collects the experts that it chooses."""
-    found: dict[Any, list[Any]] = {}
-    for module in model.modules():
-        if getattr(module, "e_score_correction_bias", None) is None:
-            continue
-        picks: list[Any] = []
-        found[module] = picks
-
-        def keep(_module: Any, _inputs: Any, output: Any, picks: list[Any] = picks) -> None:
-            picks.append(next(each for each in output if not torch.is_floating_point(each)).detach())
-
-        module.register_forward_hook(keep)
-    return found
-
-
-def _update_biases(torch: Any, chosen: dict[Any, list[Any]], step: float) -> None:
-    """Move each expert's bias towards an even load, as Megatron-core does (arXiv:2408.15664, algorithm 1)."""
-    for router, picks in chosen.items():
-        bias = router.e_score_correction_bias
-        load = torch.bincount(torch.cat([each.flatten() for each in picks]), minlength=len(bias)).float()
-        bias.data.add_(torch.sign(load.mean() - load) * step)
-        picks.clear()
-
-
-def _balancing(torch: Any, model: Any, logits: Sequence[Any]) -> Any:
-    """Return the load-balancing loss of Switch Transformers (arXiv:2101.03961, eq. 4 to 6), summed over layers.
-
-    Per layer E * sum_e f_e P_e, with the share f_e of the top-k choices and the mean probability P_e of each expert.
+    Returns:
+        Its loss as it is trained, and its mean loss per predicted token.
     """
-    chosen = model.config.num_experts_per_tok
-    total = torch.zeros(())
-    for layer in logits:
-        scores = torch.softmax(layer.float(), dim=-1)
-        experts = scores.shape[-1]
-        picks = torch.topk(scores, chosen, dim=-1).indices
-        share = torch.bincount(picks.flatten(), minlength=experts).float() / picks.numel()
-        total = total + experts * (share * scores.mean(0)).sum()
-    return total
+    first, size = iteration * options.global_batch_size, options.micro_batch_size
+    starts = range(first, first + options.global_batch_size, size)
+    batches = [padded(options, start, start + size) for start in starts]
+    predicted = sum(_predictions(labels) for _, labels, _ in batches)
+    trained = per_token = 0.0
+    for numbers, labels, mask in batches:
+        tokens = torch.tensor(numbers)
+        if mtp is None:
+            logits, ahead = model(input_ids=tokens, attention_mask=torch.tensor(mask)).logits, 0.0
+        else:
+            hidden = model.model(input_ids=tokens).last_hidden_state
+            logits, ahead = model.lm_head(hidden), mtp_loss(torch, model, mtp, tokens, hidden)
+        total = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
+        )
+        loss = total / (predicted if options.per_token else _predictions(labels) * len(batches))
+        (loss + (options.mtp_scale * ahead + routers.loss(mask)) / len(batches)).backward()
+        trained += loss.item()
+        per_token += total.item() / predicted
+    return trained, per_token
+
+
+def padded(options: Options, first: int, last: int) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """Return tokens, labels and attention mask of some samples, padded at the end to the longest of them."""
+    samples = options.samples[first:last]
+    length = max(map(len, samples))
+    labels = samples if options.labels is None else options.labels[first:last]
+    return (
+        [[*tokens, *[0] * (length - len(tokens))] for tokens in samples],
+        [[*row, *[_IGNORED] * (length - len(row))] for row in labels],
+        [[1] * len(tokens) + [0] * (length - len(tokens)) for tokens in samples],
+    )
+
+
+def _predictions(labels: Sequence[Sequence[int]]) -> int:
+    return sum(label != _IGNORED for row in labels for label in row[1:])
 
 
 if __name__ == "__main__":
     read = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    train(Options(**{**read, "betas": tuple(read["betas"])}))
+    train(Options(**decoded(read)))

@@ -27,12 +27,20 @@ def reordered_model(model: Path, out: Path) -> bool:
     return changed
 
 
+def neuron_axis(module: str) -> int | None:
+    """Return the axis of a weight that counts the neurons of its MLP: 0 of gate and up, 1 of down; None: no MLP."""
+    for gate, up, down in _MLPS:
+        if module in (gate, up):
+            return 0
+        if module == down:
+            return 1
+    return None
+
+
 def _neurons(tensors: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield the tensors that hold neurons, and their axis."""
     for name, tensor in tensors.items():
         part = name.rsplit(".", 2)[-2] if name.count(".") > 1 else ""
-        for gate, up, down in _MLPS:
-            if part in (gate, up):
-                yield name, 0
-            elif part == down and tensor.dim() == 2:
-                yield name, 1
+        axis = neuron_axis(part)
+        if axis is not None and tensor.dim() > axis:
+            yield name, axis

@@ -1,6 +1,7 @@
 """Trains one side as a run of its own: a child process of `launch run`, with its folder, log and record."""
 
 import json
+import math
 import os
 import shlex
 import signal
@@ -19,11 +20,18 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
-    """What one iteration reported; `grad_norm` is None where the backend reports none."""
+    """What one iteration reported.
+
+    Attributes:
+        loss: mean over its micro-batches or over its predicted tokens, as the backend reports it.
+        grad_norm: None where the backend reports none.
+        token_loss: the reference's mean over predicted tokens, where its `loss` is that of micro-batches.
+    """
 
     iteration: int
     loss: float
     grad_norm: float | None
+    token_loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +56,26 @@ class Trained:
 
 
 def train(
-    label: str, argv: Sequence[str], folder: Path, *, environ: Mapping[str, str], advanced: Callable[[int], None]
+    label: str,
+    argv: Sequence[str],
+    folder: Path,
+    *,
+    environ: Mapping[str, str],
+    advanced: Callable[[int], None],
+    limit: float = math.inf,
 ) -> Trained:
     """Run a command that records its iterations, and wait for its end.
 
     Args:
         argv: `launch run …` without `--json`, or another command that writes the record.
         advanced: called with the number of iterations whenever it changed.
+        limit: seconds after which the command is stopped, and counts as failed.
 
     Raises:
         KeyboardInterrupt: after the child has ended, too.
     """
     record, log = folder / "record.jsonl", folder / "log.txt"
-    started = time.monotonic()
+    started, stopped = time.monotonic(), ""
     with log.open("w", encoding="utf-8") as output:
         child = subprocess.Popen(
             argv, env={**os.environ, **environ, VARIABLE: str(record)}, stdout=output, stderr=subprocess.STDOUT
@@ -69,6 +84,10 @@ def train(
             seen = -1
             while child.poll() is None:
                 time.sleep(_POLL_SECONDS)
+                if time.monotonic() - started > limit:
+                    stopped = f"stopped after {limit:.0f} s"
+                    _end(child, patience=0)
+                    break
                 count = len(read_record(record))
                 if count != seen:
                     advanced(seen := count)
@@ -79,17 +98,17 @@ def train(
     return Trained(
         label=label,
         iterations=read_record(record),
-        problem="" if child.returncode == 0 else _reason(text, child.returncode),
+        problem=stopped or ("" if child.returncode == 0 else _reason(text, child.returncode)),
         command=" ".join((*(f"{name}={shlex.quote(value)}" for name, value in environ.items()), shlex.join(argv))),
         log=str(log),
         seconds=time.monotonic() - started,
     )
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End the child as Ctrl-C does (a terminal has sent it the signal already), and wait for it."""
+def _end(child: "subprocess.Popen[bytes]", patience: float = 5) -> None:
+    """End the child as Ctrl-C does, and wait for it; `patience`: seconds in which a terminal's signal may end it."""
     try:
-        child.wait(timeout=5)
+        child.wait(timeout=patience)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         child.send_signal(signal.SIGINT)
         try:

@@ -10,11 +10,15 @@ from launcher.job import Job, Origin, Value, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.mapping.engine import translate
 from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, NativeOnlyArg
 from launcher.mapping.renames import RenamedArg, find_renamed
 from launcher.port.defaults import default_findings, source_defaults
 from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, text_of, values_of
 from launcher.port.files import files
+from launcher.rules.computations import computed_differently
+from launcher.rules.effective import EffectiveValues
+from launcher.rules.native import effective_of
 
 ALL = "all"
 DROPPED_RULE, NEAREST = "PORT-LEFT-OUT", "PORT-NEAREST"
@@ -116,6 +120,7 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
             *default_findings(route, defaults),
             *_losses(route, split.missing.values(), accepted),
             *files(route, changed),
+            *_computations(route, changed),
             *_unread(route, changed),
             *_unknown_accepted(route, recorded.accept),
         ),
@@ -338,6 +343,17 @@ def _unknown_accepted(route: PortRoute, names: Iterable[str]) -> Iterator[Findin
                 fixes=tuple(Fix(overrides=(f"imported.accept=[{each}]",)) for each in near),
                 source="launch",
             )
+
+
+def _computations(route: PortRoute, changed: Job) -> Iterator[Finding]:
+    """Yield findings for what the target computes differently; not what its own rules say of the job."""
+    source = _effective(route.job, route.source, route.source_version)
+    return computed_differently([_effective(changed, route.target, route.version), source], reported_by=0)
+
+
+def _effective(job: Job, backend: Backend, version: str) -> EffectiveValues:
+    prepared = backend.prepare(job, version)
+    return effective_of(prepared, backend, version, translate(prepared, backend, version).native)
 
 
 def _unread(route: PortRoute, changed: Job) -> Iterator[Finding]:

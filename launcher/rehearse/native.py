@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from launcher.installed import installed, version_read
 
@@ -70,6 +70,11 @@ class NativeOnCpu:
     """The environment variable with the rank of a process, set by the native starter."""
     extra: str = ""
     """The extra of this package that installs ``requires``; empty where there is none."""
+    loss_mean: Literal["tokens", "micro_batches"] = "tokens"
+    """What the loss that it reports is the mean of, without --calculate-per-token-loss: all predicted tokens of an
+    iteration, or its micro-batches, whose numbers of predictions may differ."""
+    strided_samples: bool = False
+    """Whether rank r of n reads the samples r, r + n, … of unshuffled data, and not micro-batches of neighbours."""
     note: str = ""
     """Note shown to the user before the run."""
 

@@ -16,12 +16,14 @@ from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
+from launcher.rehearse.adapters import InitialAdapters, initial_adapters
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.data.tokenizer import has_tokenizer
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import (
     DataKind,
     DataOptions,
+    Device,
     FakeWorld,
     LoraOptions,
     PreferenceOptions,
@@ -52,6 +54,7 @@ _OWN_FIELDS = (
     "lora.dropout",
     "lora.target_modules",
     "lora.rslora",
+    "lora.load",
     "task.beta",
     "task.loss_type",
     "task.label_smoothing",
@@ -89,10 +92,11 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     weights = initial_weights(job, folder)
     argv, dropped = core_argv(weights.job, outcome.backend.name)
     argv = (*argv, *weights.argv)
-    options = trainer_options(job, folder)
+    adapters = initial_adapters(job, folder)
+    options = trainer_options(job, folder, adapters)
     path = f"{folder}/rehearsal.json"
     ranks = job.cluster.world_size
-    judged = _judged(argv, ranks)
+    judged = _judged(argv, ranks, options.device)
     module = ("-m", "launcher.rehearse.core", "--options", path, "--", *argv)
     start: tuple[str, ...] = ("python", *module)
     if job.rehearse.fake_world:
@@ -117,21 +121,21 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     return LaunchPlan(
         nodes=tuple(NodePlan(rank=rank, argv=command, env=env) for rank, command in enumerate(commands)),
         files=(PlanFile(path=path, content=options.to_json() + "\n"), *weights.files),
-        prepare=weights.prepare,
+        prepare=(*weights.prepare, *adapters.prepare),
         output_dir=folder,
         what=what,
-        notes=(*notes, *filter(None, (weights.note,)), *dropped, *judged),
+        notes=(*notes, *filter(None, (weights.note, adapters.note)), *dropped, *judged),
     )
 
 
-def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+def _judged(argv: tuple[str, ...], ranks: int, device: Device | None) -> tuple[str, ...]:
     """Return notes on the arguments that the embedded trainer does not honour.
 
     Raises:
         RehearsalRefused: some of them change training, or it cannot run them at this world size.
     """
     try:
-        judged = check(argv, ranks)
+        judged = check(argv, ranks, device)
     except RehearsalError as error:
         findings = [
             Finding(rule="REHEARSE-UNSUPPORTED", severity="error", message=problem, source="launcher/rehearse/core")
@@ -210,6 +214,9 @@ _SAMPLES: dict[str, DataKind] = {"sft": "messages", "dpo": "preferences"}
 _SHIPPED = {"sample": "samples of", "messages": "conversations made of", "preferences": "pairs of answers made of"}
 
 
+_DEVICES: Mapping[str | None, Device] = {"cpu": "cpu", "cuda": "cuda"}
+
+
 def _data(job: Job) -> DataOptions:
     """Return the training data: the job's where it is on this machine, else samples made of the shipped text."""
     kind = _KINDS.get((job.task.type, job.data.format)) if job.data.paths else None
@@ -245,30 +252,42 @@ def _preference(job: Job) -> PreferenceOptions | None:
     return PreferenceOptions(**{name: value for name, value in given.items() if value is not None})
 
 
-def trainer_options(job: Job, folder: str) -> TrainerOptions:
-    """Return the trainer options in addition to Megatron-LM's arguments."""
+def trainer_options(job: Job, folder: str, adapters: InitialAdapters | None = None) -> TrainerOptions:
+    """Return the trainer options in addition to Megatron-LM's arguments.
+
+    Args:
+        job: what is rehearsed.
+        folder: its outputs.
+        adapters: what `lora.load` becomes; None: as `initial_adapters` says.
+
+    Raises:
+        RehearsalRefused: the loss or the adapters are others than the trainer's.
+    """
     fake = None
     if job.rehearse.fake_world:
         fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
     return TrainerOptions(
-        output_dir=folder, data=_data(job), fake_world=fake, lora=_lora(job), preference=_preference(job)
+        output_dir=folder,
+        data=_data(job),
+        device=_DEVICES.get(job.rehearse.device),
+        fake_world=fake,
+        lora=_lora(job, adapters or initial_adapters(job, folder)),
+        preference=_preference(job),
     )
 
 
-def _lora(job: Job) -> LoraOptions | None:
+def _lora(job: Job, adapters: InitialAdapters) -> LoraOptions | None:
     """Return the adapters to train.
 
     Raises:
-        RehearsalRefused: they start from other adapters, or from quantised weights.
+        RehearsalRefused: the adapters to start from cannot be loaded, or the weights are to be quantised.
     """
     lora = job.lora
     if lora.rank is None:
         return None
-    refused = [
-        _refusal(path, job, "its adapters start from 0, on weights as they are")
-        for path in ("lora.load", "lora.quantization")
-        if value_at(job, path) is not None
-    ]
+    refused = [_refusal("lora.load", job, adapters.refused)] if adapters.refused else []
+    if lora.quantization is not None:
+        refused.append(_refusal("lora.quantization", job, "it trains on weights as they are"))
     if refused:
         raise RehearsalRefused(refused)
     return LoraOptions(
@@ -277,6 +296,7 @@ def _lora(job: Job) -> LoraOptions | None:
         dropout=LORA_DROPOUT if lora.dropout is None else lora.dropout,
         target_modules=lora.target_modules,
         rslora=bool(lora.rslora),
+        load=adapters.load,
     )
 
 
@@ -297,6 +317,9 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     errors = [finding for finding in judged.findings if finding.severity == "error"]
     if errors:
         raise RehearsalRefused(errors)
+    if outcome.job.rehearse.device is not None:
+        message = "the backend's own entry point runs on the device that it finds; rehearse.device is for entry=core"
+        raise RehearsalRefused([_not_native(message, "rehearse.device", works="rehearse.device=null")])
     if outcome.backend.native_cpu is None:
         raise RehearsalRefused([_refusal("rehearse.entry", outcome.job, "this backend has no native entry on CPU")])
     module = import_module(outcome.backend.native_cpu)

@@ -222,6 +222,11 @@ def declare(
         register(rule)
 
 
+def holds(text: str, context: RuleContext) -> bool:
+    """Return whether all conditions of a text, or of one of several that are joined by ` or `, hold."""
+    return any(all(each.test(context) for each in option) for option in _tree("", text).then) if text else True
+
+
 def conditions_of(rule: Rule) -> Conditions:
     """Return the text of a rule as a tree."""
     return _tree(rule.when, rule.then)

@@ -14,6 +14,7 @@ from launcher.cli.explain_names import explained, load_all
 from launcher.job import fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.launchers import starters
+from launcher.rules.computations import TOPICS
 from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.registry import RULES
 from tests.conftest import ROOT
@@ -83,6 +84,7 @@ def test_every_id_that_a_finding_can_carry_is_explained(backends: list[Backend])
     ids = ids_in_the_source()
     assert {"MAP-UNSUPPORTED", "ARG-REPLACED", "MODEL-LOCAL", "EST-FITS", "IMPORT", "REHEARSE-NODES"} <= set(ids)
     parts = [name for name in ids if any(name in rule_id and name != rule_id for rule_id in RULES)]
+    parts += TOPICS  # a finding's id is COMPUTES- and the topic
     families = {rule_id.partition("-")[0] for rule_id in (*RULES, *DIAGNOSTICS)} | {"DEEP", "EST", "IMPORT"}
     for name, place in ids.items():
         if name not in parts and name not in _NO_IDS and name.partition("-")[0] in families:

@@ -57,6 +57,18 @@ def test_the_offered_command_converts_with_the_layout_of_the_job(
     assert _offer(model("qwen3"), (*args, *offer.overrides), there=(offer.folder,)) is None
 
 
+@pytest.mark.parametrize("family", ["qwen2", "qwen2_moe", "mixtral", "mistral"])
+def test_families_that_mindspeed_does_not_convert_at_start_are_converted_before(
+    family: str, model: Callable[[str], Path]
+) -> None:
+    """MS-CONVERT-FAMILY; Mistral is unknown to its converter."""
+    offer = _offer(model(family), ("backend=mindspeed",))
+    assert offer is not None
+    loaded = ("backend=mindspeed", *offer.overrides)
+    assert "checkpoint.finetune=true" in loaded
+    assert _offer(model(family), loaded, there=(offer.folder,)) is None
+
+
 @pytest.mark.parametrize("args", _NOT_NEEDED.values(), ids=_NOT_NEEDED.keys())
 def test_nothing_is_offered_where_nothing_is_needed(args: tuple[str, ...], model: Callable[[str], Path]) -> None:
     assert _offer(model("qwen3"), args) is None

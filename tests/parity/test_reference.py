@@ -17,14 +17,17 @@ from tests.sampling import examples
     decay=st.sampled_from(["constant", "linear", "cosine"]),
     lr=st.floats(1e-5, 1e-1),
     share=st.floats(0, 1),
+    first=st.floats(0, 1),
 )
 @examples(50)
-def test_the_learning_rate_is_megatron_cores(warmup: int, length: int, decay: str, lr: float, share: float) -> None:
+def test_the_learning_rate_is_megatron_cores(
+    warmup: int, length: int, decay: str, lr: float, share: float, first: float
+) -> None:
     scheduler = pytest.importorskip("megatron.core.optimizer_param_scheduler")
     group = {"lr": 0.0, "max_lr": lr, "min_lr": lr * share, "weight_decay": 0.0}
     real = scheduler.OptimizerParamScheduler(
         SimpleNamespace(param_groups=[group]),
-        init_lr=0.0,
+        init_lr=lr * first,
         max_lr=lr,
         min_lr=lr * share,
         lr_warmup_steps=warmup,
@@ -35,7 +38,7 @@ def test_the_learning_rate_is_megatron_cores(warmup: int, length: int, decay: st
         wd_incr_steps=length,
         wd_incr_style="constant",
     )
-    ours = options(lr=lr, min_lr=lr * share, decay=decay, warmup=warmup, decay_iters=length)
+    ours = options(lr=lr, min_lr=lr * share, decay=decay, warmup=warmup, decay_iters=length, warmup_init=lr * first)
     for iteration in range(length + 3):
         assert rate(ours, iteration) == pytest.approx(group["lr"], rel=1e-12)
         real.step(increment=1)
@@ -58,8 +61,6 @@ def options(**values: object) -> Options:
         "betas": (0.9, 0.95),
         "eps": 1e-8,
         "clip_grad": 1.0,
-        "aux_loss_coeff": 0.0,
-        "bias_update_rate": 0.0,
     }
     return Options(**{**given, **values})  # type: ignore[arg-type]
 
@@ -69,8 +70,27 @@ REFUSED = {
     "bf16": (["+recipe=tiny_qwen3", "precision.dtype=bf16"], "precision.dtype"),
     "optimizer": (["+recipe=tiny_qwen3", "optimizer.type=sgd"], "optimizer.type"),
     "schedule": (["+recipe=tiny_qwen3", "schedule.lr_decay_style=inverse-square-root"], "lr_decay_style"),
-    "z loss": (["+recipe=tiny_qwen3_moe", "moe.z_loss_coeff=0.001"], "moe.z_loss_coeff"),
-    "sequence loss": (["+recipe=tiny_deepseek_v3"], "load_balancing_type"),
+    "balancing over all ranks": (
+        ["+recipe=tiny_qwen3_moe", "moe.load_balancing_type=global_aux_loss"],
+        "load_balancing_type",
+    ),
+    "prediction of more tokens": (
+        ["+recipe=tiny_deepseek_v3", "model.num_nextn_predict_layers=2"],
+        "num_nextn_predict_layers",
+    ),
+    "loss per token of further predictions": (
+        ["+recipe=tiny_deepseek_v3", "precision.calculate_per_token_loss=true"],
+        "num_nextn_predict_layers",
+    ),
+    "loss per token with a balancing loss": (
+        ["+recipe=tiny_qwen3_moe", "precision.calculate_per_token_loss=true"],
+        "calculate_per_token_loss",
+    ),
+    "capacity under tp": (
+        ["+recipe=tiny_qwen3_moe", "moe.capacity_factor=1", "parallel.tp=2", "cluster.devices_per_node=2"],
+        "parallel.tp",
+    ),
+    "capacity with an expert bias": (["+recipe=tiny_deepseek_v3", "moe.capacity_factor=1"], "moe.capacity_factor"),
 }
 
 

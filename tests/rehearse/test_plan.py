@@ -6,6 +6,7 @@ import pytest
 
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
+from launcher.families.config_json import config_from_model
 from launcher.mapping.backend import get_backend
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan
@@ -45,12 +46,40 @@ def test_what_would_train_something_else_is_refused():
         plan_of(*TINY, *chats, "lora.rank=8", "lora.load=adapters")
 
 
+def test_the_device_reaches_the_trainer_and_asks_for_a_rehearsal():
+    fp8 = ("precision.dtype=bf16", "precision.fp8_format=hybrid")
+    plan = plan_of(*TINY, "rehearse.device=cuda", *fp8)
+    assert json.loads(plan.files[0].content)["device"] == "cuda"
+    assert "--fp8-format hybrid" in " ".join(plan.nodes[0].argv)
+    with pytest.raises(RehearsalRefused, match=r"rehearse\.device=cuda where both are"):
+        plan_of(*TINY, "rehearse.device=cpu", *fp8)
+    with pytest.raises(RehearsalRefused, match="for entry=core"):
+        plan_of(*TINY, "rehearse.device=cpu", "rehearse.entry=native")
+
+
 def test_adapters_reach_the_trainer():
     lora = ("lora.rank=8", "lora.alpha=4", "lora.target_modules=[linear_qkv]", "lora.rslora=true")
     plan = plan_of(*TINY, "runtime=rehearsal", "task=sft", *lora)
-    wanted = {"rank": 8, "alpha": 4.0, "dropout": 0.0, "target_modules": ["linear_qkv"], "rslora": True}
+    wanted = {"rank": 8, "alpha": 4.0, "dropout": 0.0, "target_modules": ["linear_qkv"], "rslora": True, "load": None}
     assert json.loads(plan.files[0].content)["lora"] == wanted
     assert not any("lora" in note for note in plan.notes)
+
+
+def test_adapters_to_start_from_are_converted_by_launch(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    words = (*TINY, "runtime=rehearsal", "lora.rank=8", f"lora.load={tmp_path}", "output_dir=out")
+    with pytest.raises(RehearsalRefused, match=r"model\.path=DIR"):
+        plan_of(*words)
+    config = config_from_model(compose([*TINY]).model, torch_dtype="float32")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plan = plan_of(*words, f"model.path={tmp_path}")
+    command = " ".join(plan.prepare[-1].argv)
+    assert f"convert hf-to-mcore --adapter {tmp_path} --model {tmp_path} --out out/initial_adapter" in command
+    assert json.loads(plan.files[0].content)["lora"]["load"] == "out/initial_adapter"
+    assert any(note.startswith(f"adapters: loaded from {tmp_path}") for note in plan.notes)
+    shrunk = plan_of(*words, "rehearse.shrink=true")
+    assert any(note.startswith("new adapters") for note in shrunk.notes)
 
 
 def test_token_files_get_the_end_of_document_of_the_jobs_tokenizer(tmp_path):

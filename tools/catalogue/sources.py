@@ -297,7 +297,7 @@ def _named_by(catalogue: Mapping[str, Any], backend: str, version: str) -> dict[
 
 
 def sources() -> dict[str, str]:
-    """Return the sources of rules and of rows of arguments without a field, by what they are sources of."""
+    """Return the sources of rules, of rows of arguments without a field, and of computations, by what they are for."""
     from launcher.mapping.backend import backend_names, get_backend
     from launcher.rules.engine import load
     from launcher.rules.registry import RULES
@@ -307,6 +307,8 @@ def sources() -> dict[str, str]:
     for name in backend_names():
         for row in get_backend(name).entry.native_only():
             found[f"{name} {(row.names or row.groups)[0]}"] = row.source
+        for number, each in enumerate(get_backend(name).computations()):
+            found[f"{name} {each.topic} {number}"] = each.source
     return found
 
 

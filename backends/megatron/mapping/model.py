@@ -228,7 +228,7 @@ def _template(version: str) -> Row:
 
 def _template_of(job: Job) -> str | None:
     row = FAMILIES.get(job.model.model_type or "")
-    return None if row is None else row.template
+    return None if row is None else row.template_of(job.model)
 
 
 def _folder(path: Value) -> str:

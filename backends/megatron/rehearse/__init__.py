@@ -25,6 +25,7 @@ NATIVE_CPU = NativeOnCpu(
     ),
     env=(("OMP_NUM_THREADS", "1"),),
     extra="swift",
+    strided_samples=True,  # swift/megatron/trainers/batch_sampler.py:148 @4.6.0
     note=(
         "With tensor_model_parallel_size > 1 ms-swift's default perform_initialization=false leaves the vocabulary "
         "layers unmarked as tensor parallel: the gradient norm counts one rank's share of them, here as on a GPU. "

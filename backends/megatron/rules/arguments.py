@@ -24,6 +24,22 @@ def _no_model(context: RuleContext) -> bool:
 
 # fmt: off
 DATA = (
+    Rule(
+        id="SW-CONFIG-NAMES",
+        doc="Versions that need transformers 4 take the RoPE base and the number of experts of the model's class where "
+        "config.json has only the names of transformers 5.",
+        source="ms-swift 3.12.6 swift/megatron/utils/config.py:16, 31; measured with transformers 4.57.1: rope_theta "
+        "10000 and 128 experts, whatever config.json says",
+        phase="model",
+        when="job.model.newer_names~rope_parameters|num_local_experts",
+        message="config.json has rope_parameters or num_local_experts, which came with transformers 5, without "
+        "rope_theta or num_experts: transformers 4, which this version needs, takes its own defaults. Rename them "
+        "there (rope_theta and rope_scaling, num_experts), or use backend.version=4.6.0 with transformers 5",
+        fields=("model.path",),
+        until="3.99",
+        stricter=True,
+        reason="another model is trained without an error",
+    ),
     never("SW-LAZY-PACKING", "lazy_tokenize & packing",
           "Packing needs the length of every sample before training; lazy tokenization has it only during training.",
           f"{_BASE}/base_args.py:165", since="3.7",

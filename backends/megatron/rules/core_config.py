@@ -229,6 +229,31 @@ EXPERTS = (
     never("SW-PAD-CAPACITY", "moe_pad_expert_input_to_capacity & moe_expert_capacity_factor=None",
           "Inputs of experts can be padded to a capacity only if there is one.", f"{_CONFIG}:1131; {_OLD}:661",
           message="moe.pad_to_capacity needs moe.capacity_factor"),
+    never("SW-DROP-POSITION", "moe_expert_capacity_factor!=None & moe_token_drop_policy=position",
+          "Which tokens are dropped by position is left to torch.topk, which does not keep the order of equal values: "
+          "not the last ones, and other ones on another device or release of torch.",
+          "megatron-core 0.16.1 megatron/core/transformer/moe/moe_utils.py:847; measured: docs/parity.md",
+          message="moe.token_drop_policy=position: torch.topk chooses the tokens that are dropped, not their position",
+          severity="warning", flags=("moe_token_drop_policy", "moe_expert_capacity_factor")),
+    checked("SW-SEQUENCE-BALANCE", lambda context: _moe(context) and "seq_aux_loss" in _balances(context),
+            "Without padding the sequences of a micro-batch are joined to one, and the sequence-wise balancing loss is "
+            "then that of the micro-batch.",
+            "ms-swift 4.6.0 swift/megatron/arguments/megatron_args.py:545; megatron-core 0.16.1 "
+            "megatron/core/transformer/moe/router.py:335; measured: docs/parity.md",
+            when="padding_free & micro_batch_size>1 & moe_aux_loss_coeff>0", since="4.6",
+            flags=("moe_router_load_balancing_type", "micro_batch_size", "padding_free"),
+            reads="job.model.is_moe job.model.hidden_size",
+            message="seq_aux_loss with padding_free and micro_batch_size {micro_batch_size}: the load is balanced over "
+            "the micro-batch, not over each sequence",
+            severity="warning"),
+    never("SW-BALANCE-PER-TOKEN",
+          "job.model.is_moe & calculate_per_token_loss & moe_aux_loss_coeff>0 & job.task.type!=pretrain",
+          "With the loss per token the balancing loss is multiplied by all tokens of a micro-batch and divided by "
+          "those that have a loss.",
+          "megatron-core 0.16.1 megatron/core/transformer/moe/router.py:465; measured: docs/parity.md",
+          message="moe.aux_loss_coeff {moe_aux_loss_coeff} with the loss per token: the balancing loss counts more by "
+          "tokens over tokens with a loss, where prompts have none",
+          severity="warning", since="4.6", flags=("moe_aux_loss_coeff", "calculate_per_token_loss")),
     never("SW-PAD-FLEX", "moe_pad_expert_input_to_capacity & moe_token_dispatcher_type=flex",
           "DeepEP does not dispatch padding.", f"{_CONFIG}:1074; {_OLD}:633", since="3.7",
           flags=("moe_pad_expert_input_to_capacity", "moe_token_dispatcher_type", "moe_enable_deepep"),
@@ -292,7 +317,7 @@ EXPERTS = (
         stricter=True,
         reason="it trains, with wrong gradients of experts",
     ),
-    never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain",
+    never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain|dpo",
           "Each context-parallel rank divides the loss by its own number of tokens, so tokens count differently where "
           "the loss mask leaves the ranks unequal numbers.",
           "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "

@@ -75,6 +75,19 @@ def _lacks(option: str, what: str, since: str | None = "3.7", until: str | None 
 
 # fmt: off
 RLHF = (
+    Rule(
+        id="SW-DPO-LOSS",
+        when="rlhf_type=dpo & loss_type!=None|sigmoid",
+        doc="DPO under Megatron computes the sigmoid loss whatever the type: it calls dpo_loss without one.",
+        source="ms-swift 4.6.0 megatron/trainers/dpo_trainer.py:43; rlhf_trainers/dpo_trainer.py:234; measured: "
+        "docs/parity.md",
+        message="loss_type {loss_type} is not read by DPO under Megatron, which computes the sigmoid loss",
+        flags=("loss_type",),
+        fields=("task.loss_type",),
+        since="4.6",
+        stricter=True,
+        reason="it trains, with the sigmoid loss",
+    ),
     _lacks("async_generate", "ASYNC"),
     _lacks("sync_ref_model", "SYNC-REF"),
     _lacks("num_iterations", "ITERATIONS"),

@@ -15,6 +15,13 @@ declare((
           "Sequence parallelism already distributes saved activations over tensor-parallel ranks.", config(718, 1188)),
     needs("MLM-PAD-CAPACITY", "moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor?",
           "Experts' inputs are padded to a capacity, which needs its factor.", config(663, 1133)),
+    never("MLM-DROP-POSITION", "moe-expert-capacity-factor? & moe-token-drop-policy=position",
+          "Which tokens are dropped by position is left to torch.topk, which does not keep the order of equal values: "
+          "not the last ones, and other ones on another device or release of torch.",
+          "Megatron-LM core_v0.16.1 megatron/core/transformer/moe/moe_utils.py:847; Megatron-LM core_v0.12.1 "
+          "megatron/core/transformer/moe/moe_utils.py:580; measured: docs/parity.md",
+          message="moe-token-drop-policy position: torch.topk chooses the tokens that are dropped, not their position",
+          severity="warning"),
     needs("MLM-DEFER-EMBEDDING-PP", "defer-embedding-wgrad-compute", "pipeline-model-parallel-size>1",
           "The embedding's weight gradient is deferred into pipeline bubbles.", _PARALLEL),
     never("MLM-DEFER-EMBEDDING-FUSION", "defer-embedding-wgrad-compute & no-gradient-accumulation-fusion",
@@ -82,6 +89,16 @@ declare((
           "MXFP8 does not keep weights in FP8.", config(612)),
     never("MLM-FLEX-PAD", "moe-token-dispatcher-type=flex & moe-pad-expert-input-to-capacity",
           "The flex dispatcher does not pad experts' inputs.", config(635)),
+    needs("MLM-BALANCE-ROUTED",
+          "moe-aux-loss-coeff>0 & moe-router-load-balancing-type=aux_loss|seq_aux_loss",
+          "!moe-router-enable-expert-bias & !moe-router-group-topk?",
+          "Core 0.12 counts an expert's load for the balancing loss as tokens are routed, with expert bias and groups; "
+          "DeepSeek-V3 (arXiv:2412.19437, eq. 18) and core 0.16 count the largest scores, without them.",
+          "Megatron-LM core_v0.12.1 megatron/core/transformer/moe/router.py:269; Megatron-LM core_v0.16.1 "
+          "megatron/core/transformer/moe/moe_utils.py:788; measured: docs/parity.md",
+          message="load-balancing loss with an expert bias or groups: core 0.12 counts the load with them, core 0.16 "
+          "and the paper without, so that the loss of the routers is another one",
+          severity="warning"),
     needs("MLM-CAPACITY-BALANCE", "moe-expert-capacity-factor?",
           "moe-router-load-balancing-type=aux_loss|seq_aux_loss|none",
           "Tokens are dropped only under an auxiliary loss or no balancing.", config(657)),

@@ -33,7 +33,9 @@ _STATE: Final = (
     (
         re.compile(
             r"(global_step|epoch_num|step_num|loss_scale|scale_sense|current_iterator_step|last_overflow_iterator_step"
-            r"|learning_rate|beta[12]_power|optimizer\..*|state_step)"
+            r"|learning_rate|beta[12]_power|optimizer\..*|state_step|global_batch_size"
+            # What the wrapper's parameter_register holds (wrapper/wrapper.py:303 @1.8.0, 285 @2.1.0).
+            r"|(lm|aux|mtp|indexer)_loss|current_(default|grouped)_lr)"
         ),
         "state of the training, not a weight",
     ),

@@ -16,7 +16,7 @@ _SWAPPED = "the optimizer is swapped, not stepped on the host"
 _MAMBA_ONLY = ("state_dim", "head_dim", "num_heads", "num_groups", "d_conv", "expand", "chunk_size")
 _DELTA = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
 IRRELEVANT: Mapping[str, str] = {
-    **dict.fromkeys(("name", "runtime", "model.overridden"), _LAUNCHER),
+    **dict.fromkeys(("name", "runtime", "model.overridden", "model.newer_names"), _LAUNCHER),
     **dict.fromkeys(("tokenizer.pad_is_eos", "tokenizer.has_code"), "it says what the tokenizer does"),
     "fault_tolerance.timeout_minutes": "HCCL_EXEC_TIMEOUT in the environment of the launch",
     **{path: _LAUNCHER for path in field_paths() if path.startswith("cluster.") and path not in _MAPPED_CLUSTER},
@@ -24,7 +24,7 @@ IRRELEVANT: Mapping[str, str] = {
     **dict.fromkeys(("fault_tolerance.max_restarts", "fault_tolerance.hang_minutes"), _LAUNCHER),
     "kernels.manual_gc_interval": "the graph runs outside Python",
     **{f"backend.{name}": _LAUNCHER for name in ("name", "version", "args", "env")},
-    **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "shrink", "fake_world", "ranks", "max_processes")},
+    **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "device", "shrink", "fake_world", "ranks", "max_processes")},
     **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
     **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
     **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search.", "imported."))},

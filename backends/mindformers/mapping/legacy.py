@@ -154,6 +154,9 @@ def _row(path: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value, name = value_at(job, path), names.get(class_of(job) or "")
         value = _ALWAYS.get(path) if value is None else value
+        if path == "model.intermediate_size" and job.model.is_moe and class_of(job) == "LlamaConfig":
+            # Its experts have the width of the dense layers, of which it has none then (llama_transformer.py:949).
+            value = job.model.moe_intermediate_size or value
         if name is not None and value is not None:
             written = _codec(path, name).write(job, value)
             if written is not None:
@@ -198,6 +201,8 @@ def _class_row() -> Row:
     return Row(fields=(path,), flags=(_CLASS, _ARCH), emit=emit, read=read, note="Qwen2 is Llama with biases there")
 
 
+# MoEConfig takes no balancing factor of 0 (modules/transformer/moe.py:144 @1.6.0); this one adds nothing in float32.
+_NO_BALANCING = 1e-30
 _MOE = {
     "model.num_experts_per_tok": "num_experts_chosen",
     "model.moe_intermediate_size": "moe_intermediate_size",
@@ -208,7 +213,6 @@ _MOE = {
     "model.norm_topk_prob": "norm_topk_prob",
     "model.router_expert_bias": "balance_via_topk_bias",
     "moe.bias_update_rate": "topk_bias_update_rate",
-    "moe.capacity_factor": "capacity_factor",
     "moe.router_fusion": "use_fused_ops_topkrouter",
     "moe.grouped_gemm": "use_gmm",
     "moe.shared_expert_overlap": "moe_shared_expert_overlap",
@@ -245,7 +249,83 @@ def _experts() -> tuple[Row, ...]:
         return {"model.num_experts": count} if count > 1 else {}
 
     experts = Row(fields=("model.num_experts",), flags=(number,), emit=emit, read=read)
-    return (experts, *(written(path, name) for path, name in _MOE.items()), _shared_experts(), _scores())
+    return (experts, *(written(path, name) for path, name in _MOE.items()), *_of_llama(), _shared_experts(), _scores())
+
+
+def _of_llama() -> tuple[Row, ...]:
+    """Return the rows of keys whose defaults are not the job's in Llama's class with experts (Mixtral).
+
+    That class drops tokens above a capacity of 1.1 and balances with 0.05, where a file does not say otherwise, and
+    refuses the default routing policy (modules/transformer/moe.py:131-140, 925 @1.6.0).
+    """
+
+    def is_llama(view: NativeView) -> bool:
+        return view.peek(_CLASS) == "LlamaConfig" and int(view.peek("moe_config.expert_num", 1)) > 1
+
+    def emitted(flag: str, value: Callable[[Job], Value]) -> Callable[[Job], Iterable[tuple[str, Value]]]:
+        return lambda job: ((flag, value(job)),) if class_of(job) == "LlamaConfig" else ()
+
+    policy, capacity, factor = (
+        f"moe_config.{name}" for name in ("routing_policy", "capacity_factor", "aux_loss_factor")
+    )
+    dropped, balance = "moe.capacity_factor", "moe.aux_loss_coeff"
+
+    def read_policy(view: NativeView) -> Mapping[str, Value]:
+        if is_llama(view):
+            drop(view, {policy: "TopkRouterV2"})
+        return {}
+
+    def write_capacity(job: Job) -> Iterable[tuple[str, Value]]:
+        value = job.moe.capacity_factor
+        if class_of(job) == "LlamaConfig":
+            yield capacity, -1.0 if value is None else value
+        elif value is not None:
+            yield capacity, value
+
+    def read_capacity(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(capacity):
+            return {dropped: 1.1} if is_llama(view) else {}
+        value = view.peek(capacity)
+        if view.peek("moe_config.expert_num", 1) <= 1 or not isinstance(value, int | float):
+            return {}
+        view.take(capacity)
+        return {dropped: value if value > 0 else None}
+
+    def read_factor(view: NativeView) -> Mapping[str, Value]:
+        if not is_llama(view):
+            return {}
+        value = view.take(factor) if view.has(factor) else 0.05
+        return {balance: 0.0 if value == _NO_BALANCING else value}
+
+    def is_moe(job: Job) -> bool:
+        return job.model.is_moe
+
+    return (
+        Row(
+            fields=("model.num_experts",),
+            flags=(policy,),
+            emit=emitted(policy, lambda job: "TopkRouterV2"),
+            read=read_policy,
+            when=is_moe,
+            derived=True,
+        ),
+        Row(
+            fields=(dropped,),
+            flags=(capacity,),
+            emit=write_capacity,
+            read=read_capacity,
+            when=is_moe,
+            note="-1 drops no token in Llama's class, whose default is 1.1",
+        ),
+        Row(
+            fields=(balance,),
+            flags=(factor,),
+            emit=emitted(factor, lambda job: job.moe.aux_loss_coeff or _NO_BALANCING),
+            read=read_factor,
+            when=lambda job: job.model.is_moe and class_of(job) == "LlamaConfig",
+            note="1e-30 for 0, which its class refuses",
+        ),
+    )
 
 
 def _shared_experts() -> Row:

@@ -41,7 +41,8 @@ def _as_older_model(job: Job) -> tuple[str, ...]:
 
 def _model_class(version: str) -> Row:
     classes = trainable(version)
-    older_models = [family for family in older(version) if FAMILIES[family].older_config is not None]
+    rows = {family: FAMILIES[family] for family in older(version)}
+    older_models = [family for family, row in rows.items() if row.older_config is not None and row.registered]
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         kind = job.model.model_type

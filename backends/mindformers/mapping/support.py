@@ -179,6 +179,15 @@ def uses_flash(job: Job) -> bool:
     return job.kernels.attention_backend not in ("unfused", "local")
 
 
+def attention_dtype(job: Job, version: str) -> str:
+    """Return the number format of attention: its mcore graph casts fp32 to float16 for flash attention, except for MLA.
+
+    Source: rule MF-FLASH-HALF.
+    """
+    half = job.precision.dtype == "fp32" and uses_flash(job) and not job.model.is_mla and not is_legacy(job)
+    return "fp16" if half else str(job.precision.dtype)
+
+
 def architecture(row: Row) -> Row:
     """Return the row so that a job whose architecture is defined by config.json writes only non-default fields.
 

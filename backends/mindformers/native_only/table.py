@@ -398,7 +398,7 @@ _DATASET = (
 
 _MOE = (
     row(
-        "moe_config.aux_loss_factor moe_config.aux_loss_factors moe_config.aux_loss_types",
+        "moe_config.aux_loss_factors moe_config.aux_loss_types",
         "weighs the balancing loss",
         MODEL,
         _LEGACY_MOE,
@@ -415,7 +415,7 @@ _MOE = (
         read=_has_experts,
     ),
     row(
-        "moe_config.capacity_factor moe_config.enable_sdrop",
+        "moe_config.enable_sdrop",
         "drops tokens above an expert's capacity",
         MODEL,
         _LEGACY_MOE,
@@ -431,7 +431,7 @@ _MOE = (
         read=_has_experts,
     ),
     row(
-        "moe_config.routing_policy moe_config.topk_method moe_config.use_shared_expert_gating",
+        "moe_config.topk_method moe_config.use_shared_expert_gating",
         "chooses experts",
         MODEL,
         _LEGACY_MOE,

@@ -26,11 +26,15 @@ def install(script: str) -> None:
     after_import("mindspore", _no_device_affinity)
     after_import("mindspore.context", _broadcast_level_from_the_json)
     after_import("mindformers.parallel_core.inference.parallel_state", _all_ranks_are_data_parallel)
+    after_import("mindformers.modules.layers", _experts_as_in_the_semi_automatic_mode)
     after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
+    after_import("mindformers.trainer.base_trainer", _accumulate_in_data_parallel_mode)
     after_import("mindformers.parallel_core.training_graph.transformer.moe.ffn", _experts_without_dispatch)
     after_import("mindformers.wrapper.wrapper", _overflow_from_the_gradients)
+    after_import("mindformers.wrapper.wrapper", _mean_of_accumulated_gradients)
     after_import("mindformers.core.callback.callback", _separate_losses_before_they_are_cleared)
     after_import("mindformers.core.callback.callback", _record_iterations)
+    after_import("mindformers.core.callback.callback", _expert_load_of_all_ranks)
 
 
 def _warn_of_other_versions() -> None:
@@ -63,6 +67,27 @@ def _experts_without_dispatch(module: ModuleType) -> None:
     from backends.mindformers.rehearse import operators
 
     module.FFNGroupedGEMM.construct = operators.experts
+
+
+def _experts_as_in_the_semi_automatic_mode(module: ModuleType) -> None:
+    """Build the experts of older models as on the cluster: data parallel mode requires moe_config.expert_group_size.
+
+    Only that mode reads it (modules/layers.py:480, 1.6.0): the number of tokens of an expert, which is fixed by the
+    capacity otherwise.
+    """
+    from backends.mindformers.rehearse.operators import ExpertMatMul
+
+    linear = module.Linear
+    initialize = linear.__init__
+
+    @functools.wraps(initialize)
+    def initialize_without_groups(self: Any, *args: Any, **settings: Any) -> None:
+        initialize(self, *args, **{**settings, "expert_group_size": settings.get("expert_group_size") or 1})
+        self.use_expert_group_size = False
+        if self.expert_flag and not self.use_gmm:
+            self.matmul = ExpertMatMul(self.transpose_b)
+
+    linear.__init__ = initialize_without_groups
 
 
 def _no_device_affinity(module: ModuleType) -> None:
@@ -125,6 +150,60 @@ def _no_sink_after_the_checks(module: ModuleType) -> None:
         return result
 
     trainer._train_dataset_postprocess = postprocess_and_unsink
+
+
+def _accumulate_in_data_parallel_mode(module: ModuleType) -> None:
+    """Accumulate gradients in data parallel mode, as MindFormers does in the semi-automatic mode of the cluster.
+
+    It resets the number of steps to 1 in any other mode (trainer/base_trainer.py:312, 1.8.0). With the number kept, it
+    multiplies the batch, adds the micro-batches up in one graph and divides the printed loss, all by itself.
+    """
+    trainer = module.BaseTrainer
+    check = trainer._check_grad_accumulation_steps
+
+    @functools.wraps(check)
+    def check_and_keep(self: Any) -> None:
+        steps = self.config.runner_config.gradient_accumulation_steps
+        check(self)
+        self.config.runner_config.gradient_accumulation_steps = steps or 1
+        if (steps or 1) > 1 and self.config.calculate_per_token_loss:
+            # As _reset_wrapper_for_grad_accu does in the semi-automatic mode: the model then has two outputs.
+            self.config.runner_wrapper.calculate_per_token_loss = True
+
+    trainer._check_grad_accumulation_steps = check_and_keep
+
+
+def _mean_of_accumulated_gradients(module: ModuleType) -> None:
+    """Divide the gradients by the number of micro-batches; the cell of the semi-automatic mode does so by itself."""
+    from mindspore import Tensor
+
+    cell = module.MFTrainOneStepCell
+    initialize = cell.__init__
+
+    @functools.wraps(initialize)
+    def initialize_with_factor(self: Any, network: Any, *args: Any, **settings: Any) -> None:
+        initialize(self, network, *args, **settings)
+        self.grad_scale_factor = Tensor([float(getattr(network, "micro_size", 1))], self.grad_scale_factor.dtype)
+
+    cell.__init__ = initialize_with_factor
+
+
+def _expert_load_of_all_ranks(module: ModuleType) -> None:
+    """Update the experts' bias from the tokens of all ranks: in data parallel mode each rank counts its own.
+
+    In the semi-automatic mode of the cluster the counters are of the whole batch.
+    """
+    callback = module.TopkBiasBalanceCallback
+    update = callback._update_topk_bias
+
+    @functools.wraps(update)
+    def reduce_and_update(self: Any, network: Any) -> Any:
+        for name, load in network.parameters_and_names():
+            if name.endswith("expert_load"):
+                load.set_data(_mean_of_ranks(load))
+        return update(self, network)
+
+    callback._update_topk_bias = reduce_and_update
 
 
 def _overflow_from_the_gradients(module: ModuleType) -> None:
@@ -190,11 +269,15 @@ def _number(value: Any) -> float:
 
 def _mean_over_ranks(loss: Any) -> float:
     from mindspore import Tensor
+
+    return _number(_mean_of_ranks(Tensor([_number(loss)])))
+
+
+def _mean_of_ranks(tensor: Any) -> Any:
+    """Return the mean of a tensor over all ranks; the tensor itself on one rank."""
     from mindspore.communication import get_group_size
     from mindspore.ops import operations
 
-    ranks = int(os.environ.get("MS_WORKER_NUM", "1"))
-    if ranks == 1:
-        return _number(loss)
-    total = operations.AllReduce()(Tensor([_number(loss)]))
-    return _number(total) / int(get_group_size())
+    if int(os.environ.get("MS_WORKER_NUM", "1")) == 1:
+        return tensor
+    return operations.AllReduce()(tensor) / int(get_group_size())

@@ -1,4 +1,4 @@
-"""Table of MindSpore operators without a kernel for CPU: what MindFormers uses them for, and what rehearsals do."""
+"""Table of MindSpore operators without an exact kernel for CPU: what MindFormers uses them for, what rehearsals do."""
 
 from dataclasses import dataclass
 
@@ -35,12 +35,27 @@ MISSING: tuple[MissingOperator, ...] = (
         used_for="experts on the tokens that chose them",
         instead="every expert on every token, weighted; no token is dropped",
     ),
+    MissingOperator(
+        name="BatchMatMul with broadcasting",
+        used_for="experts of older models (Mixtral)",
+        instead="BatchMatMul of three dimensions",
+    ),
+    MissingOperator(
+        name="Exp, Log, Sigmoid, SiLU, Softmax",
+        used_for="loss, router, activations, attention",
+        instead="float64, rounded once: the float32 kernels approximate exp, off by up to 5e-6",
+    ),
     MissingOperator(name="embedding", used_for="mint.nn.functional.embedding", instead="gather"),
     MissingOperator(name="Barrier", used_for="waiting for all ranks", instead="AllReduce of one number"),
     MissingOperator(
         name="NPUGetFloatStatusV2, FloatStatus", used_for="overflow", instead="whether the gradients' sum is finite"
     ),
     MissingOperator(name="bfloat16 and float16 kernels", used_for="mixed precision", instead="float32"),
+    MissingOperator(
+        name="gradient accumulation in data parallel mode",
+        used_for="several micro-batches in a step",
+        instead="MindFormers' own accumulation of the semi-automatic mode",
+    ),
     MissingOperator(name="data sinking", used_for="steps without the host", instead="one step at a time"),
     MissingOperator(
         name="graph partition (Invalid backend: CPU)",

@@ -1,4 +1,4 @@
-"""MindSpore operators that have only an Ascend kernel, composed of operators that the CPU target supports."""
+"""MindSpore operators without an exact kernel on CPU, composed of operators that the CPU target supports."""
 
 # MindSpore compiles this file: its graph language has no starred tuples.
 # ruff: noqa: RUF005
@@ -32,6 +32,62 @@ def _slice(x: Any, axis: Any, begin: Any, size: Any) -> Any:
     return ops.slice(x, start, extent)
 
 
+def _wide(x: Any) -> Any:
+    """Return ``x`` in float64.
+
+    The CPU target's float32 exp is a polynomial, off by up to 5e-6 (measured on
+    64 x 256 numbers between -10 and 8, mindspore 2.7.2; ops.exp in float64 is exact to the last digit).
+    """
+    return ops.cast(x, mstype.float64)
+
+
+def _silu(x: Any) -> Any:
+    return ops.cast(ops.silu(_wide(x)), x.dtype)
+
+
+def _softmax(x: Any, axis: Any) -> Any:
+    return ops.cast(ops.softmax(_wide(x), axis), x.dtype)
+
+
+class Exp(_Composed):
+    """e to the power of ``input``, rounded once."""
+
+    def construct(self, input: Any) -> Any:
+        return ops.cast(ops.exp(_wide(input)), input.dtype)
+
+
+class Log(_Composed):
+    """Natural logarithm of ``input``, rounded once."""
+
+    def construct(self, input: Any) -> Any:
+        return ops.cast(ops.log(_wide(input)), input.dtype)
+
+
+class Sigmoid(_Composed):
+    """Logistic function of ``input``, rounded once."""
+
+    def construct(self, input: Any) -> Any:
+        return ops.cast(ops.sigmoid(_wide(input)), input.dtype)
+
+
+class SiLU(_Composed):
+    """``input`` times its logistic function, rounded once."""
+
+    def construct(self, input: Any) -> Any:
+        return _silu(input)
+
+
+class Softmax(_Composed):
+    """Softmax of ``input`` along ``axis``, rounded once."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, input: Any) -> Any:
+        return _softmax(input, self.axis)
+
+
 class IndexSelect(_Composed):
     """Entries ``index`` of ``input`` along ``dim``."""
 
@@ -56,7 +112,7 @@ class Swiglu(_Composed):
 
     def construct(self, input: Any, dim: Any = -1) -> Any:
         half = input.shape[dim] // 2
-        return ops.silu(_slice(input, dim, 0, half)) * _slice(input, dim, half, half)
+        return _silu(_slice(input, dim, 0, half)) * _slice(input, dim, half, half)
 
 
 class RmsNorm(_Composed):
@@ -185,9 +241,21 @@ class FlashAttentionScore(_Composed):
         wide = ops.cast(queries, mstype.float32)
         scores = ops.matmul(wide, ops.transpose(ops.cast(keys, mstype.float32), (0, 1, 3, 2))) * self.scale_value
         scores = ops.masked_fill(scores, self._hidden(scores.shape[2], scores.shape[3], attn_mask), -1e30)
-        output = ops.matmul(ops.softmax(scores, -1), ops.cast(values, mstype.float32))
+        output = ops.matmul(_softmax(scores, -1), ops.cast(values, mstype.float32))
         largest = ops.amax(scores, -1, True)
         return largest, largest, largest, self._join(ops.cast(output, query.dtype))
+
+
+class ExpertMatMul(_Composed):
+    """``x`` [1, experts, tokens, in] times weights [experts, in, out], which BatchMatMul broadcasts on Ascend only."""
+
+    def __init__(self, transpose_b: bool) -> None:
+        super().__init__()
+        self.product = P.BatchMatMul(transpose_b=transpose_b)
+
+    def construct(self, x: Any, weight: Any) -> Any:
+        output = self.product(ops.reshape(x, x.shape[1:]), weight)
+        return ops.reshape(output, (1,) + output.shape)
 
 
 def embedding(input: Any, weight: Any, *_args: Any, **_kwargs: Any) -> Any:
@@ -210,7 +278,7 @@ def experts(self: Any, tokens: Any, probs: Any, routing_map: Any) -> Any:
         chosen = ops.cast(routing_map == expert, mstype.float32)
         share = ops.sum(ops.cast(probs, mstype.float32) * chosen, -1, True)
         wide = ops.matmul(x, w1[expert])
-        hidden = ops.silu(_slice(wide, -1, 0, half)) * _slice(wide, -1, half, half)
+        hidden = _silu(_slice(wide, -1, 0, half)) * _slice(wide, -1, half, half)
         output = output + ops.cast(share, self.compute_dtype) * ops.matmul(hidden, w2[expert])
     return ops.cast(output, tokens.dtype)
 
@@ -228,6 +296,11 @@ FOR_AUTO_GENERATE = {
     "Outer": Outer,
     "TopkExt": TopkExt,
     "RotaryPositionEmbedding": RotaryPositionEmbedding,
+    "Exp": Exp,
+    "Log": Log,
+    "Sigmoid": Sigmoid,
+    "SiLU": SiLU,
+    "Softmax": Softmax,
 }
 """Names in mindspore.ops.auto_generate that MindFormers' mcore models import."""
 

@@ -82,8 +82,6 @@ CHANGES: tuple[CpuChange, ...] = (
 )
 """Tested with MindFormers 1.6.0 (mindspore 2.7.0) and 1.8.0 (2.7.2). Nothing else in the file is changed."""
 
-_BATCH, _ACCUMULATION = "runner_config.batch_size", "runner_config.gradient_accumulation_steps"
-
 _REFUSED: Mapping[str, tuple[str, str]] = {
     "parallel_config.model_parallel": ("parallel.tp", "parallel.tp=1"),
     "parallel_config.pipeline_stage": ("parallel.pp", "parallel.pp=1"),
@@ -110,22 +108,7 @@ def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
                 changed[flag] = change.value
             after = "left out" if change.value is None else f"{change.value}"
             lines.append(f"changed for CPU: {before} -> {after} ({change.why})")
-    return changed, lines + _without_accumulation(changed)
-
-
-def _without_accumulation(changed: dict[str, Value]) -> list[str]:
-    """Fold gradient accumulation into the batch, in place: data parallel mode updates after each micro-batch."""
-    parts, size = changed.get(_ACCUMULATION, 1), changed.get(_BATCH, 1)
-    if not isinstance(parts, int) or not isinstance(size, int) or parts <= 1:
-        return []
-    changed[_BATCH], changed[_ACCUMULATION] = size * parts, 1
-    why = "data parallel mode does not accumulate; the global batch stays what it is"
-    if any(changed.get(f"model.model_config.{name}") for name in ("n_routed_experts", "num_experts")):
-        why += ", but the load-balancing loss counts its micro-batches together"
-    return [
-        f"changed for CPU: {_BATCH}: {size} -> {size * parts} ({why})",
-        f"changed for CPU: {_ACCUMULATION}: {parts} -> 1 ({why})",
-    ]
+    return changed, lines
 
 
 def refusals(flat: Mapping[str, Value]) -> list[Finding]:

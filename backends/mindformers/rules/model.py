@@ -29,6 +29,7 @@ _CONFIG = "mindformers 2.1.0 parallel_core/transformer_config.py"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"
 _ALGORITHMS = ("colossalai_cp", "ulysses_cp", "hybrid_cp")
 _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_rope")
+_ATTENTION = "mindformers 2.1.0 parallel_core/training_graph/transformer/attention.py"
 _HEADS = ("parallel.tp", "parallel.cp", "parallel.ulysses_degree", "model.num_attention_heads")
 # Hugging Face's, Megatron's and MindFormers' names of one setting (transformer_config_utils.py @1.6.0).
 _SOFTMAX, _SOFTMAX_TYPE = MODEL + "attention_softmax_in_fp32", MODEL + "softmax_compute_dtype"
@@ -114,6 +115,27 @@ PARALLEL = (
             when="job.model.num_key_value_heads!=None & !job.model.is_mla", until="1.6.99",
             flags=(TP, MODEL + "num_key_value_heads"),
             message=f"{{job.model.num_key_value_heads}} query groups are not a multiple of tp {{{TP}}}"),
+    never("MF-FLASH-HALF", f"{MODEL}compute_dtype=float32 & @flash & !job.model.is_mla",
+          "Flash attention casts float32 queries, keys and values to float16: a fp32 job has fp16's rounding there.",
+          f"{_ATTENTION}:331; measured with launch parity on 1.8.0: gradients of iteration 1 differ by 1e-4 to 6e-4",
+          severity="warning", flags=(MODEL + "compute_dtype", MODEL + "use_flash_attention"),
+          fields=("precision.dtype", "kernels.attention_backend"),
+          message="attention is computed in float16, although the job is fp32"),
+    Rule(
+        id="MF-UNFUSED-GROUPS",
+        doc="Without flash attention, key and value heads are repeated along the batch, which fails with query groups.",
+        source=f"{_ATTENTION}:389 (it reads [batch, heads, …], keys are [tokens, batch, heads, …]); measured on 1.8.0: "
+        "MatMulExt, shapes not broadcastable",
+        flags=(MODEL + "use_flash_attention", MODEL + "num_key_value_heads"),
+        fields=("kernels.attention_backend", "model.num_key_value_heads"),
+        when="!@flash & !job.model.is_mla & job.model.num_key_value_heads!=None",
+        check=lambda context: context.job.model.num_key_value_heads != context.job.model.num_attention_heads,
+        reads="job.model.num_attention_heads",
+        message="without flash attention training fails: {job.model.num_attention_heads} heads share "
+        "{job.model.num_key_value_heads} of keys and values",
+        stricter=True,
+        reason="the compilation of the first step fails, not the reading of the file",
+    ),
     never("MF-CP-FLASH", f"{CP}>1 & !@flash",
           "Context parallelism runs on flash attention.", f"{_CONFIG}:2365; {_CHECKS}:189",
           flags=(CP, MODEL + "use_flash_attention"),

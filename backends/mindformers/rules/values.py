@@ -244,6 +244,17 @@ def _schedule(context: RuleContext) -> Any:
     return wrong and "; ".join(wrong)
 
 
+def _whole_warm_up(context: RuleContext) -> Any:
+    ratio, total = context["lr_schedule.warmup_ratio"], context[_TOTAL]
+    is_number = isinstance(ratio, (int, float)) and isinstance(total, int)
+    if context.as_written or not is_number or total <= 0:
+        return None
+    exact = ratio * total
+    return not float(exact).is_integer() and (
+        f"warm-up of {ratio:g} x {total} = {exact:g} steps is rounded down to {int(exact)}; Megatron keeps the fraction"
+    )
+
+
 def _dtypes(context: RuleContext) -> Any:
     keys = [MODEL + name for name in (*_DTYPES, *_OPEN_DTYPES)]
     given = {key: context[key] for key in keys if key in context.written}
@@ -354,6 +365,17 @@ VALUES = (
         flags=(*_NUMBERS, *_COUNTS, _TOTAL),
         fields=("schedule.warmup_steps", "schedule.warmup_fraction", "optimizer.lr"),
         check=_schedule,
+    ),
+    Rule(
+        id="MF-WARMUP-WHOLE",
+        doc="A fraction of warm-up is rounded down to whole steps; Megatron's backends keep it, so that their first "
+        "learning rate is 0 even where the fraction is below one step.",
+        source="mindformers 2.1.0 core/lr/lr_schedule.py:52; Megatron-LM core_v0.16.1 "
+        "megatron/core/optimizer_param_scheduler.py (get_lr); measured with launch parity",
+        severity="warning",
+        flags=("lr_schedule.warmup_ratio", _TOTAL),
+        fields=("schedule.lr_warmup_fraction",),
+        check=_whole_warm_up,
     ),
     Rule(
         id="MF-DTYPES",

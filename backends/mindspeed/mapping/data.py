@@ -7,7 +7,7 @@ from backends.megatron_lm.mapping.factories import when_set
 from backends.megatron_lm.mapping.tokenizer import tokenizer_path
 from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.task import is_known_stage
-from launcher.job import Job, Value
+from launcher.job import Job, Value, output_dir
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.nearest import nearest
 
@@ -73,17 +73,36 @@ def _is_read_by_megatron(job: Job) -> bool:
 
 
 # Raw files are tokenized at start by a handler. Source: mindspeed_llm/tasks/preprocess/data_handler.py @26.1.0.
-_HANDLERS = {("pretrain", "text"): "GeneralPretrainHandler", ("sft", "messages"): "OpenAIInstructionHandler"}
+# The one for preference pairs reads another form of them: they are rewritten first (mindspeed/preference_pairs.py).
+_PAIRS = "SharegptStylePairwiseHandler"
+_HANDLERS = {
+    ("pretrain", "text"): "GeneralPretrainHandler",
+    ("sft", "messages"): "OpenAIInstructionHandler",
+    ("dpo", "messages"): _PAIRS,
+}
+
+
+def rewrites_pairs(job: Job, version: str) -> bool:
+    """Return whether the job's preference pairs are rewritten before the start."""
+    return job.task.type == "dpo" and job.data.format == "messages" and bool(job.data.paths) and version != "2.1.0"
+
+
+def pairs_file(job: Job) -> str:
+    """Return the file of the rewritten preference pairs."""
+    return f"{output_dir(job)}/pairs/pairs.jsonl"
 
 
 def data_paths(old: bool) -> Row:
     """Return the row of data files; `old`: only files written by preprocess_data.py."""
     return computed(
-        ("data.paths", "data.format", "data.validation_paths", "task.type"),
+        ("data.paths", "data.format", "data.validation_paths", "task.type", "output_dir", "name"),
         ("data-path", "train-data-path", "valid-data-path", "mock-data", *(() if old else ("handler-name",))),
         lambda job: _write_paths(job, {} if old else _HANDLERS),
         _read_paths,
-        note="A raw file is tokenized at start by --handler-name; prefixes of made files are taken as they are.",
+        note=(
+            "A raw file is tokenized at start by --handler-name, preference pairs after they were rewritten; prefixes "
+            "of made files are taken as they are."
+        ),
     )
 
 
@@ -100,7 +119,13 @@ def _write_paths(job: Job, handlers: Mapping[tuple[str, str], str]) -> Iterable[
             f"{kind} data is not read for {job.task.type}: tokenize it first (preprocess_data.py)",
             tuple(f"data.format={name}" for name in ("megatron", *readable)),
         )
-    yield from write_files(job)
+    if handler == _PAIRS and job.data.paths:
+        if job.data.validation_paths:
+            why = "post-training reads one data set (decoder_packed_mtf_dataset.py:56 @26.1.0)"
+            raise Unsupported("data.validation_paths", why, ("data.validation_paths=[]",))
+        yield "data-path", (pairs_file(job),)
+    else:
+        yield from write_files(job)
     if handler is not None:
         yield "handler-name", handler
 
@@ -110,7 +135,7 @@ def _read_paths(view: NativeView) -> Mapping[str, Value]:
         return {"data.format": "mock"}
     found = read_files(view)
     stage = view.peek("stage") or "pretrain"
-    forms = {handler: form for (kind, form), handler in _HANDLERS.items() if kind == stage}
+    forms = {handler: form for (kind, form), handler in _HANDLERS.items() if kind == stage and handler != _PAIRS}
     if view.peek("handler-name") in forms:
         found["data.format"] = forms[str(view.take("handler-name"))]
     elif found and not view.has("handler-name"):
@@ -136,7 +161,7 @@ def template(old: bool) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.task.type == "pretrain":
             return
-        if job.data.template is None and job.data.format != "messages":
+        if job.data.template is None and (old or job.data.format != "messages"):
             return
         row = FAMILIES.get(job.model.model_type or "")
         named = job.data.template or (None if row is None else row.template)

@@ -13,12 +13,25 @@ from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 _SPECS = "mindspeed_llm.tasks.models.spec."
 
 
+_LITE = "deepseek2-lite"
+
+
 def converter_name(job: Job) -> str | None:
     """Return the weight converter's name for this architecture; None if it does not support the family."""
     if job.model.model_type == "deepseek_v2" and job.model.q_lora_rank is None:
-        return "deepseek2-lite"
+        return _LITE
     row = FAMILIES.get(job.model.model_type or "")
     return None if row is None else row.converter
+
+
+def converted_folder(job: Job, version: str) -> str | None:
+    """Return "" where weights are converted before the start; None where it converts them, or there are none."""
+    row = FAMILIES.get(job.model.model_type or "")
+    at_start = row is not None and row.converts_at_start(version)
+    if converter_name(job) == _LITE:
+        at_start = version != "2.1.0"
+    at_start = at_start and "num_local_experts" not in job.model.newer_names  # MS-CONVERT-NAMES
+    return "" if job.model.starts_from_weights and not at_start else None
 
 
 def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3)) -> Row:
@@ -86,7 +99,7 @@ def _needed(view: NativeView, family: str | None) -> str | None:
 
 def family_of_converter(view: NativeView) -> str | None:
     """Return the family of --model-type-hf, without consuming the argument; None if it is unknown."""
-    name = "deepseek2" if view.peek("model-type-hf") == "deepseek2-lite" else view.peek("model-type-hf")
+    name = "deepseek2" if view.peek("model-type-hf") == _LITE else view.peek("model-type-hf")
     return {row.converter: family for family, row in FAMILIES.items()}.get(str(name))
 
 

@@ -16,6 +16,7 @@ from backends.mindspeed.mapping import (
     generation,
     kernels,
     logging,
+    lora,
     memory,
     model,
     parallel,
@@ -75,7 +76,7 @@ def _first(version: str, is_old: bool) -> tuple[Row, ...]:
 def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
     """Return MindSpeed-LLM's rows by the canonical field whose Megatron-LM rows they replace."""
     rows: dict[str, tuple[Row, ...]] = {
-        "task.type": (task.task(is_old), *task.preference(is_old), *task.lora()),
+        "task.type": (task.task(is_old), *task.preference(is_old), *lora.lora(is_old)),
         "model.num_hidden_layers": (model.layer_count(), model.noop_layers()),
         "model.first_k_dense_replace": (model.expert_places(),),
         "model.sliding_window": (model.sliding_window(),),

@@ -1,12 +1,11 @@
-"""MindSpeed-LLM mapping rows for task, LoRA, preference losses and deprecated names."""
+"""MindSpeed-LLM mapping rows for task, preference losses and deprecated names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import many, reworded, when_set
+from backends.megatron_lm.mapping.factories import reworded, when_set
 from backends.mindspeed.versions import deprecated_names
 from launcher.job import Job, Value
-from launcher.job.task import LORA_ALPHA
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
 # Arguments beside --stage that the trainer of that stage needs. Source: docs/zh/pytorch/training @26.1.0.
@@ -97,58 +96,6 @@ def _margin() -> Row:
         return {"task.simpo_gamma": view.take("gamma-beta-ratio") * view.peek("simpo-beta")}
 
     return computed(("task.simpo_gamma", "task.beta"), ("gamma-beta-ratio",), emit, read)
-
-
-# What `all-linear` means in Megatron-core names: the linear layers of attention and feed-forward networks.
-_ALL_LINEAR = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-
-
-def has_lora(job: Job) -> bool:
-    """Return whether the job trains adapters."""
-    return job.lora.rank is not None
-
-
-def lora() -> tuple[Row, ...]:
-    """Return the rows of LoRA, which the target modules enable."""
-    return (
-        computed(
-            ("lora.rank",),
-            ("lora-r",),
-            lambda job: (("lora-r", job.lora.rank),),
-            lambda view: {"lora.rank": view.take("lora-r", 16)} if view.peek("lora-target-modules") else {},
-            when=has_lora,
-        ),
-        computed(("lora.alpha",), ("lora-alpha",), _write_alpha, _read_alpha, when=has_lora),
-        computed(
-            ("lora.target_modules",),
-            ("lora-target-modules",),
-            _write_targets,
-            lambda view: (
-                {"lora.target_modules": many(view.take("lora-target-modules"))}
-                if view.has("lora-target-modules")
-                else {}
-            ),
-            when=has_lora,
-            note="LoRA is on if and only if there are target modules (posttrain/lora/utils.py is_enable_lora).",
-        ),
-        when_set("lora.load", "lora-load", when=has_lora),
-    )
-
-
-def _write_alpha(job: Job) -> Iterable[tuple[str, Value]]:
-    alpha = LORA_ALPHA if job.lora.alpha is None else job.lora.alpha
-    if alpha != int(alpha):
-        raise Unsupported("lora.alpha", "--lora-alpha takes whole numbers", (f"lora.alpha={round(alpha)}",))
-    yield "lora-alpha", int(alpha)
-
-
-def _read_alpha(view: NativeView) -> Mapping[str, Value]:
-    return {"lora.alpha": view.take("lora-alpha", 32)} if view.peek("lora-target-modules") else {}
-
-
-def _write_targets(job: Job) -> Iterable[tuple[str, Value]]:
-    targets = job.lora.target_modules
-    yield "lora-target-modules", _ALL_LINEAR if not targets or "all-linear" in targets else targets
 
 
 def aliases(version: str) -> Row:

@@ -46,5 +46,7 @@ NATIVE_CPU = NativeOnCpu(
     ),
     # Upstream's scripts set the second; the first keeps transformers from looking for TensorFlow.
     env=(("USE_TF", "FALSE"), ("CUDA_DEVICE_MAX_CONNECTIONS", "1")),
+    # mindspeed_llm/tasks/posttrain/sft/sft_trainer.py:219 @26.1.0; in pre-training all micro-batches have as many.
+    loss_mean="micro_batches",
     note="Fused operators are computed in plain torch: losses are comparable, times and memory are not.",
 )

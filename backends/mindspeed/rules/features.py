@@ -126,19 +126,6 @@ declare((
           f"{_CONVERT}:114"),
     needs("MS-CONVERT-LOAD", "enable-hf2mg-convert", "load",
           "Weights are converted from the directory that --load names.", f"{_CONVERT}:143"),
-    Rule(
-        id="MS-CONVERT-FAMILY",
-        doc="At the start of training, only some of the families that the converter knows are converted.",
-        source="MindSpeed-LLM 26.1.0 mindspeed_llm/training/initialize.py:245",
-        when="enable-hf2mg-convert & model-type-hf=qwen25|qwen2-moe|mixtral|deepseek2",
-        message="{model-type-hf} is not converted at the start: convert first, with launch convert hf-to-mcore, and "
-        "load the result with checkpoint.load=DIR",
-        flags=("model-type-hf", "enable-hf2mg-convert"),
-        fields=("model.path", "checkpoint.load"),
-        until="26.1.0",
-        stricter=True,
-        reason="the start of training refuses it, after the arguments were validated",
-    ),
     needs("MS-CONVERT-SAVE", "enable-mg2hf-convert", "save",
           "Weights are converted back into the directory that --save names.", f"{_CONVERT}:146"),
     never("MS-CONVERT-LORA", "enable-mg2hf-convert & lora-target-modules",
@@ -178,6 +165,14 @@ declare((
           "Reusing quantised weights needs FP8.", f"{_TE}:73"),
     needs("MS-FSDP2-CONFIG", "fsdp2-config-path", "use-torch-fsdp2",
           "An FSDP2 configuration needs FSDP2.", f"{FEATURES}/distributed/torch_fully_sharded_data_parallel.py:28"),
+    never("MS-MTP-NORM", "mtp-num-layers>0",
+          "The multi-token prediction layer reads the last layer's output before the model's final norm; core 0.16 "
+          "and Megatron-SWIFT give it the output of that norm.",
+          "MindSpeed-LLM 26.1.0 core/models/gpt/gpt_model.py:271; Megatron-LM core_v0.16.1 "
+          "megatron/core/models/gpt/gpt_model.py:593; measured: docs/parity.md",
+          message="multi-token prediction: its layer reads hidden states before the final norm, in Megatron-LM 0.16 "
+          "after it, so weights of one train as another model on the other",
+          severity="warning"),
 ), backends=MINDSPEED, since=SINCE)
 declare((
     needs("MS-MLA-RC-OVERLAP", "recompute-mla-up-proj & multi-latent-attention", "mla-up-proj-tp-overlap",

@@ -22,6 +22,12 @@ declare((
           "Tokens are dropped under aux_loss or no balancing only.", f"{_ROUTER}:61"),
     never("MS-MOE-CAPACITY-NEGATIVE", "moe-expert-capacity-factor<0",
           "A negative capacity factor ends in a TypeError: remove it to drop no tokens.", f"{_ROUTER}:58"),
+    never("MS-MOE-PADDING", "stage=sft & num-experts>0 & moe-aux-loss-coeff>0 & moe-router-load-balancing-type!=none "
+          "& !neat-pack & !no-pad-to-seq-lengths",
+          "Samples of fine-tuning are padded to the sequence length, and the load-balancing loss counts the padding.",
+          "MindSpeed-LLM 26.1.0 mindspeed_llm/legacy/data/data_samplers.py:70; measured: docs/parity.md",
+          message="samples are padded to {seq-length} tokens, and routers balance the padding with the tokens",
+          severity="warning"),
     needs("MS-MOE-GREEDY-TOPK", "moe-router-load-balancing-type=group_limited_greedy & !moe-router-group-topk?",
           "moe-router-group-topk?",
           "Group-limited routing needs the number of groups that a token is routed to.", f"{_ROUTER}:70"),

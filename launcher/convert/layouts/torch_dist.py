@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,12 @@ _LOCAL_NORMS = {
     "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
     "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
 }
-_OTHER_STATE = {"optimizer.": "optimizer state, not a weight", "rng_state": "random state, not a weight"}
+# Experts on their own ranks have an optimizer of their own: all of them are numbered (megatron-core 0.16.1
+# optimizer/optimizer.py, ChainedOptimizer.sharded_state_dict).
+_OTHER_STATE = (
+    (re.compile(r"(chained_\d+\.)?optimizer\."), "optimizer state, not a weight"),
+    (re.compile("rng_state"), "random state, not a weight"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +143,7 @@ def has_state(module: str, key: str, naming: Naming) -> bool:
 
 def other_state(key: str) -> str | None:
     """Return why a global tensor of a training run is not a weight; None for a weight."""
-    return next((why for start, why in _OTHER_STATE.items() if key.startswith(start)), None)
+    return next((why for start, why in _OTHER_STATE if start.match(key)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,14 @@ def adapters_of(backend: str) -> tuple[Format, Shared] | None:
     return found, getattr(loaded, "SHARED", ())
 
 
+def reads_peft(backend: str) -> bool:
+    """Return whether training on a backend starts from adapters in PEFT's format (`lora.load`)."""
+    from launcher.mapping.backend import get_backend
+
+    module = get_backend(backend).adapter_format
+    return module is not None and bool(getattr(import_module(module), "READS_PEFT", False))
+
+
 def backend_of(form: Format) -> str | None:
     """Return the backend that stores adapters in a format; None if there is none."""
     from launcher.mapping.backend import backend_names

@@ -53,9 +53,11 @@ def run(words: Sequence[str]) -> int:
     options = TrainerOptions.from_file(own.options)
     starts_ranks = own.ranks > 1 and options.fake_world is None
     world = options.fake_world.world_size if options.fake_world else environment.world_size()
-    judged = check(argv, own.ranks if starts_ranks else world)
+    judged = check(argv, own.ranks if starts_ranks else world, options.device)
     if options.check_only:
         return EXIT_OK
+    # A fake world forks its ranks, which CUDA forbids once it is started.
+    environment.use_device(options.device or ("cpu" if options.fake_world is not None else None))
     if options.fake_world is not None:
         from launcher.rehearse.core import fake_world
 

@@ -258,6 +258,32 @@ def load(settings: Settings, stepper: Stepper) -> Loaded:
     return Loaded(iteration=0 if weights_only else iteration, weights=loaded)
 
 
+def load_adapters(settings: Settings, stepper: Stepper, folder: str) -> str:
+    """Load adapters that are stored without weights, whichever layout wrote them; return what was loaded, in words.
+
+    All ranks call this; RehearsalError where model and checkpoint have different adapters.
+    """
+    from megatron.core import dist_checkpointing
+
+    iteration = latest(Path(folder))
+    if iteration is None:
+        raise RehearsalError(f"lora.load {folder}: no {TRACKER} there; works: a folder of launch convert or PEFT")
+    path = directory_of(Path(folder), iteration)
+    models = _model_state(stepper.model, _metadata(settings) | {"non_homogeneous_layers": True})
+    state: dict[str, Any] = {
+        model: {name: entry for name, entry in entries.items() if ADAPTER in name} for model, entries in models.items()
+    }
+    with _readable_errors(path):
+        names = StoredNames(str(path))
+        names.rename(state)
+        names.check_complete(settings.value("num_layers"), mtp=bool(settings.value("mtp_num_layers")))
+        loaded = dist_checkpointing.load(state, str(path), strict=settings.value("dist_ckpt_strictness"))
+        for model, chunk in zip(models, stepper.model.unwrapped, strict=True):
+            chunk.load_state_dict(loaded[model], strict=False)
+        stepper.optimizer.reload_model_params()
+    return f"adapters loaded from {path}"
+
+
 def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
     """Resume the learning rate schedule; megatron requires the same one unless a flag selects which applies."""
     try:
@@ -296,6 +322,8 @@ def _restore_random_state(states: list[dict[str, Any]]) -> None:
     random.setstate(state["random_rng_state"])
     numpy.random.set_state(state["np_rng_state"])
     torch.set_rng_state(state["torch_rng_state"])
+    if state["cuda_rng_state"].numel() != torch.cuda.get_rng_state().numel():
+        return  # saved on the other kind of device, whose generators have states of another size
     torch.cuda.set_rng_state(state["cuda_rng_state"])
     tensor_parallel.get_cuda_rng_tracker().set_states(state["rng_tracker_states"])
 

@@ -29,6 +29,8 @@ def transformer_config(settings: Settings, *, transformer_engine: bool) -> Any:
         del fields["rope_type"]
     if fields["recompute_modules"] and not transformer_engine:
         fields["recompute_modules"] = [name for name in fields["recompute_modules"] if name != "moe_act"]
+    if transformer_engine and settings.value("fp8"):
+        fields |= {dest: settings.value(dest) for dest in SUPPORTED["fp8"].split() if dest in names}
     dtype = parameter_dtype(settings)
     fields.update(
         num_moe_experts=settings.value("num_experts"),

@@ -12,6 +12,8 @@ import socket
 import warnings
 from collections.abc import Iterator
 
+from launcher.rehearse.core.errors import RehearsalError
+from launcher.rehearse.core.options import Device
 from launcher.rehearse.core.settings import Settings
 
 
@@ -68,11 +70,30 @@ def has_cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
+def use_device(kind: Device | None) -> None:
+    """Hide CUDA devices from this process and its ranks (`cpu`), or require one (`cuda`); before torch is imported.
+
+    Raises:
+        RehearsalError: `cuda`, and torch sees no device.
+    """
+    if kind == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif kind == "cuda" and not has_cuda():
+        raise RehearsalError("rehearse.device=cuda: torch sees no CUDA device here; works: rehearse.device=cpu")
+
+
 def device_kind() -> str:
     """Return "cuda" or "cpu"."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_name() -> str:
+    """Return the name of this rank's device as its driver gives it, or "cpu"."""
+    import torch
+
+    return str(torch.cuda.get_device_name()) if device_kind() == "cuda" else "cpu"
 
 
 def backend() -> str:

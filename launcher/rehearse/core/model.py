@@ -36,12 +36,22 @@ def build(
     """
     import torch
 
-    transformer_engine = lora is None and _use_transformer_engine(layer_impl)
+    from launcher.rehearse.cpu import modules
+
+    asked_local = settings.value("transformer_impl") == "local"
+    transformer_engine = lora is None and not asked_local and _use_transformer_engine(layer_impl)
+    if settings.value("fp8") and not transformer_engine:
+        raise RehearsalError(
+            "--fp8-format: only Transformer Engine's layers compute in fp8, and this run has local ones; works: "
+            "Transformer Engine installed beside torch, without kernels.transformer_impl=local and LoRA, or no fp8"
+        )
     if transformer_engine and settings.value("reset_attention_mask"):
         raise RehearsalError(
             "--reset-attention-mask: Transformer Engine's causal attention does not read the mask; works: the option "
             "layer_impl=local"
         )
+    if not transformer_engine:
+        modules.install()  # also beside an installed Transformer Engine, whose layers this run does not use
     config = transformer_config(settings, transformer_engine=transformer_engine)
     recorder = record_initialisers(config)
     stages = range(settings.layout.vpp) if settings.layout.vpp else [None]

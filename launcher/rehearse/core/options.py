@@ -12,9 +12,11 @@ from launcher.rehearse.core.errors import UsageError
 
 DataKind = Literal["sample", "text", "messages", "preferences", "megatron"]
 LayerImplementation = Literal["auto", "local", "transformer_engine"]
+Device = Literal["cpu", "cuda"]
 
 _KINDS = ("sample", "text", "messages", "preferences", "megatron")
 _IMPLEMENTATIONS = ("auto", "local", "transformer_engine")
+_DEVICES = (None, "cpu", "cuda")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class LoraOptions:
     target_modules: tuple[str, ...] = ()
     """Last names of linear layers in megatron-core, or `all-linear`; none: all."""
     rslora: bool = False
+    load: str | None = None
+    """torch_dist checkpoint of the adapters to start from; None: A as PEFT draws it, B 0."""
 
     @property
     def scale(self) -> float:
@@ -77,6 +81,8 @@ class TrainerOptions:
     data: DataOptions = dataclasses.field(default_factory=DataOptions)
     layer_impl: LayerImplementation = "auto"
     """`auto`: Transformer Engine's layers where it and CUDA are available, else megatron-core's local ones."""
+    device: Device | None = None
+    """Device of every rank; None: cuda where torch sees one, else cpu."""
     progress: bool = True
     """Print a line each --log-interval iterations."""
     check_only: bool = False
@@ -115,6 +121,8 @@ class TrainerOptions:
             problems.append(
                 f"{source}: layer_impl is {fields['layer_impl']!r}; choose from {', '.join(_IMPLEMENTATIONS)}"
             )
+        if fields.get("device") not in _DEVICES:
+            problems.append(f"{source}: device is {fields['device']!r}; choose from cpu, cuda")
         if not isinstance(fields.get("output_dir"), str):
             problems.append(f"{source}: output_dir is missing")
         if fake_fields is not None and not isinstance(fake_fields.get("world_size"), int):

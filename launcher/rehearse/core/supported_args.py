@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from launcher.rehearse.core.arguments import Arguments, catalogue
+from launcher.rehearse.core.options import Device
 from launcher.rehearse.core.unsupported_args import GROUPS, UNSUPPORTED_ARGS, UnsupportedArg
 
 # Where a supported argument goes. The names under "transformer", "optimizer" and "ddp" are fields of megatron-core's
@@ -44,7 +45,10 @@ SUPPORTED: Mapping[str, str] = {
         position_embedding_type add_position_embedding use_rotary_position_embeddings
         rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor make_vocab_size_divisible_by
         vocab_size padded_vocab_size untie_embeddings_and_output_weights fp16_lm_cross_entropy
-        encoder_num_layers recompute_activations""",
+        encoder_num_layers recompute_activations transformer_impl""",
+    "fp8": """
+        fp8 fp8_recipe fp8_margin fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad first_last_layers_bf16
+        num_layers_at_start_in_bf16 num_layers_at_end_in_bf16""",
     "optimizer": """
         lr min_lr decoupled_lr decoupled_min_lr weight_decay apply_wd_to_qk_layernorm loss_scale
         initial_loss_scale min_loss_scale loss_scale_window hysteresis optimizer adam_beta1 adam_beta2
@@ -107,12 +111,17 @@ class IgnoredArg:
         return f"{self.flag}{shown}: {self.why}; works: {self.works}"
 
 
-def judge(arguments: Arguments) -> tuple[IgnoredArg, ...]:
-    """List the given arguments that are not supported and have an effect, in the order of the command line."""
+def judge(arguments: Arguments, device: Device | None = None) -> tuple[IgnoredArg, ...]:
+    """List the given arguments that are not supported and have an effect, in the order of the command line.
+
+    Those of FP8 are supported only where `device` is cuda: Transformer Engine computes them, on no other device.
+    """
     defaults = {row.dest: row.default for row in catalogue()}
     found = []
     for given in arguments.given:
         row = unsupported().get(given.dest)
+        if supported().get(given.dest) == "fp8" and device != "cuda":
+            row = _FP8
         condition = CONDITIONS.get(given.dest)
         if row is None and condition is not None:
             row = condition(given.value)
@@ -131,6 +140,20 @@ def _only(values: tuple[object, ...], why: str, works: str) -> Callable[[object]
     row = UnsupportedArg(dests="", why=why, changes_training=True, works=works)
     return lambda value: None if value in values else row
 
+
+_FP8 = UnsupportedArg(
+    dests="",
+    why="fp8 needs Transformer Engine on a GPU",
+    changes_training=True,
+    works="--bf16 without fp8, or rehearse.device=cuda where both are",
+)
+
+_INFERENCE = UnsupportedArg(
+    dests="",
+    why="inference only: it trains with the layers that are installed",
+    changes_training=False,
+    works="transformer_engine or local",
+)
 
 _FLEX = UnsupportedArg(
     dests="",
@@ -154,5 +177,6 @@ CONDITIONS: Mapping[str, Callable[[object], UnsupportedArg | None]] = {
         "--position-embedding-type rope",
     ),
     "recompute_modules": lambda value: _MOE_ACT if isinstance(value, list) and "moe_act" in value else None,
+    "transformer_impl": lambda value: None if value in ("local", "transformer_engine") else _INFERENCE,
     "moe_token_dispatcher_type": lambda value: _FLEX if value == "flex" else None,
 }

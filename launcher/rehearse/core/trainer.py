@@ -20,7 +20,7 @@ from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, 
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
 from launcher.rehearse.core.supported_args import IgnoredArg
-from launcher.rehearse.cpu import recorder, tracer
+from launcher.rehearse.cpu import recorder, routing, tracer
 
 _VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
@@ -63,6 +63,7 @@ class Trainer:
         """Train to the end or to an interrupt, and write all outputs of the run."""
         settings = self.settings
         tracer.install()
+        routing.install()
         self.interrupt.install()
         tokenizer = load_tokenizer(self.options.data.tokenizer)
         tokenised = self.options.data.kind == "megatron"
@@ -80,6 +81,8 @@ class Trainer:
             stepper = build_stepper(settings, model)
         loaded = checkpoint.load(settings, stepper)
         history = History(first_iteration=loaded.iteration, weights=loaded.weights)
+        if self.options.lora is not None and self.options.lora.load is not None and loaded.iteration == 0:
+            history.weights += "; " + checkpoint.load_adapters(settings, stepper, self.options.lora.load)
         if self.options.preference is not None:
             stepper = self._for_preferences(stepper, self.options.preference, loaded.iteration)
         if history.first_iteration >= settings.train_iters:
@@ -107,7 +110,7 @@ class Trainer:
     def _progress(self, model: Model, history: History, vocab: int, padded: int) -> Progress | None:
         self.parameters = count_parameters(model, vocab)
         self.trained = count_parameters(model, vocab, trained=True)
-        self.what = what_runs(self.settings, model)
+        self.what, self.layers = what_runs(self.settings, model), model.layer_impl
         if environment.rank() != 0:
             return None
         history.earlier = set_aside(self.output_dir, history.first_iteration)
@@ -270,6 +273,8 @@ class Trainer:
         losses = history.losses
         return {
             "what": self.what,
+            "device": environment.device_name(),
+            "layers": self.layers,
             "iterations": history.iteration,
             "first_iteration": history.first_iteration + 1,
             "first_loss": losses[0] if losses else None,
@@ -279,12 +284,14 @@ class Trainer:
             "validation_losses": [list(pair) for pair in history.validation],
             "skipped_iterations": history.skipped,
             "ms_per_iteration": mean,
+            "milliseconds": history.milliseconds,
             "tokens_per_s": self._tokens() / mean * 1e3 if mean else None,
             "parameters": self.parameters,
             "trained_parameters": self.trained,
             "weights": history.weights,
             "seconds": time.perf_counter() - self.started,
             "peak_memory_bytes": peak_memory(),
+            "peak_reserved_bytes": peak_reserved(),
             "checkpoint": history.last_checkpoint,
             "interrupted": self.interrupt.signal.name if self.interrupt.signal else None,
             "layout": dataclasses.asdict(self.settings.layout),
@@ -342,3 +349,10 @@ def peak_memory() -> int:
     if environment.device_kind() == "cuda":
         return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def peak_reserved() -> int | None:
+    """Return the peak of what the device's allocator held, in bytes; None on CPU."""
+    import torch
+
+    return int(torch.cuda.max_memory_reserved()) if environment.device_kind() == "cuda" else None

@@ -25,7 +25,7 @@ _DATA = "how Megatron-LM's loader works; this trainer has its own"
 UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
     UnsupportedArg(
         dests="""
-        attention_backend use_flash_attn transformer_impl masked_softmax_fusion bias_gelu_fusion
+        attention_backend use_flash_attn masked_softmax_fusion bias_gelu_fusion
         bias_swiglu_fusion bias_dropout_fusion apply_rope_fusion no_persist_layer_norm
         gradient_accumulation_fusion disable_jit_fuser cross_entropy_loss_fusion cross_entropy_fusion_impl
         moe_grouped_gemm moe_use_legacy_grouped_gemm moe_permute_fusion moe_router_fusion moe_enable_deepep
@@ -88,12 +88,11 @@ UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
     ),
     UnsupportedArg(
         dests="""
-        fp8 fp8_recipe fp8_quantizer_factory fp8_margin fp8_interval fp8_amax_history_len
-        fp8_amax_compute_algo fp8_wgrad fp8_param_gather first_last_layers_bf16 num_layers_at_start_in_bf16
-        num_layers_at_end_in_bf16 fp4 fp4_recipe fp4_param fp4_quantizer_factory te_precision_config_file""",
-        why="fp8 and fp4 need Transformer Engine on a GPU",
+        fp8_quantizer_factory fp8_interval fp8_param_gather fp4 fp4_recipe fp4_param fp4_quantizer_factory
+        te_precision_config_file""",
+        why="weights in fp8, fp4 and recipes of one's own are not supported",
         changes_training=True,
-        works="--bf16 without fp8 and fp4",
+        works="--bf16, or fp8 with weights in bf16 (rehearse.device=cuda)",
     ),
     UnsupportedArg(
         dests="moe_latent_size", why="latent experts need Transformer Engine on a GPU", changes_training=True

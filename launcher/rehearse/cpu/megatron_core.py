@@ -35,7 +35,11 @@ def dispatcher_split_sizes() -> None:
     """Convert split sizes that already are on the CPU to numpy (moe_utils.py:1078 converts only tensors on a GPU)."""
     from megatron.core.transformer.moe import moe_utils, token_dispatcher
 
+    upstream = getattr(moe_utils, "maybe_move_tensor_to_cpu", None)
+
     def maybe_move_tensor_to_cpu(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+        if upstream is not None and torch.is_tensor(tensor) and tensor.is_cuda:
+            return upstream(tensor, as_numpy=as_numpy, record_stream=record_stream)
         return tensor.detach().cpu().numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
     if hasattr(moe_utils, "maybe_move_tensor_to_cpu"):

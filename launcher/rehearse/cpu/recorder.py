@@ -12,26 +12,32 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.rehearse.cpu import tracer
+from launcher.rehearse.cpu import routing, tracer
 
 VARIABLE = "LAUNCH_RECORD"
 """Names the file: one JSON object a line, with `iteration`, `loss` and `grad_norm`. Nothing is recorded without it."""
 
 
-def record(iteration: int, loss: Any, grad_norm: Any, *, reports: bool | None = None) -> None:
+def record(
+    iteration: int, loss: Any, grad_norm: Any, *, reports: bool | None = None, token_loss: float | None = None
+) -> None:
     """Append the values of one iteration.
 
     Args:
+        token_loss: the mean loss of its predicted tokens, where `loss` is that of its micro-batches.
         reports: whether this rank writes them; None: the last rank of torchrun does, which has the loss under pipeline
             parallelism.
     """
     tracer.write()
+    routing.write(iteration)
     file = os.environ.get(VARIABLE)
     if reports is None:
         reports = os.environ.get("RANK", "0") == str(int(os.environ.get("WORLD_SIZE", "1")) - 1)
     if not file or not reports:
         return
     values = {"iteration": iteration, "loss": float(loss), "grad_norm": None if grad_norm is None else float(grad_norm)}
+    if token_loss is not None:
+        values["token_loss"] = token_loss
     with Path(file).open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(values) + "\n")
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from launcher.rehearse.cpu import tracer
+from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.native import NativeOnCpu, announcement, untested
 
 
@@ -29,6 +29,7 @@ def enter(address: str, *, rank: str, script: str) -> None:
         _print(announcement(native))
     resolve(native.install)(script)
     tracer.install()
+    routing.install()
 
 
 def resolve(address: str) -> Any:

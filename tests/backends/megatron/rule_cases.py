@@ -271,6 +271,41 @@ CORE: Mapping[str, Pair] = {
     "SW-ETP-REPLICAS": Pair(
         {"model": MOE, "parallel": {**_SP_TP, "etp": 1}}, {"model": MOE, "parallel": {**_SP_TP, "etp": 2}}
     ),
+    "SW-SEQUENCE-BALANCE": Pair(
+        {
+            "model": MOE,
+            "moe": {"load_balancing_type": "seq_aux_loss", "aux_loss_coeff": 0.1},
+            "batch": {"micro_batch_size": 2},
+        },
+        {
+            "model": MOE,
+            "moe": {"load_balancing_type": "seq_aux_loss", "aux_loss_coeff": 0.1},
+            "batch": {"micro_batch_size": 1},
+        },
+    ),
+    "SW-BALANCE-PER-TOKEN": Pair(
+        {
+            "task": {"type": "sft"},
+            "data": {"format": "messages"},
+            "model": MOE,
+            "moe": {"aux_loss_coeff": 0.1},
+            "precision": {"calculate_per_token_loss": True},
+        },
+        {
+            "task": {"type": "sft"},
+            "data": {"format": "messages"},
+            "model": MOE,
+            "moe": {"aux_loss_coeff": 0.1},
+            "precision": {"calculate_per_token_loss": False},
+        },
+    ),
+    "SW-DROP-POSITION": Pair(
+        {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "position"}},
+        {"model": MOE, "moe": {"capacity_factor": 0.5, "token_drop_policy": "probs"}},
+    ),
+    "SW-CONFIG-NAMES": Pair(
+        {"model": {"newer_names": ["rope_parameters"]}}, {"model": {"newer_names": ["dtype"]}}, "3.12.6"
+    ),
     "SW-CP-MEAN": Pair(
         {"task": {"type": "sft"}, "data": {"format": "messages"}, "parallel": {"cp": 2}},
         {
@@ -324,6 +359,7 @@ RLHF: Mapping[str, Pair] = {
     "SW-GRPO-ITERATIONS": Pair(
         {"task": GRPO, **args(**_VLLM, num_iterations=2)}, {"task": GRPO, **args(**_VLLM, num_iterations=1)}
     ),
+    "SW-DPO-LOSS": Pair({"task": {**DPO, "loss_type": "hinge"}}, {"task": {**DPO, "loss_type": "sigmoid"}}),
     "SW-GRPO-SIZES": Pair(
         {"task": GRPO, **args(**_VLLM, generation_batch_size=24)},
         {"task": GRPO, **args(**_VLLM, generation_batch_size=32)},

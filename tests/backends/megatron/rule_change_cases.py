@@ -128,6 +128,10 @@ CHANGES: Mapping[str, Pair] = {
     "SW-INITIALIZATION-TP": Pair(
         {"parallel": {"tp": 2}, **args(perform_initialization=False)}, {"parallel": {"tp": 2}}
     ),
+    "SW-LORA-TP-NORM": Pair(
+        {"parallel": {"tp": 2}, "lora": {"rank": 8}},
+        {"parallel": {"tp": 2}, "lora": {"rank": 8}, "optimizer": {"clip_grad": 0.0}},
+    ),
     "SW-FP32-RESUME": Pair(
         {"precision": {"dtype": "fp32"}, "checkpoint": {"load": "out/checkpoint-5"}},
         {"precision": {"dtype": "fp32"}, "checkpoint": {"load": "out/checkpoint-5", "no_load_optim": True}},
@@ -136,6 +140,10 @@ CHANGES: Mapping[str, Pair] = {
         {"env": {"HF_HUB_OFFLINE": "1"}}, {"env": {"HF_HUB_OFFLINE": "1"}, **args(check_model=False)}
     ),
     "SW-BIAS-RATE": Pair({"model": _BIASED}, {"model": _BIASED, "moe": {"bias_update_rate": 0.002}}),
+    "SW-LORA-BIAS": Pair(
+        {"model": _BIASED, "lora": {"rank": 8}},
+        {"model": _BIASED, "lora": {"rank": 8}, "moe": {"bias_update_rate": 0.0}},
+    ),
     "SW-SCORING": Pair({"model": LATENT}, {"model": {**LATENT, "scoring_func": "softmax"}}),
     "SW-NPU-EXPERTS": Pair(
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}},

@@ -102,6 +102,11 @@ GENERAL: Mapping[str, Pair] = {
         both(_OLDER_LLAMA, {"kernels": {"attention_backend": "flash"}}),
         "1.6.0",
     ),
+    "MF-CONFIG-NAMES": Pair(
+        both(_OLD_DEEP, {"model": {"newer_names": ["dtype"]}, "keys": {"pretrained_model_dir": "x"}}),
+        both(_OLD_DEEP, {"keys": {"pretrained_model_dir": "x"}}),
+        "1.6.0",
+    ),
     "MF-FULL-BATCH": Pair(
         keys(parallel__full_batch=True, parallel__dataset_strategy=[[8, 1]]),
         keys(parallel__full_batch=True, parallel__dataset_strategy="full_batch"),
@@ -194,6 +199,10 @@ LAYERS: Mapping[str, Pair] = {
     "MF-DATASET-TASK": Pair(
         keys(eval_dataset__seed=1), keys(eval_dataset__seed=1, eval_dataset_task__type="CausalLanguageModelDataset")
     ),
+    "MF-WARMUP-WHOLE": Pair(
+        {"schedule": {"train_iters": 100, "lr_warmup_fraction": 0.015}},
+        {"schedule": {"train_iters": 100, "lr_warmup_fraction": 0.02}},
+    ),
     "MF-LR-VALUES": Pair(keys(lr_schedule__warmup_ratio=1.5), keys(lr_schedule__warmup_ratio=1.0)),
     "MF-DTYPES": Pair(
         both(keys(use_legacy=True), model(softmax_compute_type="float31")),
@@ -261,6 +270,8 @@ MODEL: Mapping[str, Pair] = {
         {"model": {**QWEN3, "num_key_value_heads": 4}, "parallel": {"tp": 4}},
         "1.6.0",
     ),
+    "MF-FLASH-HALF": Pair({"precision": {"dtype": "fp32"}}, {"precision": {"dtype": "bf16"}}),
+    "MF-UNFUSED-GROUPS": Pair({"keys": _NO_FLASH}, {"model": {**QWEN3, "num_key_value_heads": 32}, "keys": _NO_FLASH}),
     "MF-CP-FLASH": Pair(both(_CP2, {"keys": _NO_FLASH}), _CP2),
     "MF-CP-FLASH-WRITTEN": Pair(both(_CP2, model(use_flash_attention=None)), _CP2),
     "MF-CP-ALGORITHM": Pair(

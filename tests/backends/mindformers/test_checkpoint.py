@@ -104,6 +104,9 @@ def test_what_a_training_adds_is_named_and_left(tmp_path: Path, capsys: pytest.C
     held["adam_m.decoder.final_layernorm.weight"] = np.zeros(64, np.float32)
     held["embedding.embedding_dropout.seed"] = np.zeros((), np.int64)
     held["global_step"] = np.zeros(1, np.int32)
+    # 1.8.0 saves these, too (wrapper/wrapper.py:303-318).
+    for name in ("lm_loss", "aux_loss", "mtp_loss", "current_default_lr", "global_batch_size"):
+        held[name] = np.zeros(1, np.float32)
     save_file(held, file)
     save_file({"adam_v.x": np.zeros(1, np.float32)}, file.with_name("opt-0000000-0000001.safetensors"))
     assert _back(checkpoint, tmp_path / "back") == 0

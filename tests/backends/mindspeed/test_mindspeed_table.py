@@ -13,6 +13,10 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.rows import active_rows, unmapped_fields
 from tests.backends.megatron_lm.jobs import DENSE, EXPERTS, JOBS, LATENT, NEWER, Tree, job_of, merged
 
+# Down projections of multi-head latent attention, which are one layer in MindSpeed-LLM.
+_DOWN = ("linear_q_down_proj", "linear_kv_down_proj")
+_OTHERS = ("linear_q_up_proj", "linear_proj")
+_LOW_RANK_QUERY: Tree = {"model": {"q_lora_rank": 24}}
 NEWEST = "26.1.0"
 OLD = "2.1.0"
 # Jobs that no version, or not 2.1.0, can express; the tests of refusals name the fields.
@@ -205,6 +209,27 @@ WRITTEN: list[tuple[str, str, Tree, Tree]] = [
     ),
     (
         NEWEST,
+        "LoRA of every layer of MLA",
+        merged(LATENT, _LOW_RANK_QUERY, {"lora": {"rank": 8}}),
+        {
+            "lora-target-modules": (
+                *("linear_qkv", "linear_q_up_proj", "linear_kv_up_proj"),
+                *("linear_proj", "linear_fc1", "linear_fc2"),
+            )
+        },
+    ),
+    (
+        OLD,
+        "LoRA of MLA's projections",
+        merged(
+            LATENT,
+            _LOW_RANK_QUERY,
+            {"lora": {"rank": 8, "target_modules": [*_DOWN, "linear_q_up_proj", "linear_proj"]}},
+        ),
+        {"lora-target-modules": ("linear_qkv", "linear_qb", "linear_proj")},
+    ),
+    (
+        NEWEST,
         "DPO",
         {"task": {"type": "dpo", "beta": 0.2, "loss_type": "hinge", "rpo_alpha": 0.5, "reference_model": "ref"}},
         {
@@ -234,6 +259,19 @@ WRITTEN: list[tuple[str, str, Tree, Tree]] = [
             "reset-attention-mask": True,
         },
     ),
+    *(
+        (
+            version,
+            "chats of Qwen2.5",
+            {"task": {"type": "sft"}, "model": {"model_type": "qwen2"}, "data": {"format": form, "template": name}},
+            {"prompt-type": written},
+        )
+        for version, form, name, written in (
+            (NEWEST, "messages", None, "qwen_lf"),
+            (NEWEST, "messages", "qwen", "qwen"),
+            (OLD, "megatron", "qwen", "qwen"),
+        )
+    ),
 ]
 
 
@@ -257,6 +295,12 @@ REFUSED: list[tuple[str, str, Tree, str]] = [
     (NEWEST, "KTO", {"task": {"type": "kto"}}, "task.type"),
     (NEWEST, "SimPO", {"task": {"type": "simpo"}}, "task.type"),
     (NEWEST, "dropout of adapters", {"lora": {"rank": 8, "dropout": 0.1}}, "lora.dropout"),
+    (
+        NEWEST,
+        "one of two fused projections",
+        merged(LATENT, _LOW_RANK_QUERY, {"lora": {"rank": 8, "target_modules": [_DOWN[0]]}}),
+        "lora.target_modules",
+    ),
     (NEWEST, "half an alpha", {"lora": {"rank": 8, "alpha": 0.5}}, "lora.alpha"),
     (
         NEWEST,
@@ -303,6 +347,19 @@ def test_what_cannot_be_expressed_is_an_error(version: str, name: str, tree: Tre
     assert [(finding.severity, finding.fields) for finding in found if finding.severity == "error"] == [
         ("error", (field,))
     ]
+
+
+@pytest.mark.parametrize("version", [NEWEST, OLD])
+@pytest.mark.parametrize("low_rank_query", [True, False])
+def test_adapters_of_latent_attention_keep_their_layers(version: str, low_rank_query: bool) -> None:
+    query = _LOW_RANK_QUERY if low_rank_query else {}
+    down = (_DOWN[0] if low_rank_query else "linear_q_proj", _DOWN[1])
+    targets = (*down, "linear_kv_up_proj", "linear_fc2")
+    job = job_of(DENSE, merged(LATENT, query, {"lora": {"rank": 8, "target_modules": targets}}))
+    found = translate(job, BACKEND, version)
+    assert next(arg.value for arg in found.native if arg.flag == "lora-target-modules")[0] == "linear_qkv"
+    again = api.import_argv(BACKEND.argv(found.native), backend="mindspeed", version=version)
+    assert again.job.lora.target_modules == targets
 
 
 def test_aliases_of_versions() -> None:

@@ -58,10 +58,22 @@ def test_what_changes_training_is_refused_with_what_would_work(flags: str, works
 
 
 def test_kernels_are_listed_and_not_refused() -> None:
-    flags = "--transformer-impl local --moe-grouped-gemm --no-rope-fusion --tp-comm-overlap --moe-permute-fusion"
+    flags = "--transformer-impl inference_optimized --moe-grouped-gemm --no-rope-fusion --tp-comm-overlap"
     rows = judge(parse(flags.split()))
     assert {row.flag for row in rows} == {flag for flag in flags.split() if flag.startswith("--")}
     assert not any(row.changes_training for row in rows)
+
+
+def test_fp8_is_for_a_device_that_computes_it() -> None:
+    given = parse(split_args("--fp8-format hybrid --fp8-recipe tensorwise --fp8-margin 1"))
+    assert [row.flag for row in judge(given, "cpu")] == ["--fp8-format", "--fp8-recipe", "--fp8-margin"]
+    assert judge(given, "cuda") == ()
+    (row,) = judge(parse(split_args("--fp8-format hybrid --fp8-param-gather")), "cuda")
+    assert row.changes_training
+
+
+def test_the_layers_asked_for_are_honoured() -> None:
+    assert judge(parse(split_args("--transformer-impl local"))) == ()
 
 
 def test_a_default_that_is_written_out_is_not_reported() -> None:

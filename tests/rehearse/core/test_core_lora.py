@@ -1,6 +1,7 @@
 """LoRA trains adapters alone, the same at every layout, and its formula is PEFT's."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,10 @@ def test_a_fraction_of_dropout_changes_training(zygote: Zygote, alone: Callable[
 def test_peft_computes_the_same_with_the_trained_adapters(
     zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, Any], tmp_path: Path, name: str, rslora: bool
 ) -> None:
-    """Trained here, converted to PEFT's format, merged into the logits by PEFT: the loss of the next iteration."""
+    """Trained here, converted to PEFT's format, merged into the logits by PEFT: the loss of the next iteration.
+
+    Converted back, it is what another training starts from, at another layout.
+    """
     import torch
 
     pytest.importorskip("peft")
@@ -131,3 +135,14 @@ def test_peft_computes_the_same_with_the_trained_adapters(
     assert launch("mcore-to-hf", "--checkpoint", saved, "--model", folder, "--out", adapter, *words) == 0
     base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     assert run.losses[3] == pytest.approx(loss_of(PeftModel.from_pretrained(base, adapter), tokens[0]), rel=1e-6)
+    again = tmp_path / "again"
+    assert launch("hf-to-mcore", "--model", folder, "--adapter", adapter, "--out", again) == 0
+    dense = name != "qwen3_moe"
+    split = ["--tensor-model-parallel-size", "2"] if dense else []
+    lora = replace(lora, load=str(again))
+    started = zygote.run([*argv, *places[:2], *split], data=tokens[1], lora=lora, ranks=1 + dense)
+    assert started.losses[0] == pytest.approx(run.losses[3], rel=1e-6), started.output
+    few = replace(lora, target_modules=("linear_qkv",))
+    refused = zygote.run([*argv, *places[:2]], data=tokens[1], lora=few)
+    assert refused.exit_codes == [1]
+    assert "the checkpoint has it, this model does not" in refused.output

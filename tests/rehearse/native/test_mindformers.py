@@ -57,10 +57,10 @@ def test_only_what_cpu_cannot_do_is_changed_and_each_change_is_reported() -> Non
     assert "changed for CPU: context.device_target: Ascend -> CPU" in here.files[0].content
 
 
-def test_the_global_batch_stays_without_accumulation() -> None:
+def test_gradients_accumulate_as_on_the_cluster() -> None:
     flat = parse(rehearsal(*TINY, "batch.micro_batch_size=2", "batch.global_batch_size=16").files[0].content)
-    assert flat["runner_config.batch_size"] == 16
-    assert flat["runner_config.gradient_accumulation_steps"] == 1
+    assert flat["runner_config.batch_size"] == 2
+    assert flat["runner_config.gradient_accumulation_steps"] == 8
 
 
 def test_the_wheel_is_started_by_our_entry_and_a_checkout_by_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +137,16 @@ def test_what_makes_a_recipe_run_on_1_6_is_offered() -> None:
 
 SHRUNK = ("data.format=megatron", "rehearse.shrink=true", "model.pretrained=false", "model.hub_id=null")
 LLAMA_1_6 = ("+recipe=llama3_8b", "backend=mindformers", "backend.version=1.6.0", "model.legacy=true")
+
+
+def test_a_class_that_is_not_in_the_package_is_not_offered() -> None:
+    job = compose(["+recipe=tiny_deepseek_v3", *NATIVE[1:2], "backend.version=1.6.0", *TINY[2:], "model.n_group=2"])
+    messages = [each.message for each in judge(job, fixes=False).findings if each.severity == "error"]
+    assert messages
+    assert not any("it trains llama, qwen2, mixtral, deepseek_v3" in each for each in messages)
+    job = compose([*TINY[:2], "backend.version=1.6.0", *TINY[2:]])
+    (error,) = (each for each in judge(job).findings if each.severity == "error")
+    assert error.message.endswith("with model.legacy=true it trains llama, qwen2, mixtral")
 
 
 def test_an_older_model_reads_token_files_with_causal_attention_and_float32_weights() -> None:

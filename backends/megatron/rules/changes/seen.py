@@ -76,6 +76,24 @@ SEEN = (
         since=FOUR,
     ),
     Rule(
+        id="SW-LORA-TP-NORM",
+        phase="model",
+        doc="With tensor parallelism the gradient norm counts the LoRA factors that each rank holds whole once for "
+        "every rank, until megatron-core 0.17 marks them as not split: it is too large, and clips more.",
+        source="megatron-core 0.16.1 extensions/transformer_engine.py:648; measured: docs/parity.md",
+        flags=("tensor_model_parallel_size", "clip_grad"),
+        fields=("lora.rank", "parallel.tp", "optimizer.clip_grad"),
+        check=lambda context: (
+            trains_adapters(context) and context["tensor_model_parallel_size"] > 1 and bool(context["clip_grad"])
+        ),
+        reads="@lora clip_grad",
+        message="LoRA with tp {tensor_model_parallel_size}: until megatron-core 0.17 the gradient norm counts factors "
+        "that every rank holds {tensor_model_parallel_size} times, so clip_grad {clip_grad} clips more than without "
+        "tensor parallelism",
+        severity="warning",
+        since="4.6",
+    ),
+    Rule(
         id="SW-FP32-RESUME",
         phase="launch",
         doc="Resuming the distributed optimizer in fp32 writes into views of leaf tensors, which PyTorch refuses.",
@@ -116,6 +134,22 @@ SEEN = (
         "moe.bias_update_rate (usually 0.001)",
         severity="warning",
         since="4.3",
+    ),
+    Rule(
+        id="SW-LORA-BIAS",
+        phase="model",
+        doc="mcore-bridge freezes the expert bias of routers where adapters are trained, whatever its update rate is.",
+        source="mcore-bridge 1.6.5 tuners/patcher.py:59, model/modules/topk_router.py:71; measured: docs/parity.md",
+        flags=("megatron_extra_kwargs",),
+        fields=("moe.bias_update_rate", "lora.rank"),
+        check=lambda context: (
+            trains_adapters(context) and context.job.model.router_expert_bias and context.job.moe.bias_update_rate != 0
+        ),
+        reads="@lora job.model.router_expert_bias job.moe.bias_update_rate",
+        message="LoRA: the expert bias stays as it is, moe.bias_update_rate has no effect; MindSpeed-LLM moves it "
+        "unless moe.bias_update_rate=0",
+        severity="warning",
+        since="4.6",
     ),
     Rule(
         id="SW-SCORING",

@@ -1,0 +1,108 @@
+"""What Megatron-core computes differently from version to version, for all backends that are built on it."""
+
+from collections.abc import Mapping
+
+from launcher.mapping.computation import Computation
+
+_Ranges = Mapping[str, tuple[str | None, str | None]]
+_PLAIN, _SWIFT, _MINDSPEED = "megatron_lm", "megatron", "mindspeed"
+# The core of each version: ms-swift 4.6.0 installs 0.16.1, MindSpeed-LLM 26.1.0 is built on 0.12.1; others: not read.
+_CORE_12: _Ranges = {_PLAIN: ("0.12.1", "0.12.1"), _MINDSPEED: ("26.1.0", None)}
+_CORE_16: _Ranges = {_PLAIN: ("0.16.1", None), _SWIFT: ("4.6.0", None)}
+_CORE: _Ranges = {**_CORE_16, _PLAIN: ("0.12.1", None), _MINDSPEED: _CORE_12[_MINDSPEED]}
+_SCHEDULES = "megatron/core/pipeline_parallel/schedules.py"
+_ROUTER = "megatron/core/transformer/moe/router.py"
+_ROUNDED = (
+    "Megatron-LM core_v0.12.1 megatron/core/fusions/fused_cross_entropy.py:82; core_v0.16.1 "
+    "megatron/core/fusions/fused_cross_entropy.py:82"
+)
+
+COMPUTATIONS = (
+    Computation(topic="LOSS-CP", rule="MLM-CP-MEAN", versions={_PLAIN: ("0.16.1", None)}),
+    Computation(topic="LOSS-CP", rule="SW-CP-MEAN", versions={_SWIFT: ("4.6.0", None)}),
+    Computation(
+        topic="LOSS-CP",
+        way="usual",
+        versions=_CORE,
+        source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:290; pretrain_gpt.py:179; MindSpeed-LLM 26.1.0 "
+        "mindspeed_llm/tasks/posttrain/sft/sft_trainer.py:193",
+    ),
+    Computation(
+        topic="LOSS-DP",
+        way="rank",
+        versions=_CORE,
+        source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:290; core_v0.16.1 {_SCHEDULES}:262; MindSpeed-LLM 26.1.0 "
+        "mindspeed_llm/tasks/posttrain/sft/sft_trainer.py:217; ms-swift 4.6.0 trainers/trainer.py:72",
+    ),
+    Computation(
+        topic="LOSS-MASK",
+        way="usual",
+        versions=_CORE_16,
+        source="Megatron-LM core_v0.16.1 megatron/core/datasets/gpt_dataset.py:268",
+    ),
+    Computation(topic="EXPERT-GRADIENTS", rule="MLM-ETP-REPLICAS", versions=_CORE),
+    Computation(topic="EXPERT-GRADIENTS", rule="SW-ETP-REPLICAS", versions={_SWIFT: ("4.6.0", None)}),
+    Computation(
+        topic="EXPERT-GRADIENTS",
+        way="usual",
+        versions=_CORE,
+        source="Megatron-LM core_v0.12.1 megatron/core/tensor_parallel/layers.py:809",
+    ),
+    Computation(
+        topic="LOGITS-GRADIENT",
+        way="bf16",
+        versions={_PLAIN: ("0.12.1", None), _MINDSPEED: ("26.1.0", None)},
+        when="cross-entropy-loss-fusion & cross-entropy-fusion-impl=native",
+        source=_ROUNDED,
+    ),
+    Computation(
+        topic="LOGITS-GRADIENT",
+        way="bf16",
+        versions={_SWIFT: ("4.6.0", None)},
+        when="cross_entropy_loss_fusion & cross_entropy_fusion_impl=native",
+        source=_ROUNDED,
+    ),
+    Computation(
+        topic="BALANCE-WEIGHT",
+        way="share",
+        versions=_CORE,
+        when="job.precision.calculate_per_token_loss",
+        source=f"Megatron-LM core_v0.12.1 {_ROUTER}:306; core_v0.16.1 {_ROUTER}:466",
+    ),
+    Computation(
+        topic="BALANCE-WEIGHT", way="share", versions=_CORE_12, source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:321"
+    ),
+    Computation(
+        topic="BALANCE-WEIGHT", way="whole", versions=_CORE_16, source=f"Megatron-LM core_v0.16.1 {_SCHEDULES}:292"
+    ),
+    Computation(
+        topic="BALANCE-SEQUENCE",
+        way="whole",
+        versions=_CORE,
+        source=f"Megatron-LM core_v0.12.1 {_ROUTER}:292; core_v0.16.1 {_ROUTER}:290",
+    ),
+    Computation(
+        topic="BALANCE-CHOICE",
+        way="chosen",
+        versions=_CORE_12,
+        source=f"Megatron-LM core_v0.12.1 {_ROUTER}:205, 227; megatron/core/transformer/moe/moe_utils.py:562",
+    ),
+    Computation(
+        topic="BALANCE-CHOICE",
+        way="scores",
+        versions=_CORE_16,
+        source=f"Megatron-LM core_v0.16.1 {_ROUTER}:600; megatron/core/transformer/moe/moe_utils.py:788",
+    ),
+    Computation(
+        topic="ATTENTION-MASK",
+        way="usual",
+        versions=_CORE,
+        source="Megatron-LM core_v0.12.1 megatron/core/transformer/utils.py:37; core_v0.16.1 "
+        "megatron/core/transformer/utils.py:50",
+    ),
+)
+
+
+def computations() -> tuple[Computation, ...]:
+    """Return the rows of all backends built on Megatron-core."""
+    return COMPUTATIONS

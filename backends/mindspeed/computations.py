@@ -1,0 +1,19 @@
+"""What MindSpeed-LLM computes differently: Megatron-core's rows, and its tokenizer's padding."""
+
+from backends.megatron_lm.computations import COMPUTATIONS
+from launcher.mapping.computation import Computation
+
+_OWN = (
+    Computation(topic="LOSS-MASK", rule="MS-PAD-EOS", versions={"mindspeed": ("2.1.0", None)}),
+    Computation(
+        topic="LOSS-MASK",
+        way="usual",
+        versions={"mindspeed": ("2.1.0", None)},
+        source="MindSpeed-LLM 26.1.0 mindspeed_llm/training/tokenizer/tokenizer.py:143",
+    ),
+)
+
+
+def computations() -> tuple[Computation, ...]:
+    """Return the rows of MindSpeed-LLM."""
+    return (*COMPUTATIONS, *_OWN)

@@ -1,0 +1,1 @@
+"""Checks of Launch on a machine with one GPU."""
