@@ -42,12 +42,18 @@ def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
 
 BF16 = NumberFormat(name="bf16", title="BF16")
 FP32 = NumberFormat(name="fp32", title="FP32")
-# Needs: Transformer Engine 2.14 pytorch/quantization.py (check_fp8_support, check_mxfp8_support, check_nvfp4_support,
-# check_fp8_block_scaling_support); AMD CDNA 3 and CDNA 4 white papers; MindSpeed 26.1: FP8 on Ascend 950.
+# Needs: Transformer Engine pytorch/quantization.py (_compute_fp8_support, _compute_fp8_block_scaling_support,
+# _compute_mxfp8_support, _compute_nvfp4_support); Primus-Turbo pytorch/core/low_precision.py (gfx942: FP8; gfx950: MXFP8
+# too); the formats of Ascend 950 as Huawei announced them (earlier ones have no FP8).
 _EIGHT = "NVIDIA Ada, Hopper or Blackwell, AMD CDNA 3 or 4, or Ascend 950"
 TENSORWISE = _fp8("fp8", "FP8 (one scale a tensor)", _EIGHT, "tensorwise")
 DELAYED = _fp8("fp8", "FP8 (one scale a tensor)", _EIGHT, "delayed")
-BLOCKWISE = _fp8("fp8_blockwise", "FP8 (one scale a block)", "NVIDIA Hopper or Blackwell, or Ascend 950", "blockwise")
+BLOCKWISE = _fp8(
+    "fp8_blockwise",
+    "FP8 (one scale a block)",
+    "NVIDIA Hopper or Blackwell, AMD CDNA 3 or 4, or Ascend 950",
+    "blockwise",
+)
 MXFP8 = _fp8("mxfp8", "MXFP8", "NVIDIA Blackwell, AMD CDNA 4 or Ascend 950", "mxfp8")
 NVFP4 = NumberFormat(
     name="nvfp4",
