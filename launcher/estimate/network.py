@@ -36,10 +36,23 @@ def _bandwidth(machine: Machine, collective: str, group: int, stride: int) -> fl
     return speed
 
 
-def _latency(machine: Machine, group: int, stride: int) -> float:
+def _latency(machine: Machine, group: int, stride: int, most: int | None = None) -> float:
+    """Return the seconds that a collective takes beyond moving its bytes: a step for each member but one, or `most`."""
     span = group * stride
     step = next(level.latency for level in machine.levels if span <= level.devices)
-    return machine.start + step * (group - 1)
+    return machine.start + step * (min(group, most or group) - 1)
+
+
+# Devices on which the latency of exchanges within a node was measured (B200 and A100 PCIe).
+_MEASURED = 8
+
+
+def _exchange_latency(machine: Machine, group: int, stride: int) -> float:
+    """Return the seconds that an exchange takes beyond moving its bytes.
+
+    Within a domain as on the eight devices on which it was measured: its switches let all members send at once.
+    """
+    return _latency(machine, group, stride, _MEASURED if group * stride <= machine.linked else None)
 
 
 def _ring(machine: Machine, collective: str, size: float, group: int, stride: int, times: int = 1) -> float:
@@ -97,7 +110,7 @@ def all_to_all(machine: Machine, size: float, group: int, stride: int) -> float:
     """Return the seconds in which each member sends `size` bytes, in equal parts to all members."""
     if group <= 1 or not size:
         return 0.0
-    return _exchange(machine, size, group, stride) + _latency(machine, group, stride)
+    return _exchange(machine, size, group, stride) + _exchange_latency(machine, group, stride)
 
 
 def dispatch(machine: Machine, size: float, copies: float, domains_reached: float, group: int, stride: int) -> float:
@@ -120,7 +133,7 @@ def dispatch(machine: Machine, size: float, copies: float, domains_reached: floa
         if level.network and reached < group:
             slowest = max(slowest, size * domains_reached * (domains - reached / inside) / domains / level.all_to_all)
             reached = _members(level, group, stride)
-    return slowest + _latency(machine, group, stride)
+    return slowest + _exchange_latency(machine, group, stride)
 
 
 def send(machine: Machine, size: float, stride: int) -> float:

@@ -43,8 +43,8 @@ def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
 BF16 = NumberFormat(name="bf16", title="BF16")
 FP32 = NumberFormat(name="fp32", title="FP32")
 # Needs: Transformer Engine pytorch/quantization.py (_compute_fp8_support, _compute_fp8_block_scaling_support,
-# _compute_mxfp8_support, _compute_nvfp4_support); Primus-Turbo pytorch/core/low_precision.py (gfx942: FP8; gfx950: MXFP8
-# too); the formats of Ascend 950 as Huawei announced them (earlier ones have no FP8).
+# _compute_mxfp8_support, _compute_nvfp4_support); Primus-Turbo pytorch/core/low_precision.py (gfx942: FP8; gfx950:
+# MXFP8 too); the formats of Ascend 950 as Huawei announced them (earlier ones have no FP8).
 _EIGHT = "NVIDIA Ada, Hopper or Blackwell, AMD CDNA 3 or 4, or Ascend 950"
 TENSORWISE = _fp8("fp8", "FP8 (one scale a tensor)", _EIGHT, "tensorwise")
 DELAYED = _fp8("fp8", "FP8 (one scale a tensor)", _EIGHT, "delayed")

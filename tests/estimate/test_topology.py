@@ -73,6 +73,13 @@ def test_three_levels_go_inside_first() -> None:
     assert network.all_gather(wide, size, 32, 1) == pytest.approx(inner + size / 8 * 3 / 4 / rail)
 
 
+def test_an_exchange_inside_a_domain_waits_as_long_as_one_of_eight_devices() -> None:
+    wide = machine(nodes=16, domain_devices=64, domain_gbs=400.0, domain_latency_us=3.0, collective_latency_us=5.0)
+    assert network.all_to_all(wide, 1e-9, 64, 1) == pytest.approx(5e-6 + 7 * 3e-6)
+    assert network.dispatch(wide, 1e-9, 8.0, 1.0, 64, 1) == pytest.approx(5e-6 + 7 * 3e-6)
+    assert network.all_gather(wide, 1e-9, 64, 1) == pytest.approx(5e-6 + 63 * 3e-6, rel=0.2)
+
+
 def test_oversubscription_divides_the_bandwidth() -> None:
     size, job = 100 * MB, {"domain_devices": 8, "rail_devices": 16}
     plain, over = machine(**job, spine_gbs=49.9), machine(**job, spine_gbs=49.9, spine_oversubscription=4.0)
