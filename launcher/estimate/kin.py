@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import Job
+from launcher.job.number_formats import format_of
 
 _FILE = Path(__file__).with_name("kin.json")
 
@@ -27,7 +28,7 @@ class Likeness:
     Attributes:
         hardware: name of the device.
         device: its kind (`cuda`, `npu`).
-        precision: number format of matrix products.
+        precision: name of the number format of matrix products (`launcher.job.number_formats`).
         experts: whether the model has experts.
     """
 
@@ -105,11 +106,10 @@ class Range:
 
 def likeness(job: Job) -> Likeness:
     """Return what makes a job kin to others."""
-    precision = job.precision
     return Likeness(
         hardware=job.hardware.name or "",
         device=str(job.hardware.device),
-        precision="fp8" if precision.fp8_format else str(precision.dtype),
+        precision=format_of(job.precision).name,
         experts=bool(job.model.is_moe),
     )
 

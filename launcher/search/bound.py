@@ -65,7 +65,7 @@ class Floor:
         if isinstance(split, CannotSplit):
             return None
         sizes = replace(split.sizes, recompute="none", recompute_modules=()) if _chosen(point) else split.sizes
-        machine, _ = read_machine(job, fp8=sizes.fp8, experts=sizes.experts > 0)
+        machine, _ = read_machine(job, experts=sizes.experts > 0)
         kinds = tuple(kind for virtual in zip(*split.stages, strict=True) for chunk in virtual for kind in chunk.kinds)
         kernels = kernel_sizes(sizes)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.job import Job, Value
+from launcher.job.hardware import close_devices
 from launcher.job.planning import SEARCH_AXES
 
 Values = Mapping[str, Value]
@@ -103,7 +104,8 @@ def axes_of(job: Job) -> frozenset[str]:
 def space_of(job: Job) -> Space:
     """Return the search space of a job: powers of two, and divisors of its layers, batch and device counts."""
     axes, limit, model = axes_of(job), job.search, job.model
-    node, world = job.cluster.devices_per_node, job.cluster.world_size
+    world = job.cluster.world_size
+    node = close_devices(job.hardware, job.cluster.devices_per_node, world)
     experts = model.num_experts or 0
     layers = model.num_hidden_layers or 1
     choices: dict[str, tuple[Value, ...]] = {
