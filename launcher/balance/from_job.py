@@ -171,7 +171,7 @@ def layer_times(
     if isinstance(split, CannotSplit):
         raise split
     sizes = split.sizes
-    machine, _ = read_machine(start, fp8=sizes.fp8, experts=sizes.experts > 0)
+    machine, _ = read_machine(start, experts=sizes.experts > 0)
     layers = [layer for chunk in _in_order(split.stages) for layer in chunk.kinds]
     more = _modes(start, choose=choose, part=part)
     kinds = tuple(_kind(sizes, machine, layer, len(list(run)), more) for layer, run in groupby(layers))

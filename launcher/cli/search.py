@@ -42,6 +42,9 @@ def main(words: list[str]) -> int:
     made.add_argument(
         "--space", choices=("all", "taylor"), default="all", help="taylor: only layouts that pass Taylor's rules"
     )
+    made.add_argument(
+        "--compare", action="store_true", help="rank the job's own layout (+strategy=FILE) and say what separates it"
+    )
     made.add_argument("--resume", metavar="FILE.json", help="save the search state to this file, and resume from it")
     search_profile.add_options(made)
     options = parse(made, words)
@@ -74,7 +77,9 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         search = begin(job, names, top=options.top)
         if options.space == "taylor":
             _like_taylor(search, quiet=options.json)
-        mark = digest(job, (*names, options.space))
+        if options.compare:
+            _keep_own(search, job)
+        mark = digest(job, (*names, options.space, *(("compare",) if options.compare else ())))
         before = load(Path(options.resume), mark) if options.resume else None
     except CannotSearch as error:
         raise NotDone(findings=error.findings, job=job) from None
@@ -82,7 +87,7 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         raise NotDone(str(error)) from None
     except BadTable as error:
         raise NotDone(findings=[_unusable(mistake) for mistake in error.mistakes], job=job) from None
-    if not options.json:
+    if not options.json and not options.compare:
         print_findings(varied(job), job)
     done, found = before or (0, Found())
     progress = _Progress(len(search.layouts), quiet=options.json)
@@ -92,10 +97,23 @@ def _search(job: Job, options: argparse.Namespace) -> int:
             progress.tell(number, search.found)
     except KeyboardInterrupt:
         progress.end(search.found)
-        _show(search.user_job, search.found, options, table)
+        _show(search, options, table)
         return 130
     progress.end(search.found)
-    return _show(search.user_job, search.found, options, table)
+    return _show(search, options, table)
+
+
+def _keep_own(search: "Search", job: Job) -> None:
+    """Keep the job's own layout, so that the search ranks it; refuse one that cannot run."""
+    from launcher.job import with_values
+    from launcher.search.begin import CannotSearch, unasked
+    from launcher.search.compare import errors_of
+    from launcher.search.points import own
+
+    errors = errors_of(with_values(job, unasked(job)))
+    if errors:
+        raise CannotSearch(errors)
+    search.rank_own(own(job))
 
 
 def _like_taylor(search: "Search", *, quiet: bool) -> None:
@@ -114,15 +132,20 @@ def _unusable(mistake: str) -> Finding:
     return Finding(rule="SEARCH-PROFILE", severity="error", message=mistake, fields=(), source="launch search")
 
 
-def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table | None") -> int:
+def _show(search: "Search", options: argparse.Namespace, table: "Table | None") -> int:
     from launcher.report.strategy import strategy_text
     from launcher.search.begin import varied
+    from launcher.search.compare import comparison, comparison_screen, comparison_tree
     from launcher.search.ranking import ranking_screen, ranking_tree
     from launcher.search.screen import CANDIDATES, as_tree, csv_text, screen, write_pareto
 
+    job, found = search.user_job, search.found
     ranked = search_profile.ranking(job, found, table)
+    compared = comparison(search) if search.own is not None else None
     if not options.json:
         print(screen(job, found) if ranked is None else ranking_screen(job, found, ranked))
+        if compared is not None:
+            print(f"\n{comparison_screen(compared, found.limit)}")
     profiles = search_profile.emit(job, found, options)
     if options.csv:
         write_file(options.csv, csv_text(job, found), CANDIDATES)
@@ -138,6 +161,7 @@ def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table |
             raise NotDone(trouble)
     if options.json:
         extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
+        extra |= comparison_tree(compared) if compared is not None else {}
         findings = [finding.as_tree() for finding in varied(job)]
         print_json(as_tree(job, found) | extra | {"findings": findings})
     return 0 if values is not None else 1

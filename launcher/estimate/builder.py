@@ -13,8 +13,8 @@ class Builder:
         self.sizes, self.machine = sizes, machine
         self.tokens, self.local = sizes.tokens, sizes.local_tokens
         self.act = sizes.act
-        # Bytes per element that a matrix product keeps of its input: one in FP8.
-        self.gemm = 1 if sizes.fp8 else sizes.act
+        # Bytes per element that a matrix product keeps of its input: one in FP8, 0.5625 in NVFP4.
+        self.gemm = sizes.gemm_bytes if sizes.fp8 else sizes.act
         self.wire = self.act
 
     # -- building blocks

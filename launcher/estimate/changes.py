@@ -6,6 +6,7 @@ from itertools import combinations, product
 from launcher.estimate.check import problems
 from launcher.estimate.result import Change, Estimate
 from launcher.job import Job, Value, override_text, value_at, with_values
+from launcher.job.hardware import close_devices
 
 _MOST = 3
 
@@ -84,7 +85,7 @@ def _together(job: Job) -> Iterator[dict[str, Value]]:
     *_, full = _recompute(job)
     for tp, pp, ep in product(_FACTORS, (1,) if fixed else _FACTORS, _FACTORS if job.model.is_moe else (1,)):
         layout: dict[str, Value] = {}
-        if tp > 1 and parallel.tp * tp <= job.cluster.devices_per_node:
+        if tp > 1 and parallel.tp * tp <= _node(job):
             layout |= {"parallel.tp": parallel.tp * tp, "parallel.sequence_parallel": True}
         elif tp > 1:
             continue
@@ -123,10 +124,14 @@ def _recompute(job: Job) -> Iterator[dict[str, Value]]:
 
 def _layout(job: Job) -> Iterator[dict[str, Value]]:
     parallel = job.parallel
-    if parallel.tp * 2 <= job.cluster.devices_per_node:
+    if parallel.tp * 2 <= _node(job):
         yield {"parallel.tp": parallel.tp * 2, "parallel.sequence_parallel": True}
     if parallel.layout is None and parallel.first_stage_layers is None and parallel.last_stage_layers is None:
         yield {"parallel.pp": parallel.pp * 2}
     if job.model.is_moe:
         yield {"parallel.ep": parallel.ep * 2}
     yield {"parallel.cp": parallel.cp * 2}
+
+
+def _node(job: Job) -> int:
+    return close_devices(job.hardware, job.cluster.devices_per_node, job.cluster.world_size)

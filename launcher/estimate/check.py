@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 
 from launcher.estimate.layout import MOST_LAYERS, CannotSplit
 from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
+from launcher.estimate.topology_check import contradictions
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.hardware import Hardware
@@ -22,15 +23,18 @@ _PREFIXES = (
     "MOE-EP",
     "MLA-",
     "FP8-",
+    "FP4-",
     "REQ-MODEL",
     "REQ-BATCH",
     "SENSE-HEADS",
     "SENSE-VOCAB",
 )
-_SHARES = tuple(field.name for field in fields(Hardware) if field.name.endswith(("_efficiency", "_share")))
+_HARDWARE = tuple(field.name for field in fields(Hardware))
+_SHARES = tuple(name for name in _HARDWARE if name.endswith(("_efficiency", "_share")))
 _POSITIVE = (
-    *("memory_gib", "bf16_tflops", "fp8_tflops", "fp32_tflops", "memory_bandwidth_gbs"),
-    *("intra_node_gbs", "inter_node_gbs", "shared_link_gbs", "host_link_gbs"),
+    *(name for name in _HARDWARE if name.endswith("_tflops")),
+    *("memory_gib", "memory_bandwidth_gbs", "intra_node_gbs", "domain_gbs", "inter_node_gbs", "spine_gbs"),
+    *("shared_link_gbs", "host_link_gbs"),
     *_SHARES,
 )
 _OWN: list[Rule] = []
@@ -102,6 +106,18 @@ def _rule(id: str, source: str) -> Callable[[Check], Check]:
 def hardware_is_usable(context: RuleContext) -> Iterator[Violation]:
     """Memory, peaks, bandwidths and efficiencies of the hardware must be above zero where they are given."""
     yield from _of_hardware(context.job.hardware)[0]
+
+
+@_rule("EST-TOPOLOGY", source="launch estimate")
+def levels_agree(context: RuleContext) -> Iterator[Violation]:
+    """Host, domain, rail and spine consist of whole units of the level inside, divide the job, and are no faster."""
+    hardware, cluster = context.job.hardware, context.job.cluster
+    yield from _contradictions(hardware, cluster.devices_per_node, cluster.world_size)
+
+
+@lru_cache(maxsize=64)
+def _contradictions(hardware: Hardware, node: int, world: int) -> tuple[Violation, ...]:
+    return tuple(contradictions(hardware, node, world))
 
 
 @_rule("EST-MEM-FACTOR", source="launch estimate")

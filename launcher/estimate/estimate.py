@@ -8,6 +8,7 @@ from launcher.estimate.as_run import as_run
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.effect import without_effect
+from launcher.estimate.kin import fit_probability, range_of
 from launcher.estimate.kinds import PLAIN
 from launcher.estimate.layers import operations_of
 from launcher.estimate.layout import CannotSplit
@@ -51,9 +52,19 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
         raise CannotEstimate(found)
     answer = quick(job, exact=True, timeline=timeline)
     answer = replace(answer, missing=(*assumed, *answer.missing, *without_effect(job, quick, answer.missing)))
+    answer = _with_range(job, answer)
     if answer.fits is False and changes:
         return replace(answer, changes=cheapest(job, quick))
     return answer
+
+
+def _with_range(job: Job, answer: Estimate) -> Estimate:
+    """Return the answer with the errors of its nearest measured kin."""
+    probability = None
+    if answer.capacity is not None:
+        probability = fit_probability(job, answer.fullest.peak_reserved, answer.capacity - answer.outside)
+    time = range_of(job, "time") if answer.time is not None else None
+    return replace(answer, memory_range=range_of(job, "memory"), time_range=time, fit_probability=probability)
 
 
 def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
@@ -92,7 +103,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     if isinstance(split, CannotSplit):
         raise split
     sizes, assumed, placed = split.sizes, split.assumed, split.stages
-    machine, unmeasured = read_machine(job, fp8=sizes.fp8, experts=sizes.experts > 0)
+    machine, unmeasured = read_machine(job, experts=sizes.experts > 0)
     kernels = kernel_sizes(sizes)
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
     memories = _memories(job, sizes, stages)
@@ -201,6 +212,19 @@ def _by_formula(sizes: Sizes) -> list[str]:
 
 def _simplified(job: Job) -> list[str]:
     notes = []
+    given = job.hardware.node_devices
+    if given is not None and given > job.cluster.devices_per_node and _is_set(job, "hardware.node_devices"):
+        notes.append(
+            f"hardware.node_devices: {given} counts as {job.cluster.devices_per_node}, the devices of a node; links "
+            f"that span nodes are hardware.domain_devices={given}"
+        )
+    if job.precision.fp8_format is not None and job.precision.fp8_recipe is not None:
+        notes.append(
+            f"precision.fp8_recipe: {job.precision.fp8_recipe} chooses the peak and the bytes of casts; memory and "
+            "kernels of the scaling factors are not counted"
+        )
+    if job.precision.fp4_format is not None:
+        notes.append("precision.fp4_format: Hadamard transforms and stochastic rounding are not counted")
     if job.task.type not in ("pretrain", "sft"):
         notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
     if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:
@@ -213,6 +237,12 @@ def _simplified(job: Job) -> list[str]:
     if _shorter_samples(job):
         notes.append("batch.seq_length: every sequence is counted at full length; shorter samples need less")
     return notes
+
+
+def _is_set(job: Job, path: str) -> bool:
+    """Return whether the user wrote a field on the command line: what a hardware file says is no mistake of theirs."""
+    origin = job.origins.get(path)
+    return origin is not None and origin.kind == "override"
 
 
 def _idle(job: Job, stages: list[_Stage]) -> list[str]:

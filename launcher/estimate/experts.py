@@ -83,9 +83,9 @@ def _exchange(builder: Builder) -> float:
     if s.dispatcher == "allgather":
         return network.all_gather(machine, sent, s.ep * s.etp, 1)
     if s.flex:
-        nodes = max(1.0, s.ep * stride / machine.node)
-        reached = _reached(nodes, s.topk)
-        if s.groups > 1 and s.groups % nodes == 0:
+        domains = max(1.0, s.ep * stride / machine.linked)
+        reached = _reached(domains, s.topk)
+        if s.groups > 1 and s.groups % domains == 0:
             reached = min(reached, s.topk_groups)
         seconds = network.dispatch(machine, size, copies(builder), reached, s.ep, stride)
     else:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from launcher.estimate.topology import Level, levels_of
 from launcher.job import Job
-from launcher.job.hardware import Hardware
+from launcher.job.hardware import Hardware, linked_devices
+from launcher.job.number_formats import BF16, FP32, NumberFormat, format_of
 
 # Defaults for unmeasured values: efficiencies of well-tuned machines, always listed under `missing`.
 ASSUMED: dict[str, float] = {
@@ -44,7 +46,12 @@ _EXPERTS = ("grouped_matmul_efficiency", "grouped_matmul_tokens", "permute_effic
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Machine:
-    """Figures of one device in SI units (FLOP/s, bytes/s, seconds); times are meaningless unless `known`."""
+    """Figures of one device in SI units (FLOP/s, bytes/s, seconds); times are meaningless unless `known`.
+
+    Attributes:
+        levels: what joins the devices, inside first; the last one joins all.
+        linked: devices that the accelerators' own links join (NVLink or HCCS domain).
+    """
 
     known: bool
     peak: float
@@ -63,18 +70,11 @@ class Machine:
     cross_entropy: float
     latency: float
     launch: float
-    all_reduce: float
-    all_gather: float
-    reduce_scatter: float
-    all_to_all: float
-    p2p: float
-    intra_latency: float
-    inter_latency: float
+    levels: tuple[Level, ...]
+    linked: int
     start: float
-    inter: float
     shared: float | None
     host: float
-    node: int
     mesh: bool
 
     def linear(self, flops: float, size: float, *, gradient: bool = False) -> float:
@@ -102,44 +102,53 @@ class Machine:
         return flops / (self.peak_bf16 * efficiency) + self.attention_overhead
 
 
-def read_machine(job: Job, *, fp8: bool, experts: bool) -> tuple[Machine, tuple[str, ...]]:
+def read_machine(job: Job, *, experts: bool) -> tuple[Machine, tuple[str, ...]]:
     """Return the figures of a job's device, and the assumptions made for values missing from the hardware file."""
     cluster = job.cluster
-    return _read(job.hardware, job.precision.dtype, fp8, cluster.devices_per_node, experts, cluster.nodes)
+    return _read(job.hardware, format_of(job.precision), cluster.devices_per_node, experts, cluster.nodes)
 
 
 @lru_cache(maxsize=256)
 def _read(
-    hardware: Hardware, dtype: str, fp8: bool, node: int, experts: bool, nodes: int
+    hardware: Hardware, products: NumberFormat, node: int, experts: bool, nodes: int
 ) -> tuple[Machine, tuple[str, ...]]:
     assumed: list[str] = []
+    linked = linked_devices(hardware, node, node * nodes)
+    # What a job never uses is not listed as assumed: the network within one domain, the exchange of dense models.
+    unused = {"host_link_gbs", *(() if experts else _EXPERTS), *(_LINKS if node * nodes <= max(node, linked) else ())}
 
     def figure(name: str) -> float:
         value = getattr(hardware, name)
         if value is not None:
             return float(value)
-        unused = (name in _LINKS and nodes == 1) or (name in _EXPERTS and not experts) or name == "host_link_gbs"
-        if not unused:
+        if name not in unused:
+            unused.add(name)
             assumed.append(f"hardware.{name}: {ASSUMED[name]:g} (not measured)")
         return ASSUMED[name]
 
-    peak = hardware.fp8_tflops if fp8 else (hardware.fp32_tflops if dtype == "fp32" else hardware.bf16_tflops)
+    peak = getattr(hardware, products.peak)
     if peak is None:
-        peak = (hardware.bf16_tflops or 0.0) / (2 if dtype == "fp32" else 1)
-        if dtype == "fp32" and peak:
+        peak = (hardware.bf16_tflops or 0.0) / (2 if products is FP32 else 1)
+        if products is FP32 and peak:
             assumed.append(f"hardware.fp32_tflops: {peak:g} (half of bf16)")
     known, peak = bool(peak), peak or 1.0
     bandwidth = figure("memory_bandwidth_gbs") * 1e9
     memory = bandwidth * figure("memory_efficiency")
-    per_direction = figure("intra_node_gbs") * 1e9 / 2
+    matmul, weight_gradient = figure("matmul_efficiency"), figure("weight_gradient_efficiency")
+    grouped = figure("grouped_matmul_efficiency")
+    if products.settings:
+        own = _of_format(hardware, products, "matmul_efficiency", matmul, assumed)
+        weight_gradient, matmul = weight_gradient * (own / matmul), own
+        if experts:
+            grouped = _of_format(hardware, products, "grouped_matmul_efficiency", grouped, assumed)
     machine = Machine(
         known=known,
         peak=peak * 1e12,
-        peak_bf16=(hardware.bf16_tflops or peak) * 1e12 if fp8 else peak * 1e12,
-        matmul=figure("matmul_efficiency"),
-        weight_gradient=figure("weight_gradient_efficiency"),
+        peak_bf16=peak * 1e12 if products in (BF16, FP32) else (hardware.bf16_tflops or peak) * 1e12,
+        matmul=matmul,
+        weight_gradient=weight_gradient,
         small=figure("small_matmul_gflop") * 1e9,
-        grouped=figure("grouped_matmul_efficiency"),
+        grouped=grouped,
         grouped_tokens=figure("grouped_matmul_tokens"),
         attention=figure("attention_efficiency"),
         attention_backward=figure("attention_backward_efficiency"),
@@ -150,18 +159,21 @@ def _read(
         cross_entropy=bandwidth * figure("cross_entropy_efficiency"),
         latency=figure("kernel_latency_us") * 1e-6,
         launch=figure("host_launch_us") * 1e-6,
-        all_reduce=per_direction * figure("all_reduce_efficiency"),
-        all_gather=per_direction * figure("all_gather_efficiency"),
-        reduce_scatter=per_direction * figure("reduce_scatter_efficiency"),
-        all_to_all=per_direction * figure("all_to_all_efficiency"),
-        p2p=per_direction * figure("p2p_efficiency"),
-        intra_latency=figure("intra_node_latency_us") * 1e-6,
-        inter_latency=figure("inter_node_latency_us") * 1e-6,
+        levels=levels_of(hardware, node, node * nodes, figure),
+        linked=linked,
         start=figure("collective_latency_us") * 1e-6,
-        inter=figure("inter_node_gbs") * 1e9 * figure("inter_node_efficiency"),
         shared=hardware.shared_link_gbs * 1e9 if hardware.shared_link_gbs else None,
         host=figure("host_link_gbs") * 1e9,
-        node=min(hardware.node_devices or node, node),
         mesh=hardware.full_mesh,
     )
     return machine, (*hardware.unverified, *(assumed if known else ()))
+
+
+def _of_format(hardware: Hardware, products: NumberFormat, kind: str, plain: float, assumed: list[str]) -> float:
+    """Return the efficiency of a kind of products in a format smaller than BF16, by default that in BF16."""
+    name = f"{products.name}_{kind}"
+    value: float | None = getattr(hardware, name)
+    if value is None:
+        assumed.append(f"hardware.{name}: {plain:g} (that of BF16; not measured in {products.title})")
+        return plain
+    return value

@@ -28,9 +28,10 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
     weight = float(sizes.dtype)
     weights_dense, weights_expert = counts.dense * weight, counts.expert * weight
     if sizes.fp8:
-        # Two FP8 copies (rows and columns) beside the weights, or instead of them.
-        weights_dense += (counts.matmul - counts.expert) * (2 - (weight if sizes.fp8_weights else 0))
-        weights_expert += counts.expert * (2 - (weight if sizes.fp8_weights else 0))
+        # Two copies (rows and columns) in FP8 or NVFP4 beside the weights, or instead of them.
+        copies = 2 * sizes.gemm_bytes - (weight if sizes.fp8_weights else 0)
+        weights_dense += (counts.matmul - counts.expert) * copies
+        weights_expert += counts.expert * copies
     dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)
     gradients_dense, gradients_expert = dense * float(sizes.grad_bytes), expert * float(sizes.grad_bytes)
     states = (sizes.master_bytes + sizes.state_bytes) * sizes.optimizer_fraction

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from launcher.estimate.kin import Range
 from launcher.pipeline_schedule.simulation import Event
 
 
@@ -58,6 +59,8 @@ class Estimate:
         changes: the cheapest computed changes that make the job fit, where it does not.
         missing: every assumed figure.
         timeline: steps of all stages, where asked for.
+        memory_range, time_range: where a run is, by the errors of measured runs that are like it; None: there are none.
+        fit_probability: that it fits, by the same runs; None: there are none, or the device's memory is not known.
     """
 
     fits: bool | None
@@ -73,6 +76,9 @@ class Estimate:
     missing: tuple[str, ...]
     changes: tuple[Change, ...] = ()
     timeline: tuple[Event, ...] = ()
+    memory_range: Range | None = None
+    time_range: Range | None = None
+    fit_probability: float | None = None
 
     @property
     def fullest(self) -> StageMemory:
@@ -96,4 +102,7 @@ class Estimate:
             "parameters": dict(self.parameters),
             "changes": [asdict(change) for change in self.changes],
             "missing": list(self.missing),
+            "memory_range": self.memory_range.as_tree() if self.memory_range else None,
+            "time_range": self.time_range.as_tree() if self.time_range else None,
+            "fit_probability": self.fit_probability,
         }

@@ -1,12 +1,15 @@
 """Text output of an estimate."""
 
 from launcher.estimate.effect import NO_EFFECT
+from launcher.estimate.kin import Range
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
 from launcher.job import Job
 
 _PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "peak_allocated", "peak_reserved")
 _SHOWN = 12
+# No probability is shown as certain: it is computed from a few runs.
+_SURE = 0.99
 
 
 def screen(job: Job, answer: Estimate) -> str:
@@ -14,6 +17,7 @@ def screen(job: Job, answer: Estimate) -> str:
     lines = [_verdict(job, answer), "", *_memory(answer)]
     if answer.time is not None:
         lines += ["", *_time(job, answer)]
+    lines += ["", *_error(answer)]
     if answer.changes:
         lines += ["", "makes it fit, the fastest first:"]
         for change in answer.changes:
@@ -27,6 +31,36 @@ def screen(job: Job, answer: Estimate) -> str:
     if answer.missing:
         lines += ["", "assumed:"] + [f"  {line}" for line in _grouped(answer.missing)]
     return "\n".join(lines)
+
+
+def _error(answer: Estimate) -> list[str]:
+    """Return where runs like this one were: the range of memory and time, and the probability that the job fits."""
+    lines = []
+    if answer.memory_range is not None:
+        low, high = (
+            answer.fullest.peak_reserved * each for each in (answer.memory_range.low, answer.memory_range.high)
+        )
+        chance = f"; fits with {_percent(answer.fit_probability)}" if answer.fit_probability is not None else ""
+        lines.append(f"memory {low / GIB:.1f} to {high / GIB:.1f} GiB{chance} ({_kin(answer.memory_range)})")
+    if answer.time is not None and answer.time_range is not None:
+        low, high = (answer.time.step_s * each for each in (answer.time_range.low, answer.time_range.high))
+        lines.append(f"step {low:.3g} to {high:.3g} s ({_kin(answer.time_range)})")
+    for name, found in (("memory", answer.memory_range), ("time", answer.time_range if answer.time else None)):
+        if found is None and (name == "memory" or answer.time is not None):
+            lines.append(f"{name}: no run like this one was measured, so its error is not known")
+    return lines
+
+
+def _percent(probability: float) -> str:
+    if probability > _SURE:
+        return f"more than {100 * _SURE:.0f} %"
+    return f"{100 * probability:.0f} %" if probability >= 1 - _SURE else f"less than {100 * (1 - _SURE):.0f} %"
+
+
+def _kin(found: Range) -> str:
+    """Return what the runs are from which a range is computed."""
+    same = ", ".join("kind of model" if each == "experts" else each for each in found.common)
+    return f"90 % of runs, by {found.runs} measured with the same {same}"
 
 
 def _verdict(job: Job, answer: Estimate) -> str:

@@ -7,6 +7,7 @@ from operator import attrgetter
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
 from launcher.job import Job
+from launcher.job.number_formats import format_of
 
 # Bytes of an element.
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
@@ -77,6 +78,7 @@ class Sizes:
     # -- numbers
     dtype: int
     fp8: bool
+    gemm_bytes: float
     fp8_weights: bool
     fp8_cast: int
     grad_bytes: int
@@ -242,7 +244,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     if attention is None:
         assumed.append(f"kernels.attention_backend: {'flash' if flash else 'unfused'}")
     fused_ce = kernels.cross_entropy_fusion
-    fp8 = precision.fp8_format is not None
+    products = format_of(precision)
     variants, missing = read_variants(model)
     assumed += missing
     if is_moe and not (moe.capacity_factor and moe.pad_to_capacity) and not moe.force_load_balancing:
@@ -300,10 +302,11 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         micro_batches=micro_batches,
         seq=seq,
         dtype=dtype,
-        fp8=fp8,
-        fp8_weights=fp8 and bool(precision.fp8_param_gather),
-        # Bytes read and written to make both FP8 copies of a 16-bit element; the maximum is computed first.
-        fp8_cast=6 if precision.fp8_recipe == "tensorwise" else 4,
+        # Also NVFP4: products in fewer bits than activations.
+        fp8=products.kept_bytes is not None,
+        gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
+        fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
+        fp8_cast=products.cast_bytes,
         grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
         zero=zero,
         master_bytes=master,

@@ -11,7 +11,8 @@ _MEASURED = "measured; see hardware.measured"
 class Hardware:
     """One accelerator and its links: peaks from data sheets, and measured efficiencies.
 
-    Efficiencies are fractions of the corresponding peak; attention counts every query-key pair, also those that a
+    Efficiencies are fractions of the corresponding peak (of each number format).
+    Attention counts every query-key pair, also those that a
     causal mask skips, so that its efficiency may exceed one.
     """
 
@@ -20,7 +21,24 @@ class Hardware:
     memory_gib: float | None = option(None, "Memory per device.", unit="GiB", source="data sheet", minimum=0)
     bf16_tflops: float | None = option(None, "Peak bf16, dense.", unit="TFLOP/s", source="data sheet", minimum=0)
     fp8_tflops: float | None = option(
-        None, "Peak FP8, dense; none: no FP8.", unit="TFLOP/s", source="data sheet", minimum=0
+        None,
+        "Peak FP8 with one scale a tensor (recipes delayed and tensorwise), dense; none: no FP8.",
+        unit="TFLOP/s",
+        source="data sheet",
+        minimum=0,
+    )
+    fp8_blockwise_tflops: float | None = option(
+        None,
+        "Peak FP8 with one scale a block (recipe blockwise), dense; none: the machine lacks it.",
+        unit="TFLOP/s",
+        source="data sheet",
+        minimum=0,
+    )
+    mxfp8_tflops: float | None = option(
+        None, "Peak MXFP8, dense; none: the machine lacks it.", unit="TFLOP/s", source="data sheet", minimum=0
+    )
+    nvfp4_tflops: float | None = option(
+        None, "Peak NVFP4, dense; none: the machine lacks it.", unit="TFLOP/s", source="data sheet", minimum=0
     )
     fp32_tflops: float | None = option(
         None, "Peak fp32 (TF32 where there is one), dense.", unit="TFLOP/s", source="data sheet", minimum=0
@@ -49,7 +67,81 @@ class Hardware:
         minimum=0,
     )
     node_devices: int | None = option(
-        None, "Devices that the links within a node join.", unit="devices", source="data sheet", minimum=1
+        None,
+        "Devices that the links within a node join, counted up to cluster.devices_per_node; for links that span nodes "
+        "see hardware.domain_devices.",
+        unit="devices",
+        source="data sheet",
+        minimum=1,
+    )
+    domain_devices: int | None = option(
+        None,
+        "Devices that the accelerators' own links join, also across nodes (NVLink or HCCS domain, SuperPoD); none: "
+        "those of a node.",
+        unit="devices",
+        source="data sheet",
+        minimum=1,
+    )
+    domain_used_devices: int | None = option(
+        None,
+        "Devices of each domain that a job takes which is larger than one (Slurm's --segment, MindCluster's sp-block, "
+        "in devices); none: all.",
+        unit="devices",
+        minimum=1,
+    )
+    domain_gbs: float | None = option(
+        None,
+        "Bandwidth between the nodes of a domain, per device, one direction; none: as within a node.",
+        unit="GB/s",
+        source="data sheet",
+        minimum=0,
+    )
+    domain_latency_us: float | None = option(
+        None,
+        "Latency of a collective's step between the nodes of a domain; none: as within a node.",
+        unit="us",
+        source=_MEASURED,
+        minimum=0,
+    )
+    domain_efficiency: float | None = option(
+        None,
+        "Links between the nodes of a domain, during any collective; none: as within a node.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    domain_oversubscription: float | None = option(
+        None,
+        "Factor by which the devices of a node exceed the links that leave it, within a domain; none: 1.",
+        source="data sheet",
+        minimum=1,
+    )
+    rail_devices: int | None = option(
+        None,
+        "Devices whose network adapters meet in the first tier of switches (rails of a scalable unit); none: all.",
+        unit="devices",
+        minimum=1,
+    )
+    rail_oversubscription: float | None = option(
+        None, "Factor by which adapters exceed the first tier of switches; none: 1.", minimum=1
+    )
+    spine_gbs: float | None = option(
+        None,
+        "Network bandwidth per device beyond the rail, one direction; none: hardware.inter_node_gbs.",
+        unit="GB/s",
+        minimum=0,
+    )
+    spine_latency_us: float | None = option(
+        None,
+        "Latency of a collective's step beyond the rail; none: hardware.inter_node_latency_us.",
+        unit="us",
+        source=_MEASURED,
+        minimum=0,
+    )
+    spine_efficiency: float | None = option(
+        None, "Network beyond the rail; none: hardware.inter_node_efficiency.", source=_MEASURED, minimum=0
+    )
+    spine_oversubscription: float | None = option(
+        None, "Factor by which the first tier of switches exceeds the links of the spine; none: 1.", minimum=1
     )
     full_mesh: bool = option(
         False,
@@ -78,6 +170,48 @@ class Hardware:
         unit="tokens",
         source=_MEASURED,
         minimum=0,
+    )
+    fp8_matmul_efficiency: float | None = option(
+        None,
+        "Matrix products in FP8 (one scale a tensor), forward and input gradient; none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    fp8_grouped_matmul_efficiency: float | None = option(
+        None,
+        "Grouped matrix products in FP8 (one scale a tensor); none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    fp8_blockwise_matmul_efficiency: float | None = option(
+        None,
+        "Matrix products in FP8 (one scale a block), forward and input gradient; none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    fp8_blockwise_grouped_matmul_efficiency: float | None = option(
+        None,
+        "Grouped matrix products in FP8 (one scale a block); none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    mxfp8_matmul_efficiency: float | None = option(
+        None,
+        "Matrix products in MXFP8, forward and input gradient; none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    mxfp8_grouped_matmul_efficiency: float | None = option(
+        None, "Grouped matrix products in MXFP8; none: as in BF16.", source=_MEASURED, minimum=0
+    )
+    nvfp4_matmul_efficiency: float | None = option(
+        None,
+        "Matrix products in NVFP4, forward and input gradient; none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    nvfp4_grouped_matmul_efficiency: float | None = option(
+        None, "Grouped matrix products in NVFP4; none: as in BF16.", source=_MEASURED, minimum=0
     )
     attention_efficiency: float | None = option(None, "Attention, forward.", source=_MEASURED, minimum=0)
     attention_backward_efficiency: float | None = option(None, "Attention, backward.", source=_MEASURED, minimum=0)
@@ -154,3 +288,25 @@ class Hardware:
     unverified: tuple[str, ...] = option(
         (), "Figures of this file that differ between variants or have no source; the estimate lists them as missing."
     )
+
+
+def host_devices(hardware: Hardware, devices_per_node: int) -> int:
+    """Return the devices of a host that its links join."""
+    return min(hardware.node_devices or devices_per_node, devices_per_node)
+
+
+def linked_devices(hardware: Hardware, devices_per_node: int, world: int) -> int:
+    """Return the devices of a job that the accelerators' own links join: of a host, or of a domain of hosts."""
+    host, domain = host_devices(hardware, devices_per_node), hardware.domain_devices
+    if domain is None or domain <= host:
+        return host
+    return domain if world <= domain else (hardware.domain_used_devices or domain)
+
+
+# Devices of a domain of small nodes that count as close: those of a node of eight.
+_CLOSE = 8
+
+
+def close_devices(hardware: Hardware, devices_per_node: int, world: int) -> int:
+    """Return the devices within which tensor parallelism is tried: a node's, or as many in a domain of small nodes."""
+    return max(devices_per_node, min(linked_devices(hardware, devices_per_node, world), _CLOSE))

@@ -50,8 +50,18 @@ class SearchOptions:
     fix: tuple[str, ...] = option((), "Axes that keep the job's value.", choices=SEARCH_AXES)
     max_tp: int | None = option(None, "Largest tensor parallel size; none: devices per node.", minimum=1)
     max_pp: int = option(64, "Largest pipeline parallel size.", minimum=1)
-    max_vpp: int = option(8, "Maximum number of chunks per stage.", minimum=1)
+    max_vpp: int | None = option(
+        None,
+        "Largest number of chunks per stage; none: 8, and every number that shares the layers equally.",
+        minimum=1,
+    )
     max_cp: int = option(16, "Largest context parallel size.", minimum=1)
     max_ep: int | None = option(None, "Largest expert parallel size; none: the number of experts.", minimum=1)
     max_etp: int | None = option(None, "Largest expert tensor parallel size; none: devices per node.", minimum=1)
     max_micro_batch_size: int = option(8, "Largest micro batch.", unit="samples", minimum=1)
+    fit_probability: float | None = option(
+        0.95,
+        "Least probability that a candidate fits, by the errors of measured runs that are like it; none: the estimate "
+        "alone decides.",
+        minimum=0.5,
+    )

@@ -25,6 +25,7 @@ _COMMON = (
     "launcher.rules.bounds",
     "launcher.rules.required",
     "launcher.rules.layout",
+    "launcher.rules.number_formats",
     "launcher.rules.training",
     "launcher.rules.resources",
     "launcher.rules.cluster",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from launcher.job.hardware import linked_devices
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_host
 
@@ -158,13 +159,20 @@ def optimizer_has_ranks(context: RuleContext) -> Iterator[Violation]:
 @rule(
     "SENSE-TP-NODES",
     source="Narayanan et al. 2021: tensor parallelism within a node",
-    reads="job.parallel.tp job.cluster.devices_per_node job.cluster.nodes",
+    reads="job.parallel.tp job.cluster.devices_per_node job.cluster.nodes job.hardware.node_devices "
+    "job.hardware.domain_devices job.hardware.domain_used_devices",
     severity="warning",
 )
 def tensor_parallelism_stays_in_a_node(context: RuleContext) -> Iterator[Violation]:
-    """Tensor parallelism communicates in every layer; between nodes it mostly waits for the network."""
-    tp, devices = context.job.parallel.tp, context.job.cluster.devices_per_node
-    if tp > devices and context.job.cluster.nodes > 1:
+    """Tensor parallelism communicates in every layer; between nodes it mostly waits for the network.
+
+    Not in an NVLink or HCCS domain that spans nodes (hardware.domain_devices).
+    """
+    job = context.job
+    tp, devices = job.parallel.tp, job.cluster.devices_per_node
+    if tp <= devices or job.cluster.nodes == 1:
+        return
+    if tp > linked_devices(job.hardware, devices, job.cluster.world_size):
         yield Violation(
             message=f"tp {tp} spans nodes of {devices} devices: every layer communicates over the network",
             fields=("parallel.tp", "cluster.devices_per_node"),

@@ -365,19 +365,3 @@ def latent_attention_is_complete(context: RuleContext) -> Iterator[Violation]:
     ]
     if missing:
         yield Violation(message=f"multi-head latent attention needs {', '.join(missing)}", fields=tuple(missing))
-
-
-@rule(
-    "FP8-HARDWARE",
-    source="data sheet of the hardware",
-    reads="job.hardware.name job.hardware.bf16_tflops job.precision.fp8_format job.hardware.fp8_tflops",
-)
-def fp8_runs_on_hardware(context: RuleContext) -> Iterator[Violation]:
-    """FP8 needs hardware with FP8 matrix multiplication."""
-    job = context.job
-    known = job.hardware.name is not None and job.hardware.bf16_tflops is not None
-    if job.precision.fp8_format is not None and known and job.hardware.fp8_tflops is None:
-        yield Violation(
-            message=f"{job.hardware.name} does not support FP8 (precision.fp8_format={job.precision.fp8_format})",
-            fields=("precision.fp8_format", "hardware.name"),
-        )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.balance.from_job import UNEVEN
-from launcher.job import Job, with_values
+from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import variants_of
@@ -47,6 +47,14 @@ def begin(
         pipeline.Refused: there is no such backend or version.
     """
     lacking = [_lacks(path, text) for path, text in _NEEDED if _value(job, path) is None]
+    probability = job.search.fit_probability
+    if probability is not None and probability >= 1:
+        lacking.append(
+            _lacks(
+                "search.fit_probability",
+                f"search.fit_probability={probability:g}: no estimate is certain; works: search.fit_probability=0.99",
+            )
+        )
     if lacking:
         raise CannotSearch(lacking)
     start = _start(job)
@@ -61,7 +69,18 @@ def _start(job: Job) -> Job:
     values = dict(UNEVEN) if "stages" in axes else {}
     if "recompute" in axes:
         values |= nothing_recomputed()
+    values |= unasked(job)
     return with_values(job, values) if values else job
+
+
+def unasked(job: Job) -> dict[str, Value]:
+    """Return values for what training needs, the job lacks, and no layout depends on."""
+    schedule, values = job.schedule, dict[str, Value]()
+    if schedule.train_iters is None and schedule.train_samples is None and schedule.epochs is None:
+        values["schedule.train_iters"] = 1000
+    if job.optimizer.lr is None:
+        values["optimizer.lr"] = 1e-4
+    return values
 
 
 def _judge(job: Job, name: str | None) -> Variants:

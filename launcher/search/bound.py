@@ -12,7 +12,7 @@ from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import kernel_sizes
 from launcher.estimate.stages import cost, parts_of
 from launcher.job import Job, Value, with_values
-from launcher.pipeline_schedule.bounds import even_stages
+from launcher.pipeline_schedule.bounds import even_stages, one_chunk_stages
 from launcher.search.uneven import Work
 
 # Fields that the time of a micro-batch through all layers depends on. Stages only divide it.
@@ -25,7 +25,8 @@ _READS = (
 class Floor:
     """Lower bounds of step times: stages run all micro-batches, and the longest takes at least an equal share.
 
-    The bound is that of an even pipeline without bubble, recomputation, transfers, reduction and optimizer.
+    The bound is that of the best split into stages without recomputation, transfers, reduction and optimizer; with
+    several chunks a stage also without bubble.
     """
 
     def __init__(self, job: Job) -> None:
@@ -35,7 +36,12 @@ class Floor:
     def __call__(self, point: Mapping[str, Value]) -> float:
         """Return the lower bound of a point's step time in seconds; 0 where it is unknown."""
         found = self._found(point)
-        return even_stages(found[0].whole, found[1]) if found else 0.0
+        if not found:
+            return 0.0
+        stages = int(str(point["parallel.pp"]))
+        if (point["parallel.vpp"] or 1) == 1:
+            return one_chunk_stages(found[0].whole, found[1] * stages, stages)
+        return even_stages(found[0].whole, found[1])
 
     def work(self, point: Mapping[str, Value]) -> Work | None:
         """Return the seconds of a micro-batch, layer by layer; None where they are unknown."""
@@ -59,7 +65,7 @@ class Floor:
         if isinstance(split, CannotSplit):
             return None
         sizes = replace(split.sizes, recompute="none", recompute_modules=()) if _chosen(point) else split.sizes
-        machine, _ = read_machine(job, fp8=sizes.fp8, experts=sizes.experts > 0)
+        machine, _ = read_machine(job, experts=sizes.experts > 0)
         kinds = tuple(kind for virtual in zip(*split.stages, strict=True) for chunk in virtual for kind in chunk.kinds)
         kernels = kernel_sizes(sizes)
 

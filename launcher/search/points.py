@@ -9,6 +9,7 @@ from launcher.balance.from_job import UNEVEN
 from launcher.balance.local import even
 from launcher.balance.problem import Kind, Mode, Problem
 from launcher.job import Job, Value
+from launcher.search.space import FIELDS
 
 RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
 _PER_CHUNK = ("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk")
@@ -57,6 +58,16 @@ def _at(job: Job, path: str) -> Value:
 def kept(job: Job) -> dict[str, Value]:
     """Return the job's recomputation."""
     return {path: _at(job, path) for path in (*RECOMPUTE, *_PER_CHUNK)}
+
+
+def own(job: Job) -> dict[str, Value]:
+    """Return the point that a job is itself, spelled as a search spells it."""
+    point = {path: _at(job, path) for path in (*FIELDS.values(), *UNEVEN)} | kept(job)
+    if point["parallel.tp"] == 1:
+        point["parallel.sequence_parallel"] = False
+    if point["parallel.vpp"] == 1:
+        point["parallel.vpp"] = None
+    return point
 
 
 def nothing_recomputed() -> dict[str, Value]:

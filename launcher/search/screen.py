@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.estimate.drawing import GREY, GRID, Box, Drawing, Line, Text
+from launcher.estimate.kin import spread
 from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
 from launcher.outputs.kinds import table
@@ -36,12 +37,25 @@ def screen(job: Job, found: Found) -> str:
     name = f"{job.name or 'job'} on {job.cluster.world_size} × {job.hardware.name or 'device'}"
     state = "" if found.complete else f"stopped: {found.settled:,} of "
     head = [f"{name}: {state}{found.points:,} points, {found.estimates:,} estimated, {found.seconds:.1f} s"]
+    if found.capacity:
+        head.append(_limit(job, found))
     if not found.best:
         return "\n".join([*head, *_none(job, found), *_rejected(found)])
     rows = ["  tp  pp vpp  cp  ep etp   dp  mbs  sp zero  recompute    GiB   s/step    MFU  bubble"]
     rows += [_row(job, candidate) for candidate in found.best]
     uneven = [f"  {number}: {text}" for number, text in enumerate(map(_uneven, found.best), start=1) if text]
     return "\n".join([*head, "", *rows, *(["", "uneven stages:", *uneven] if uneven else []), "", *_rejected(found)])
+
+
+def _limit(job: Job, found: Found) -> str:
+    """Return up to which estimate a candidate counts as one that fits."""
+    room = f"fits: up to {found.limit / GIB:.1f} of {found.capacity / GIB:g} GiB by the estimate"
+    if job.search.fit_probability is None:
+        return room
+    kin = spread(job, "memory")
+    if kin is None:
+        return f"{room}; no run like this one was measured, so its error is not known"
+    return f"{room}, so that {100 * job.search.fit_probability:g} % of runs fit, by {kin.runs} measured ones"
 
 
 def _row(job: Job, candidate: Candidate) -> str:
@@ -65,7 +79,7 @@ def _none(job: Job, found: Found) -> list[str]:
         return ["no layout passes the rules; rejected by:"]
     lines = ["no layout fits; the closest:"]
     for candidate in found.nearest:
-        lacks = (candidate.peak - found.capacity) / GIB
+        lacks = (candidate.peak - found.limit) / GIB
         lines.append(f"  {_row(job, candidate).strip()}: exceeds memory by {lacks:.1f} GiB on stage {candidate.stage}")
     return lines
 
@@ -88,9 +102,10 @@ def as_tree(job: Job, found: Found) -> dict[str, Any]:
         "estimated": found.estimates,
         "seconds": found.seconds,
         "capacity": found.capacity,
+        "limit": found.limit,
         "candidates": [_tree(job, candidate) for candidate in found.best],
         "nearest": [
-            {**_tree(job, candidate), "lacks": candidate.peak - found.capacity, "stage": candidate.stage}
+            {**_tree(job, candidate), "lacks": candidate.peak - found.limit, "stage": candidate.stage}
             for candidate in ([] if found.best else found.nearest)
         ],
         "refused": found.refusals,

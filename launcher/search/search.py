@@ -16,6 +16,7 @@ from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
+from launcher.estimate.kin import spread
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
@@ -70,6 +71,8 @@ class Found:
         refusals: points rejected, by rule.
         too_big: points that do not fit with any recomputation.
         too_slow: points that cannot be among the best, whose estimation was skipped.
+        capacity: bytes of a device.
+        limit: estimated bytes up to which a candidate fits with `search.fit_probability`.
     """
 
     points: int = 0
@@ -83,6 +86,7 @@ class Found:
     too_big: int = 0
     too_slow: int = 0
     capacity: int = 0
+    limit: int = 0
     seconds: float = 0.0
     complete: bool = False
 
@@ -103,7 +107,7 @@ class Search:
 
     Args:
         validity: validity of points around the job whose strategy is searched.
-        user_job: the user's job, to which candidates are compared; None: the job of `validity`.
+        user_job: the user's job, whose values candidates change; None: the job of `validity`.
         top: candidates to rank.
         watch: called with the results so far after every layout.
     """
@@ -122,6 +126,8 @@ class Search:
         self.layouts = list(self.space.layouts())
         self.floor = Floor(self.job)
         self.found = Found()
+        self.own: Candidate | None = None
+        self.margin = _margin(self.job)
         self._settings: dict[tuple[tuple[str, str], ...], dict[str, Value]] = {}
         self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
 
@@ -166,6 +172,14 @@ class Search:
     def _depths(self) -> int:
         """Return the number of recomputation choices of a layout: none, selective, all, and every number of layers."""
         return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
+
+    def rank_own(self, point: dict[str, Value]) -> None:
+        """Estimate the user's own layout, and prune only what is slower than it, so that its rank is known.
+
+        Raises:
+            CannotSplit: its layers cannot be spread so.
+        """
+        self.own = self._candidate(point, quick(with_values(self.job, point), exact=True))
 
     # -- one layout
     def _layout(self, layout: dict[str, Value]) -> None:
@@ -296,7 +310,7 @@ class Search:
         self._plain = plain.step_s if plain is not None else 0.0
         if plain is None or plain.fits:
             return True
-        if not self.space.recompute or plain.standing > self.found.capacity:
+        if not self.space.recompute or plain.standing > self.found.limit:
             return False
         if plain.step_s >= (1 + _SHORT) * self._slowest():
             self.found.too_slow += self._depths()
@@ -326,8 +340,11 @@ class Search:
             low, high = (low, middle) if found.fits else (middle, high)
 
     def _slowest(self) -> float:
-        """Return the step time that a candidate must be below to be among the best."""
-        return self.found.best[-1].step_s if len(self.found.best) >= self.top else float("inf")
+        """Return the step time that a candidate must be below to be among the best, or before the user's layout."""
+        if len(self.found.best) < self.top:
+            return float("inf")
+        own = self.own.step_s if self.own is not None and self.own.fits else 0.0
+        return max(self.found.best[-1].step_s, own)
 
     def _also(self, point: dict[str, Value]) -> Candidate | None:
         """Estimate a point that differs from a valid one only in recomputation; None: it is invalid.
@@ -375,15 +392,17 @@ class Search:
         assert answer.time is not None
         assert answer.capacity is not None
         self.found.capacity = answer.capacity
+        self.found.limit = round(answer.outside + (answer.capacity - answer.outside) / self.margin)
+        peak = answer.fullest.peak_reserved + answer.outside
         return Candidate(
             values=points.changed(self.user_job, point),
             point=point,
             step_s=answer.time.step_s,
-            peak=answer.fullest.peak_reserved + answer.outside,
+            peak=peak,
             stage=answer.fullest.stage,
             standing=answer.outside
             + max(each.weights + each.gradients + each.optimizer + each.workspace for each in answer.stages),
-            fits=bool(answer.fits),
+            fits=peak <= self.found.limit,
             mfu=answer.mfu or 0.0,
             bubble_s=answer.time.bubble_s,
             tokens_per_s_per_device=answer.tokens_per_s_per_device or 0.0,
@@ -392,7 +411,7 @@ class Search:
     def _keep(self, candidate: Candidate) -> None:
         found = self.found
         found.fitting.append(candidate)
-        if candidate.step_s < self._slowest() or len(found.best) < self.top:
+        if len(found.best) < self.top or candidate.step_s < found.best[-1].step_s:
             if problems(with_values(self.job, candidate.point)):
                 return
             # Of one layout, only the best stages and recomputation are reported.
@@ -402,6 +421,14 @@ class Search:
                 return
             rest = [each for each in found.best if each is not same]
             found.best = sorted([*rest, candidate], key=lambda each: each.order)[: self.top]
+
+
+def _margin(job: Job) -> float:
+    """Return the factor that memory must leave to the errors of the estimate; 1 where no run like it was measured."""
+    found = spread(job, "memory")
+    if job.search.fit_probability is None or found is None:
+        return 1.0
+    return max(1.0, found.factor(job.search.fit_probability))
 
 
 def _closest(candidates: list[Candidate]) -> list[Candidate]:

@@ -11,9 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.job import Job, Value
+from launcher.job.hardware import close_devices
 from launcher.job.planning import SEARCH_AXES
 
 Values = Mapping[str, Value]
+
+# Most chunks a stage that are tried where the layers do not divide: more of them cost more transfers than bubble.
+_UNEVEN_VPP = 8
 
 # The field behind each axis that is one field.
 FIELDS = {
@@ -38,12 +42,16 @@ class Space:
         stages: whether uneven splits are tried where layers do not divide.
         recompute: whether granularity and depth of recomputation are searched; otherwise the job's are kept.
         world: devices.
+        layers: layers of the model.
+        uneven_vpp: most chunks a stage where the layers do not divide.
     """
 
     choices: Mapping[str, tuple[Value, ...]]
     stages: bool
     recompute: bool
     world: int
+    layers: int
+    uneven_vpp: int
 
     def layouts(self) -> Iterator[dict[str, Value]]:
         """Yield combinations of parallel sizes that are compatible with the number of devices."""
@@ -58,7 +66,7 @@ class Space:
                             if (self.world // _number(pp)) % (_number(ep) * _number(etp)):
                                 continue
                             for vpp in choices["parallel.vpp"]:
-                                if (vpp or 1) != 1 and pp == 1:
+                                if not self._interleaves(_number(pp), _number(vpp)):
                                     continue
                                 yield {
                                     "parallel.tp": tp,
@@ -68,6 +76,12 @@ class Space:
                                     "parallel.ep": ep,
                                     "parallel.etp": etp,
                                 }
+
+    def _interleaves(self, pp: int, vpp: int) -> bool:
+        """Return whether so many chunks a stage are tried: powers of two, and those that share the layers equally."""
+        if vpp == 1 or (vpp,) == self.choices["parallel.vpp"]:
+            return vpp == 1 or pp > 1
+        return pp > 1 and (vpp in _powers(self.uneven_vpp) or _shares(self.layers, pp, vpp))
 
     @property
     def per_layout(self) -> int:
@@ -88,19 +102,20 @@ def axes_of(job: Job) -> frozenset[str]:
 
 
 def space_of(job: Job) -> Space:
-    """Return the search space of a job: powers of two and divisors of its model and device counts."""
+    """Return the search space of a job: powers of two, and divisors of its layers, batch and device counts."""
     axes, limit, model = axes_of(job), job.search, job.model
-    node, world = job.cluster.devices_per_node, job.cluster.world_size
+    world = job.cluster.world_size
+    node = close_devices(job.hardware, job.cluster.devices_per_node, world)
     experts = model.num_experts or 0
     layers = model.num_hidden_layers or 1
     choices: dict[str, tuple[Value, ...]] = {
         "parallel.tp": _divisors(world, min(limit.max_tp or node, world)),
         "parallel.pp": tuple(n for n in _divisors(world, min(limit.max_pp, world)) if n <= layers),
         "parallel.cp": _powers(min(limit.max_cp, world)),
-        "parallel.vpp": (None, *_powers(min(limit.max_vpp, layers))[1:]),
+        "parallel.vpp": _chunks(layers, limit.max_vpp, tuple(n for n in _divisors(world, limit.max_pp) if n > 1)),
         "parallel.ep": _divisors(experts, limit.max_ep or experts) if experts else (job.parallel.ep,),
         "parallel.etp": _powers(min(limit.max_etp or node, world)) if experts else (job.parallel.etp,),
-        "batch.micro_batch_size": _powers(limit.max_micro_batch_size),
+        "batch.micro_batch_size": _divisors(job.batch.global_batch_size or 1, limit.max_micro_batch_size),
         "parallel.sequence_parallel": (True, False),
         "parallel.distributed_optimizer": (True, False),
     }
@@ -108,7 +123,26 @@ def space_of(job: Job) -> Space:
         if axis not in axes:
             section, name = path.split(".")
             choices[path] = (getattr(getattr(job, section), name),)
-    return Space(choices=choices, stages="stages" in axes, recompute="recompute" in axes, world=world)
+    return Space(
+        choices=choices,
+        stages="stages" in axes,
+        recompute="recompute" in axes,
+        world=world,
+        layers=layers,
+        uneven_vpp=limit.max_vpp or _UNEVEN_VPP,
+    )
+
+
+def _shares(layers: int, pp: int, vpp: int) -> bool:
+    """Return whether the chunks get equally many layers, with embedding and loss counted as layers or not."""
+    return any((layers + extra) % (pp * vpp) == 0 for extra in (0, 1, 2))
+
+
+def _chunks(layers: int, most: int | None, stages: tuple[int, ...]) -> tuple[Value, ...]:
+    """Return the numbers of chunks a stage: powers of two, and what shares the layers equally among some stages."""
+    limit = min(most or layers, layers)
+    equal = {n for pp in stages for n in range(2, limit + 1) if _shares(layers, pp, n)}
+    return None, *sorted({*_powers(min(most or _UNEVEN_VPP, layers)), *equal} - {1})
 
 
 def _powers(most: int) -> tuple[int, ...]:

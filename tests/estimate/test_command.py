@@ -84,6 +84,49 @@ BAD = {
     "virtual stages": (["parallel.vpp=5"], "PAR-PP-LAYERS", "parallel.vpp"),
     "more experts a token than there are": (["model.num_experts_per_tok=500"], "MOE-TOPK", "model.num_experts"),
     "global batch": (["batch.global_batch_size=7"], "BATCH-GLOBAL", "batch.global_batch_size"),
+    "MXFP8 on Hopper": (
+        ["precision.fp8_format=e4m3", "precision.fp8_recipe=mxfp8"],
+        "FP8-HARDWARE",
+        "fp8_recipe=blockwise",
+    ),
+    "NVFP4 on Hopper": (["precision.fp4_format=e2m1"], "FP4-HARDWARE", "fp4_format=null precision.fp8_format=hybrid"),
+    "a peak of 0": (
+        ["hardware=b200", "hardware.nvfp4_tflops=0", "precision.fp4_format=e2m1"],
+        "EST-HARDWARE",
+        "hardware.nvfp4_tflops",
+    ),
+    "a domain that the host does not divide": (
+        ["hardware.domain_devices=20"],
+        "EST-TOPOLOGY",
+        "works: hardware.domain_devices=16",
+    ),
+    "a domain that does not divide the machine": (
+        ["hardware.domain_devices=24"],
+        "EST-TOPOLOGY",
+        "works: hardware.domain_used_devices=16",
+    ),
+    "a domain of fewer devices than are used": (
+        ["hardware.domain_devices=16", "hardware.domain_used_devices=32"],
+        "EST-TOPOLOGY",
+        "works: hardware.domain_used_devices=16",
+    ),
+    "links of a domain faster than the host's": (
+        ["hardware.domain_devices=16", "hardware.domain_gbs=600"],
+        "EST-TOPOLOGY",
+        "works: hardware.domain_gbs=450",
+    ),
+    "a spine without rails": (["hardware.spine_gbs=10"], "EST-TOPOLOGY", "works: hardware.spine_gbs=null"),
+    "a spine faster than the adapter": (
+        ["hardware.rail_devices=16", "hardware.spine_gbs=100"],
+        "EST-TOPOLOGY",
+        "works: hardware.spine_gbs=50",
+    ),
+    "a rail of parts of nodes": (["hardware.rail_devices=12"], "EST-TOPOLOGY", "works: hardware.rail_devices=8"),
+    "a rail that does not divide the machine": (
+        ["hardware.rail_devices=24"],
+        "EST-TOPOLOGY",
+        "works: hardware.rail_devices=16",
+    ),
     "Ascend without fp8": (["hardware=ascend_910b", "precision.fp8_format=e4m3"], "FP8-HARDWARE", "fp8_format"),
 }
 
@@ -105,6 +148,13 @@ IMPOSSIBLE = {
     "negative": (["batch.seq_length=-1"], "JOB-BOUND", "batch.seq_length"),
     "zero": (["model.hidden_size=0"], "JOB-BOUND", "model.hidden_size"),
     "not a number": (["hardware.memory_gib=nan"], "JOB-BOUND", "hardware.memory_gib"),
+    "no bandwidth of a domain": (["hardware.domain_gbs=nan"], "JOB-BOUND", "hardware.domain_gbs"),
+    "a domain of less than a device": (["hardware.domain_devices=-4"], "JOB-BOUND", "hardware.domain_devices"),
+    "oversubscription below 1": (
+        ["hardware.spine_oversubscription=0.5"],
+        "JOB-BOUND",
+        "hardware.spine_oversubscription",
+    ),
     "negative price": (["hardware.price=-1"], "JOB-BOUND", "hardware.price"),
     "no nodes": (["cluster.nodes=0"], "JOB-BOUND", "cluster.nodes"),
 }

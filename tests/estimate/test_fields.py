@@ -89,6 +89,22 @@ NO_COST = {
     "precision.min_loss_scale",
 }
 FP8 = {"bf16_tflops": 1000.0, "fp8_tflops": 2000.0, "fp32_tflops": 500.0}
+SMALL = {**FP8, "fp8_blockwise_tflops": 1900.0, "mxfp8_tflops": 2100.0, "nvfp4_tflops": 4000.0}
+# Host of 2, domain of 4, rail of 8, all 16: each level has links of its own.
+LEVELS = {
+    "domain_devices": 8,
+    "domain_used_devices": 4,
+    "domain_gbs": 200.0,
+    "domain_latency_us": 10.0,
+    "domain_efficiency": 0.5,
+    "domain_oversubscription": 1.0,
+    "rail_devices": 8,
+    "rail_oversubscription": 1.0,
+    "spine_gbs": 20.0,
+    "spine_latency_us": 20.0,
+    "spine_efficiency": 0.5,
+    "spine_oversubscription": 1.0,
+}
 FULL = {"granularity": "full", "method": "block", "num_layers": 2}
 JOBS: dict[str, Job] = {
     "dense": job_with(
@@ -106,6 +122,16 @@ JOBS: dict[str, Job] = {
     "hybrid ring": job_with(
         parallel={"cp": 4, "cp_algorithm": "hybrid", "ulysses_degree": 2}, kernels={"cross_entropy_fusion": True}
     ),
+    "levels": job_with(cluster={"nodes": 8, "devices_per_node": 2}, parallel={"tp": 4}, hardware=LEVELS),
+    **{
+        f"experts in {name}": job_with(model=MOE, parallel={"ep": 4}, hardware=SMALL, precision=precision)
+        for name, precision in {
+            "FP8": {"fp8_format": "e4m3", "fp8_recipe": "tensorwise"},
+            "FP8 by block": {"fp8_format": "e4m3", "fp8_recipe": "blockwise"},
+            "MXFP8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+            "NVFP4": {"fp4_format": "e2m1"},
+        }.items()
+    },
     "adapters": job_with(
         lora={"rank": 8},
         optimizer={"precision_aware": True},

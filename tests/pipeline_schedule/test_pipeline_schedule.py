@@ -190,6 +190,10 @@ def test_no_step_is_faster_than_its_bounds(pipeline: Pipeline) -> None:
     time, busy = max(simulate(pipeline)), loads(pipeline)
     assert bounds.even_stages(sum(busy), count / stages) <= bounds.busiest_stage(max(busy), count) + 1e-9
     assert bounds.busiest_stage(max(busy), count) <= time + 1e-9
+    if pipeline.schedule.chunks == 1:
+        own = bounds.one_chunk_stages(sum(busy), count, stages)
+        assert bounds.even_stages(sum(busy), count / stages) <= own + 1e-9
+        assert own <= time + 1e-9
 
 
 @st.composite

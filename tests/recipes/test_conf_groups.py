@@ -32,8 +32,33 @@ FIGURES = ("memory_gib", "bf16_tflops", "fp8_tflops", "memory_bandwidth_gbs", "i
 
 
 def test_the_promised_hardware_is_there() -> None:
-    promised = {"a100_80g", "a100_80g_pcie", "h100_80g", "h200", "b200", "ascend_910b", "ascend_910c", "cpu"}
-    assert promised == set(HARDWARE)
+    nvidia = {"a100_80g", "a100_80g_pcie", "h20", "h100_80g", "h200", "h800", "b200", "b300", "gb200", "gb300"}
+    assert nvidia | {"mi300x", "mi325x", "mi355x", "ascend_910b", "ascend_910c", "cpu"} == set(HARDWARE)
+
+
+# (peak of BF16 : FP8 : MXFP8 : NVFP4, dense): figures with sparsity would break these.
+RATIOS = {
+    "h20": (2, None, None),
+    "h800": (2, None, None),
+    "b200": (2, 2, 4),
+    "b300": (2, 2, 13125 / 2250),
+    "gb200": (2, 2, 4),
+    "gb300": (2, 2, 6),
+    "mi300x": (2, None, None),
+    "mi325x": (2, None, None),
+    "mi355x": (2, 2, None),
+    "ascend_910c": (None, None, None),
+}
+
+
+@pytest.mark.parametrize(("option", "ratios"), RATIOS.items(), ids=list(RATIOS))
+def test_peaks_of_smaller_formats_are_multiples_of_bf16(
+    option: str, ratios: tuple[float | None, float | None, float | None]
+) -> None:
+    hardware = compose([f"hardware={option}"]).hardware
+    for peak, ratio in zip((hardware.fp8_tflops, hardware.mxfp8_tflops, hardware.nvfp4_tflops), ratios, strict=True):
+        assert hardware.bf16_tflops is not None
+        assert peak == (None if ratio is None else pytest.approx(ratio * hardware.bf16_tflops, rel=1e-4))
 
 
 @pytest.mark.parametrize("option", HARDWARE)

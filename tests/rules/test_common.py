@@ -147,6 +147,10 @@ PAIRS = {
         {"precision": {"fp8_format": "hybrid"}, "hardware": {"name": "old", "bf16_tflops": 312}},
         {"precision": {"fp8_format": "hybrid"}, "hardware": {"name": "new", "bf16_tflops": 989, "fp8_tflops": 1979}},
     ),
+    "FP4-HARDWARE": (
+        {"precision": {"fp4_format": "e2m1"}, "hardware": {"name": "old", "bf16_tflops": 989, "fp8_tflops": 1979}},
+        {"precision": {"fp4_format": "e2m1"}, "hardware": {"name": "new", "bf16_tflops": 2250, "nvfp4_tflops": 9000}},
+    ),
 }
 # A dense model has the expert ranks too, once it is given some.
 DENSE_WITH_EXPERT_RANKS = ("PAR-EXPERT-WORLD", False, {"parallel": {"ep": 16}}, {"parallel": {"ep": 8}})

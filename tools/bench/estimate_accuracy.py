@@ -1,6 +1,6 @@
 """How far `launch estimate` is from real runs: mean and worst error of memory and time, source by source.
 
-    python -m tools.bench.estimate_accuracy [MEASURED.jsonl] [--rows] [--markdown]
+    python -m tools.bench.estimate_accuracy [MEASURED.jsonl] [--rows] [--markdown] [--errors FILE.json]
 
 Each line of the file (by default `measured.jsonl` beside this one) is one measured run with its source. A row's job is
 written from what the source says, nothing else: no row has a factor of its own. Rows of models or stacks that the
@@ -12,12 +12,13 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.compose import compose
 from launcher.estimate import CannotEstimate, estimate
+from launcher.estimate.kin import likeness
 from launcher.job import Job
 from tools.bench import measured_megatron, measured_other, measured_simumax
 
@@ -127,6 +128,9 @@ def main() -> None:
     made.add_argument("measured", type=Path, nargs="?", default=ROWS, help="JSON lines of measured runs")
     made.add_argument("--rows", action="store_true", help="also print every run")
     made.add_argument("--markdown", action="store_true", help="a table for the docs")
+    made.add_argument(
+        "--errors", type=Path, metavar="FILE.json", help="write the errors from which an estimate's range is computed"
+    )
     options = made.parse_args()
     hardware = {name: _hardware(name) for name in ("a100_80g", "h100_80g", "b200")}
     groups: dict[str, list[Errors]] = defaultdict(list)
@@ -148,6 +152,27 @@ def main() -> None:
         if options.rows:
             _print_row(errors)
     _print(table(groups, left), markdown=options.markdown)
+    if options.errors is not None:
+        options.errors.write_text(errors_text([each for group in groups.values() for each in group]), encoding="utf-8")
+
+
+# Models of hidden size 512: logits and constants of libraries, which are nothing beside a model of billions, decide.
+_TINY = "Megatron-LM CI, tiny models"
+
+
+def errors_text(found: Sequence[Errors]) -> str:
+    """Return the runs with what makes a job their kin, a line each, for `launcher/estimate/kin.json`."""
+    rows = []
+    for each in found:
+        if each.case.group.startswith(_TINY):
+            continue
+        kin = asdict(likeness(each.case.job))
+        figures = {
+            name: None if value is None else round(value, 4)
+            for name, value in (("memory", each.memory), ("time", each.seconds))
+        }
+        rows.append(json.dumps({"source": each.case.group, "name": each.case.name, **kin, **figures}))
+    return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def _hardware(name: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     if not tables or not row["parallel_valid"] or row["fsdp"] or "Pre" not in row["phase"]:
         return None
     preset = _PRESETS.get(model.split(" (")[0].replace(" ", "_").replace("LLAMA3-", "LLAMA3_"))
-    hardware = {"DGX-H100": "h100_80g", "DGX-B200": "b200"}.get(row["system"])
+    hardware = {"DGX-H100": "h100_80g", "DGX-B200": "b200", "DGX-GB300": "gb300"}.get(row["system"])
     if preset is None or hardware is None:
         return None
     recipe = measured_recipes.overrides(preset, row)
@@ -102,14 +102,20 @@ def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     args = [*recipe, *_common(row, hardware), "overlap.tp_comm=true"]
     if "w/ MTP" not in model and preset == "deepseek_v3" and row["system"] == "DGX-B200":
         return None
-    if row["precision"] != "BF16":
+    if row["precision"] == "NVFP4":
+        args += ["precision.fp4_format=e2m1", "precision.fp4_recipe=nvfp4"]
+    elif row["precision"] != "BF16":
         scaling = "mxfp8" if "MX" in row["precision"] else "tensorwise"
         args += ["precision.fp8_format=hybrid", f"precision.fp8_recipe={scaling}", "precision.fp8_param_gather=true"]
     kind = ("bf16" if row["precision"] == "BF16" else "FP8") + (", MoE" if (row["ep"] or 1) > 1 else ", dense")
+    if hardware == "gb300":
+        number_format = row["precision"].removesuffix("-CS")  # FP8-CS: current scaling, which later tables call FP8
+        return f"Megatron-Bridge, Llama 3.1 405B on 256 GB300, {number_format}", args
     return f"Megatron-Bridge and Megatron-LM tables, {kind}", args
 
 
 def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
+    node = 4 if hardware == "gb300" else 8
     args = [
         f"hardware={hardware}",
         f"parallel.tp={row['tp']}",
@@ -122,8 +128,8 @@ def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
         f"batch.micro_batch_size={row['mbs']}",
         f"batch.global_batch_size={row['gbs']}",
         f"batch.seq_length={row['seq_len']}",
-        f"cluster.nodes={max(1, row['gpus'] // 8)}",
-        f"cluster.devices_per_node={min(8, row['gpus'])}",
+        f"cluster.nodes={max(1, row['gpus'] // node)}",
+        f"cluster.devices_per_node={min(node, row['gpus'])}",
         "kernels.attention_backend=flash",
         "kernels.cross_entropy_fusion=true",
         "kernels.cross_entropy_fusion_impl=te",
