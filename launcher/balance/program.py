@@ -6,6 +6,11 @@ starts, row changes or MPS files).
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +25,24 @@ if TYPE_CHECKING:
 Terms = list[tuple[int, float]]
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what a library's constructor writes to the standard output off it: since 1.16 HiGHS announces itself there.
+
+    It would break `--json`. The text waits in the buffer of C's library, so that is flushed before the output returns.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            yield
+            ctypes.CDLL(None).fflush(None)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 class Program:
     """Variables and constraints of one problem in a HiGHS model; `add_cut` tightens the bound on its objective."""
 
@@ -27,7 +50,8 @@ class Program:
         import highspy
 
         self.problem, self.highspy = problem, highspy
-        self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        with _silent():
+            self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self.solver.setOptionValue("output_flag", False)
         self.infinity = highspy.kHighsInf
         self.width = 0

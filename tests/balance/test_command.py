@@ -15,6 +15,7 @@ from launcher.cli import main
 from launcher.estimate.estimate import estimate
 from launcher.job import value_at
 from launcher.pipeline import judge
+from tests.conftest import Launch
 
 DEEPSEEK = ["+recipe=deepseek_v3", "hardware=h100_80g", "model.pretrained=false"]
 TIGHT = [
@@ -213,3 +214,8 @@ def test_fewer_micro_batches_than_stages_are_balanced(capsys: pytest.CaptureFixt
     tree = answer_of(capsys, *args)
     (layers,) = tree["layers"]  # type: ignore[misc]
     assert (len(layers), sum(layers)) == (4, 36)
+
+
+def test_nothing_but_json_is_on_the_standard_output(launch: Launch) -> None:
+    """HiGHS 1.16 announces itself there, below Python's own stream."""
+    assert json.loads(launch("balance", *TIGHT, "--json").out)["layers"]
