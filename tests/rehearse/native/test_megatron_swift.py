@@ -193,11 +193,6 @@ def test_checkpoint_resumes(workshop: Workshop, dense: Training, ranks: int, lay
     assert furthest(dense.losses[6:], resumed.losses) < SAME
 
 
-def test_pretraining_learns(workshop: Workshop) -> None:
-    losses = train(workshop, "pt", 1, "tiny_qwen3", task="pt").losses
-    assert losses[-1] < losses[0] - 1
-
-
 def test_lora_trains_few_parameters_and_merges(workshop: Workshop) -> None:
     lora = train(workshop, "lora", 1, "tiny_qwen3", {"tuner_type": "lora", "merge_lora": "true"})
     assert lora.losses[-1] < lora.losses[0] - 0.3
@@ -209,12 +204,6 @@ def test_latent_attention_trains_alike(workshop: Workshop) -> None:
     assert one.losses[-1] < one.losses[0] - 1.5
     other = train(workshop, "mla_ep2", 2, "tiny_deepseek_v3", {"expert_model_parallel_size": 2})
     assert furthest(one.losses, other.losses) < SAME
-
-
-def test_preference_training_learns(workshop: Workshop) -> None:
-    options = {"rlhf_type": "dpo", "beta": 0.1}
-    losses = train(workshop, "dpo", 1, "tiny_qwen3", options, task="rlhf").losses
-    assert losses[-1] < losses[0] - 0.1
 
 
 def test_unknown_argument_is_refused_by_the_backend_itself(workshop: Workshop) -> None:
