@@ -94,6 +94,19 @@ COMPUTATIONS = (
         source=f"Megatron-LM core_v0.16.1 {_ROUTER}:600; megatron/core/transformer/moe/moe_utils.py:788",
     ),
     Computation(
+        topic="BALANCE-PADDING",
+        way="usual",
+        versions={_SWIFT: ("4.6.0", None)},
+        when="padding_free",
+        source="ms-swift 4.6.0 swift/megatron/arguments/megatron_args.py:545",
+    ),
+    Computation(
+        topic="MTP-NORM",
+        way="usual",
+        versions=_CORE_16,
+        source="Megatron-LM core_v0.16.1 megatron/core/models/gpt/gpt_model.py:593",
+    ),
+    Computation(
         topic="ATTENTION-MASK",
         way="usual",
         versions=_CORE,

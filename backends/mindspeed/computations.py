@@ -4,6 +4,8 @@ from backends.megatron_lm.computations import COMPUTATIONS
 from launcher.mapping.computation import Computation
 
 _OWN = (
+    Computation(topic="BALANCE-PADDING", rule="MS-MOE-PADDING", versions={"mindspeed": ("26.1.0", None)}),
+    Computation(topic="MTP-NORM", rule="MS-MTP-NORM", versions={"mindspeed": ("26.1.0", None)}),
     Computation(topic="LOSS-MASK", rule="MS-PAD-EOS", versions={"mindspeed": ("2.1.0", None)}),
     Computation(
         topic="LOSS-MASK",

@@ -10,15 +10,18 @@ from launcher.cli.explain_secrets import explained_secret
 from launcher.cli.explain_variables import known_variables
 from launcher.job import field_at, fields
 from launcher.mapping.backend import Backend
+from launcher.mapping.computation import Computation
 from launcher.mapping.environment import Variable
 from launcher.mapping.launchers import ENVIRONMENT, starters
 from launcher.mapping.native_only_index import native_only_index_of
 from launcher.mapping.renames import find_renamed, renames_of
 from launcher.mapping.rows import Row, active_rows
 from launcher.plan.executor import option_rules
+from launcher.rules.computations import RULE as COMPUTES
+from launcher.rules.computations import TOPICS, Topic
 from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
-from launcher.rules.formula import formula
+from launcher.rules.formula import formula, formula_text
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of, flags_of, rules_of
 
@@ -40,7 +43,7 @@ def _of_estimate() -> dict[str, Rule]:
 
 def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
     """Yield everything of that name: a field first, unless the name is typed with dashes."""
-    makers = [_field, _section, _option, _rule, _diagnostic, _argument, _started]
+    makers = [_field, _section, _option, _rule, _diagnostic, _computation, _argument, _started]
     plain = name.lstrip("-")
     if name.startswith("-"):
         makers = [_argument, _started, _field]
@@ -60,6 +63,7 @@ def known_names(backends: Sequence[Backend]) -> Iterator[str]:
     yield from RULES
     yield from _of_estimate()
     yield from DIAGNOSTICS
+    yield from (f"{COMPUTES}-{topic}" for topic in TOPICS)
     for backend in backends:
         for version in backend.versions:
             yield from backend.catalogue(version).names()
@@ -199,6 +203,41 @@ def _diagnostic(name: str, backends: Sequence[Backend]) -> Tree | None:
         "severity": found.severity,
         "works": found.works,
         "source": found.source,
+    }
+
+
+def _computation(name: str, backends: Sequence[Backend]) -> Tree | None:
+    """Return what stacks compute differently, with the ways of each backend's versions."""
+    prefix, _, id_ = name.upper().partition("-")
+    topic = TOPICS.get(id_) if prefix == COMPUTES else None
+    if topic is None:
+        return None
+    return {
+        "finding": f"{COMPUTES}-{id_}",
+        "meaning": f"Backends, or versions of one, compute {topic.quantity} differently.",
+        "condition": formula_text(topic.when),
+        "severity": "warning",
+        "backends": [
+            _way(topic, backend, row)
+            for backend in backends
+            for row in backend.computations()
+            if row.topic == id_ and backend.name in row.versions
+        ],
+        "measured": topic.measured,
+        "works": list(topic.works),
+        "fields": list(topic.fields),
+        "reported by": "launch port, launch diff",
+    }
+
+
+def _way(topic: Topic, backend: Backend, row: Computation) -> Tree:
+    """Return what versions of a backend compute; of several, the first whose note holds for a job counts."""
+    conditions = (f"{row.rule} holds" if row.rule else "", formula_text(row.when))
+    return {
+        "backend": f"{backend.name} {_range(*row.versions[backend.name])}",
+        "says": topic.ways[row.way] if row.way else RULES[row.rule].doc.rstrip("."),
+        "notes": [f"where {text}" for text in conditions if text],
+        "source": row.source or RULES[row.rule].source,
     }
 
 

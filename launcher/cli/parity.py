@@ -233,6 +233,6 @@ def _verdict(each: Compared, result: Result) -> str:
     assert part is not None
     return (
         f"{each.label} differs from {reference} at iteration {part.iteration}: {QUANTITIES[part.quantity]} "
-        f"{part.value:.7g} against {part.reference:.7g}, relative difference {part.relative:.1e}, "
+        f"{part.value:.9g} against {part.reference:.9g}, relative difference {part.relative:.1e}, "
         f"tolerance {part.tolerance:.1e}"
     )

@@ -27,7 +27,9 @@ from launcher.parity.sides import (
     Side,
     check_means,
     in_one_process,
+    is_set_here,
     on_shared,
+    own_weights,
     side_of,
 )
 from launcher.parity.tolerance import coarsest, rounding
@@ -47,6 +49,7 @@ from launcher.rehearse.native import missing, versions_in
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
+from launcher.rules.sanity_checks import NOT_ARCHITECTURE
 
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
@@ -320,10 +323,15 @@ def _model(job: Job, folder: Path) -> Path:
     folder.mkdir(parents=True)
     if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
         raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
-    if job.model.path is not None and Path(job.model.path).is_dir():
-        if not any(Path(job.model.path).glob("*.safetensors")):
-            raise CannotCompare(f"model.path={job.model.path}: no weights (*.safetensors) there", job=job)
-        return with_tokenizer(Path(job.model.path), folder)
+    weights = own_weights(job)
+    if weights is not None:
+        if not any(weights.glob("*.safetensors")):
+            raise CannotCompare(f"model.path={weights}: no weights (*.safetensors) there", job=job)
+        other = ", ".join(f"model.{name}" for name in job.model.overridden if name not in NOT_ARCHITECTURE)
+        if other:
+            why = f"model.path={weights}: its weights are another model's: {other} differ from its config.json"
+            raise CannotCompare(why, f"without {other}", job=job)
+        return with_tokenizer(weights, folder)
     try:
         from safetensors import SafetensorError
 
@@ -340,7 +348,12 @@ def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
         # As on the command line of the run, before which the conversion writes that folder.
         loaded = with_values(job, {"checkpoint.load": job.checkpoint.load}, Origin(kind="override"))
         outcome = judge(loaded)
-        errors = [finding for finding in outcome.findings if finding.severity == "error"]
+        # No override changes what the comparison itself sets.
+        errors = [
+            replace(each, fixes=()) if each.fields and all(is_set_here(job, path) for path in each.fields) else each
+            for each in outcome.findings
+            if each.severity == "error"
+        ]
         if not errors and side.entry == "native":
             try:
                 rehearsal_plan(outcome, {**os.environ, **side.environ})

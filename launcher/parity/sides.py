@@ -131,6 +131,8 @@ def side_of(
         training |= {"schedule.lr_warmup_iters": math.floor(fraction * iterations), "schedule.lr_warmup_fraction": None}
     if job.task.type != "pretrain":
         training |= _batches(job, small.job)
+    if own_weights(job) is not None:
+        training |= {path: value_at(job, path) for path in fields() if path.startswith("model.")}
     return Side(
         label=backend,
         backend=chosen,
@@ -141,6 +143,12 @@ def side_of(
         job=with_values(small.job, training),
         notes=(*(line for line in small.report if line.split()[0] not in training), *_changed(job, training)),
     )
+
+
+def own_weights(job: Job) -> Path | None:
+    """Return the folder of the user's weights, whose model is compared as it is; None: random weights are made."""
+    folder = None if job.model.path is None else Path(job.model.path).expanduser()
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def _changed(job: Job, training: Mapping[str, Value]) -> Iterator[str]:
@@ -233,6 +241,11 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     if weights is None:
         return job
     return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
+
+
+def is_set_here(job: Job, path: str) -> bool:
+    """Return whether `on_shared` chose the value of a field."""
+    return job.origin(path).where == _ORIGIN.where
 
 
 def _readable(job: Job, side: Side) -> Mapping[str, Value]:

@@ -125,6 +125,20 @@ TOPICS: Mapping[str, Topic] = {
         works=("moe.aux_loss_coeff=0.0",),
         fields=("moe.aux_loss_coeff", "model.router_expert_bias", "model.n_group"),
     ),
+    "BALANCE-PADDING": Topic(
+        quantity="the load of experts in fine-tuning",
+        when=f"{_BALANCED} & job.task.type=sft",
+        ways={_USUAL: "samples are concatenated without padding, and tokens alone are counted"},
+        measured="2e-04 of the gradient norm, Qwen3-MoE in fp32 (docs/parity.md)",
+        works=("moe.aux_loss_coeff=0.0",),
+        fields=("moe.aux_loss_coeff", "batch.packing"),
+    ),
+    "MTP-NORM": Topic(
+        quantity="the input of the multi-token prediction layer",
+        when="job.model.num_nextn_predict_layers>0",
+        ways={_USUAL: "it is the output of the last layer after the model's final norm"},
+        fields=("model.num_nextn_predict_layers",),
+    ),
 }
 
 

@@ -6,7 +6,7 @@ from launcher.job import Value, field_at
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import read_argument
 from launcher.rules.registry import Rule
-from launcher.rules.table import FIELD, TERM, Condition, conditions_of, shown_amount
+from launcher.rules.table import FIELD, TERM, Condition, conditions_of, options_of, shown_amount
 
 _SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most", "%": "not a multiple of"}
 # Step to the nearest whole number on the other side of a bound.
@@ -24,6 +24,11 @@ def formula(rule: Rule) -> str:
     if not where:
         return ""
     return f"where {where}" if rule.computes or rule.severity == "change" else f"never {where}"
+
+
+def formula_text(when: str) -> str:
+    """Return a text of conditions, as of a topic or a row of computations, as `formula` shows those of rules."""
+    return ", or ".join(" and ".join(map(_text, option)) for option in options_of(when))
 
 
 def _text(condition: Condition) -> str:

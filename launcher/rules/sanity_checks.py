@@ -250,7 +250,7 @@ def weights_fit_the_model(context: RuleContext) -> Iterator[Violation]:
 
 
 # Fields of config.json with which the same weights make the same model.
-_NOT_ARCHITECTURE = ("attention_dropout", "initializer_range", "max_position_embeddings")
+NOT_ARCHITECTURE = ("attention_dropout", "initializer_range", "max_position_embeddings")
 
 
 @rule(
@@ -262,7 +262,7 @@ _NOT_ARCHITECTURE = ("attention_dropout", "initializer_range", "max_position_emb
 def architecture_is_that_of_config_json(context: RuleContext) -> Iterator[Violation]:
     """The job's own values take precedence over config.json: a model of another architecture is trained."""
     job = context.job
-    changed = [name for name in job.model.overridden if name not in _NOT_ARCHITECTURE]
+    changed = [name for name in job.model.overridden if name not in NOT_ARCHITECTURE]
     if job.model.path is None or not changed:
         return
     replaced = {name: job.origin(f"model.{name}").replaced for name in changed}

@@ -224,7 +224,12 @@ def declare(
 
 def holds(text: str, context: RuleContext) -> bool:
     """Return whether all conditions of a text, or of one of several that are joined by ` or `, hold."""
-    return any(all(each.test(context) for each in option) for option in _tree("", text).then) if text else True
+    return any(all(each.test(context) for each in option) for option in options_of(text)) if text else True
+
+
+def options_of(text: str) -> tuple[tuple[Condition, ...], ...]:
+    """Return the conditions of a text: in each of the tuples, those that hold together."""
+    return _tree("", text).then
 
 
 def conditions_of(rule: Rule) -> Conditions:

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.api import compose, plan
 from launcher.cli.dispatch import dispatch
-from launcher.cli.explain_names import explained, load_all
+from launcher.cli.explain_names import explained, known_names, load_all
 from launcher.job import fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.launchers import starters
@@ -89,6 +89,18 @@ def test_every_id_that_a_finding_can_carry_is_explained(backends: list[Backend])
     for name, place in ids.items():
         if name not in parts and name not in _NO_IDS and name.partition("-")[0] in families:
             assert list(explained(name, backends)), f"{place}: {name} is not explained: launcher/rules/diagnostics.py"
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_what_backends_compute_differently_is_explained(backends: list[Backend], topic: str) -> None:
+    (found,) = explained(f"computes-{topic}", backends)
+    assert found["finding"] == f"COMPUTES-{topic}"
+    assert TOPICS[topic].quantity in found["meaning"]
+    rows = [row for backend in backends for row in backend.computations() if row.topic == topic]
+    says = {each["says"] for each in found["backends"]}
+    assert says >= {*TOPICS[topic].ways.values(), *(RULES[row.rule].doc.rstrip(".") for row in rows if row.rule)}
+    assert all(each["source"] for each in found["backends"])
+    assert f"COMPUTES-{topic}" in known_names(backends)
 
 
 def test_reported_findings_say_what_to_do() -> None:

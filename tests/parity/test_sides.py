@@ -1,13 +1,17 @@
 """What backends report as the loss of fine-tuning, and in which order they read samples, is known before training."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from launcher.compose import compose
+from launcher.families.config_json import config_from_model
 from launcher.parity.conversations import CONVERSATIONS, STRIDED
 from launcher.parity.parity import as_reported
 from launcher.parity.runs import Iteration, Trained
 from launcher.parity.sides import CannotCompare, Side, check_means, on_shared, side_of
+from tests.conftest import Launch
 
 
 def side(backend: str, *words: str) -> Side:
@@ -46,3 +50,26 @@ def test_samples_of_a_micro_batch_are_padded_and_micro_batches_differ() -> None:
     made = side("megatron", "cluster.devices_per_node=2").job
     assert made.batch.micro_batch_size == 2
     assert made.batch.global_batch_size == 2 * made.batch.micro_batch_size * (made.parallel.dp or 1)
+
+
+def test_the_users_own_weights_keep_their_model_and_no_other(launch: Launch, tmp_path: Path) -> None:
+    config = config_from_model(compose(["+recipe=tiny_qwen3"]).model, torch_dtype="float32")
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text(json.dumps(config))
+    (weights / "model.safetensors").write_bytes(b"")
+    made = side_of(
+        [f"model.path={weights}"],
+        "megatron_lm",
+        entry="core",
+        python=None,
+        environ={},
+        config_dirs=[],
+        iterations=2,
+    )
+    assert made.job.model.hidden_size == config["hidden_size"]
+    assert made.job.model.num_hidden_layers == config["num_hidden_layers"]
+    job = (f"model.path={weights}", "model.hidden_size=64", "precision.dtype=fp32")
+    refused = launch("parity", *job, "--backends", "megatron_lm", "--entry", "core", "--reference", "transformers")
+    assert refused.code == 1
+    assert "model.hidden_size differ from its config.json" in refused.err

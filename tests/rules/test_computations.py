@@ -36,6 +36,8 @@ CASES: dict[str, tuple[Sequence[str], str, str, str]] = {
     ),
     "BALANCE-WEIGHT": ((_MOE, *_CP), "mindspeed", "megatron", "parallel.cp=1"),
     "BALANCE-SEQUENCE": ((_MOE, *_CP), "mindformers", "megatron", "moe.aux_loss_coeff=0.0"),
+    "BALANCE-PADDING": ((_MOE, "task=sft"), "megatron", "mindspeed", "moe.aux_loss_coeff=0.0"),
+    "MTP-NORM": ((_LATENT,), "megatron_lm", "mindspeed", "model.num_nextn_predict_layers=0"),
     "BALANCE-CHOICE": ((_LATENT,), "megatron", "mindspeed", "moe.aux_loss_coeff=0.0"),
 }
 # Test of its own below, and tests/backends/mindformers/rule_cases.py: one job is not computed so on two backends.
@@ -126,5 +128,5 @@ def test_diff_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     line = next(line for line in capsys.readouterr().out.splitlines() if " compute the load of experts " in line)
     assert "MindSpeed-LLM 26.1.0, MindFormers 2.1.0: the experts that tokens are sent to are counted" in line
     assert main([*words, "--json"]) == 1
-    (found,) = json.loads(capsys.readouterr().out)["computed_differently"]
-    assert found["rule"] == f"{RULE}-BALANCE-CHOICE"
+    found = json.loads(capsys.readouterr().out)["computed_differently"]
+    assert {each["rule"] for each in found} == {f"{RULE}-BALANCE-CHOICE", f"{RULE}-MTP-NORM"}

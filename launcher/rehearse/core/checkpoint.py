@@ -151,6 +151,11 @@ def save(settings: Settings, stepper: Stepper, *, iteration: int) -> Path:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
     torch.distributed.barrier()
+    for chunk in stepper.model.chunks:
+        if chunk.ddp_config.overlap_param_gather:
+            # Otherwise the weights are those before the last step, which the next forward pass would gather
+            # (megatron/training/training.py:2192, save_checkpoint_and_time).
+            chunk.start_param_sync(force_sync=True)
     metadata = _metadata(settings)
     state: dict[str, Any] = {
         "checkpoint_version": _VERSION,
