@@ -72,6 +72,7 @@ BACKEND = Backend(
     native_cpu="backends.mindformers.rehearse",
     families=late("backends.mindformers.families:families"),
     checkpoint_format="backends.mindformers.checkpoint",
+    adapter_format="backends.mindformers.adapter",
     prepare=prepare,
     argv=argv,
     computations=late("backends.mindformers.computations:computations"),

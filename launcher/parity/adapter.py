@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.lora.adapter import CONFIG, WEIGHTS, pattern_value, read_config
-from launcher.convert.lora.formats import adapters_of, reads_peft
+from launcher.convert.lora.formats import adapters_of, in_checkpoint, reads_peft
 from launcher.convert.lora.logical import A, B, Shared, adaptable, groups
 from launcher.convert.model import model_in
 from launcher.convert.offer import adapter_command
@@ -207,14 +207,25 @@ def loaded_from(job: Job, backend: Backend, model: Path, folder: Path, *, core: 
     """
     if job.lora.rank is None:
         return {}
+    if in_checkpoint(backend.name) and not core:
+        return {"lora.merge": False}
     load = adapter_beside(model) if core or reads_peft(backend.name) else folder / "adapter"
     # Megatron-SWIFT merges by default where it writes safetensors, and writes no adapter then.
     return {"lora.load": str(load), "lora.merge": False}
 
 
+def joins_weights(job: Job, backend: Backend) -> bool:
+    """Return whether a side loads its adapter as part of the converted weights."""
+    return job.lora.rank is not None and in_checkpoint(backend.name)
+
+
 def conversion_of(job: Job, backend: Backend, version: str) -> tuple[str, ...]:
     """Return the `launch convert` command that writes a side's adapter; () where it reads PEFT's, or has none."""
-    if job.lora.rank is None or reads_peft(backend.name) or job.lora.load is None or job.model.path is None:
+    if job.lora.rank is None or reads_peft(backend.name) or job.model.path is None:
+        return ()
+    joined = joins_weights(job, backend) and job.checkpoint.load is not None
+    folder = f"{job.checkpoint.load}/adapter" if joined else job.lora.load
+    if folder is None:
         return ()
     adapter = adapter_beside(Path(job.model.path))
-    return adapter_command(job, backend, version, adapter=str(adapter), folder=job.lora.load)
+    return adapter_command(job, backend, version, adapter=str(adapter), folder=folder)

@@ -238,7 +238,7 @@ def on_shared(side: Side, *, model: Path, data: Path, folder: Path) -> Job:
     if _converts_itself(side):
         return job
     weights = offered(job, side.backend, side.version, exists=lambda _path: False)
-    if weights is None:
+    if weights is None and not adapter.joins_weights(job, side.backend):
         return job
     return with_values(job, {"checkpoint.load": str(folder / "weights"), "checkpoint.finetune": True}, _ORIGIN)
 

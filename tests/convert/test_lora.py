@@ -217,7 +217,7 @@ REFUSED: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "pissa": (["o_proj"], {"init_lora_weights": "pissa"}, [], "the model's own weights were changed at the start"),
     "shapes": (["o_proj"], {"r": 8}, [], "has shape [4, 64]; model and adapter_config.json need [8, 64]"),
     "several": (["q_proj"], {}, [], "no factors, and training stacks give some to all layers of one name"),
-    "no stack": (["o_proj"], {}, ["--backend", "mindformers"], "the adapter format of mindformers is unknown"),
+    "no stack": (["o_proj"], {}, ["--backend", "megatron_lm"], "the adapter format of megatron_lm is unknown"),
     "rslora": (["o_proj"], {"use_rslora": True}, ["--backend", "mindspeed"], "always multiplies by alpha / r"),
     "no power of two": (
         ["o_proj", "down_proj"],

@@ -1,5 +1,8 @@
 """Routing flips: recorded by hooks in the order of the samples, and counted between two trainings."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +114,14 @@ def test_a_model_without_routers_or_split_over_ranks_records_nothing(tmp_path: P
     assert recorded_in(split, tmp_path) == {}
     (found,) = between(split, [trained(tmp_path, "a"), trained(tmp_path, "b")]).values()
     assert found.line() == "routing flips not counted: tokens or layers are split over 2 ranks"
+
+
+def test_a_training_without_torch_records_nothing(tmp_path: Path) -> None:
+    """MindFormers' ranks have none; the training must start all the same."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ModuleNotFoundError('no torch', name='torch')")
+    program = "from launcher.rehearse.cpu import routing; routing.install(); routing.write(1)"
+    search = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    environ = {**os.environ, VARIABLE: str(tmp_path / "routing"), "PYTHONPATH": search}
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True)
+    assert not (tmp_path / "routing").exists()

@@ -70,7 +70,7 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
         elif parts.part.whole not in (parameter.shape, parameter.declared):
             problems.append(f"{_shown(parts)}: config.json says {list(parameter.shape)}")
         else:
-            contents.append(_content(parts, parameter))
+            contents.append(content_of(parts, parameter))
     problems += _missing(known, contents, names)
     if problems:
         raise ConvertError([*problems, found.hint] if found.hint else problems)
@@ -125,7 +125,8 @@ def _check_rows(logical: Logical, name: str, rows: int | None, found: Found) -> 
         raise ConvertError([problem, found.hint] if found.hint else problem)
 
 
-def _content(parts: LocatedPart, parameter: Parameter) -> Content:
+def content_of(parts: LocatedPart, parameter: Parameter) -> Content:
+    """Return the logical content of a stored part of a parameter."""
     part, slot = parts.part, parts.slot
     if part.whole == part.shape:
         same = Slot(name=slot.name, shape=parameter.shape, dtype=slot.dtype, path=slot.path, offset=slot.offset)

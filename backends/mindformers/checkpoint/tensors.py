@@ -54,6 +54,8 @@ class Arrangement:
 # mla_concat: MindFormers' default is true; this backend's table writes false, as do all MindFormers examples.
 NEW = Arrangement()
 OLD = Arrangement(interleaved_mlp=False, contiguous_qkv=True, wide_experts=True)
+# Order of rows as in Megatron-core.
+NEUTRAL = Arrangement(interleaved_mlp=False)
 _FIELDS: Mapping[str, str] = {
     "use_interleaved_weight_layout_mlp": "interleaved_mlp",
     "use_contiguous_weight_layout_attention": "contiguous_qkv",
@@ -111,6 +113,15 @@ def parameters(logical: Logical, arrangement: Arrangement, *, vocabulary: int | 
     tensors = core_tensors(logical, naming="local", vocabulary=vocabulary)
     for _, layer in groupby(tensors, key=lambda tensor: (tensor.place, tensor.layer)):
         yield from _layer(logical, list(layer), arrangement)
+
+
+def factors(logical: Logical, arrangement: Arrangement) -> Iterator[Parameter]:
+    """Return every LoRA factor of an adapter's layers; the rows of B are in the order of the weight's rows."""
+    for tensor in core_tensors(logical, naming="local"):
+        stem, _, end = tensor.name.partition(".lora_")
+        as_weight = end.startswith("B.")
+        one = _plain(logical, replace(tensor, name=f"{stem}.weight"), arrangement if as_weight else NEUTRAL)
+        yield replace(one, name=f"{one.name.removesuffix('.weight')}.lora_{end[0]}.weight")
 
 
 def _layer(logical: Logical, tensors: list[CoreTensor], arrangement: Arrangement) -> Iterator[Parameter]:

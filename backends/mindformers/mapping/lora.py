@@ -10,6 +10,8 @@ from launcher.mapping.rows import NativeView, Row
 _LORA = key("pet_config")
 
 
+# Without a list pet/pet_model.py:72 @1.8.0 raises for Megatron-core models: mindpet freezes nothing by itself.
+_FROZEN: Mapping[str, Value] = {"freeze_include": ("*",), "freeze_exclude": ("*lora*",)}
 _TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 
 
@@ -32,12 +34,14 @@ def lora_row() -> Row:
         require(alpha == int(alpha), "lora.alpha", why, f"lora.alpha={round(alpha)}")
         settings: dict[str, Value] = {"pet_type": "lora", "lora_rank": lora.rank, "lora_alpha": int(alpha)}
         settings |= {"lora_dropout": dropout, "lora_a_init": "normal", "lora_b_init": "zeros"}
-        yield _LORA, {**settings, "target_modules": "|".join(f".*{name}" for name in names)}
+        yield _LORA, {**settings, "target_modules": "|".join(f".*{name}" for name in names), **_FROZEN}
 
     def read(view: NativeView) -> Mapping[str, Value]:
         written = frozen(view.peek(_LORA))
         known = {"pet_type", "lora_rank", "lora_alpha", "lora_dropout", "lora_a_init", "lora_b_init", "target_modules"}
-        if not isinstance(written, Mapping) or written.get("pet_type") != "lora" or set(written) - known:
+        if not isinstance(written, Mapping) or written.get("pet_type") != "lora" or set(written) - known - set(_FROZEN):
+            return {}
+        if any(written.get(name) not in (None, value) for name, value in _FROZEN.items()):
             return {}
         targets = tuple(part.removeprefix(".*") for part in str(written.get("target_modules", "")).split("|"))
         if not set(targets) <= {*_TARGETS, *_MLA_TARGETS}:

@@ -55,7 +55,11 @@ _LORA = {
     "lora.rslora": Gap(why="its LoRA scales by alpha / rank only (pet/pet_config.py)", neutral=(False,)),
     "lora.merge": Gap(why="it writes adapters inside its checkpoints only", neutral=(False,), severity="warning"),
     "lora.quantization": Gap(why="it has no quantised base weights"),
-    "lora.load": Gap(why="adapters are loaded as part of a checkpoint", works=("checkpoint.load=DIR",)),
+    "lora.load": Gap(
+        why="adapters are loaded as part of a checkpoint: copy the file that `launch convert hf-to-mcore --adapter` "
+        "writes beside the weights' files",
+        works=("checkpoint.load=DIR",),
+    ),
 }
 
 _MODEL = {

@@ -32,6 +32,14 @@ def reads_peft(backend: str) -> bool:
     return module is not None and bool(getattr(import_module(module), "READS_PEFT", False))
 
 
+def in_checkpoint(backend: str) -> bool:
+    """Return whether a backend starts adapters from the checkpoint of the weights, which holds the factors, too."""
+    from launcher.mapping.backend import get_backend
+
+    module = get_backend(backend).adapter_format
+    return module is not None and bool(getattr(import_module(module), "IN_CHECKPOINT", False))
+
+
 def backend_of(form: Format) -> str | None:
     """Return the backend that stores adapters in a format; None if there is none."""
     from launcher.mapping.backend import backend_names

@@ -77,10 +77,16 @@ _active: list[_Choices] = []
 
 
 def install() -> None:
-    """Record the choices in this process, where the variable asks for it; torch is imported then."""
+    """Record the choices in this process, where the variable asks for it; torch is imported then.
+
+    A process without torch (MindFormers' ranks) records none.
+    """
     folder = os.environ.get(VARIABLE)
     if folder and not _active:
-        from torch.nn.modules import module
+        try:
+            from torch.nn.modules import module
+        except ModuleNotFoundError:
+            return
 
         _active.append(_Choices(Path(folder)))
         module.register_module_forward_hook(_active[0].after)

@@ -261,6 +261,8 @@ WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                 "lora_a_init": "normal",
                 "lora_b_init": "zeros",
                 "target_modules": ".*linear_qkv|.*linear_proj|.*linear_fc1|.*linear_fc2",
+                "freeze_include": ("*",),
+                "freeze_exclude": ("*lora*",),
             }
         },
     ),
