@@ -52,7 +52,10 @@ def main(words: list[str]) -> int:
         help="environment variable of this backend's runs, as a checkout that another backend has in another version",
     )
     made.add_argument(
-        "--tolerance", type=float, metavar="R", help="largest relative difference; default: by number format and spread"
+        "--tolerance",
+        type=float,
+        metavar="R",
+        help="largest relative difference of loss and gradient norm; default: by number format and spread",
     )
     made.add_argument(
         "--locate", action="store_true", help="where they differ, name the first layer that computes something else"

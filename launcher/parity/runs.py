@@ -130,7 +130,9 @@ def read_record(file: Path) -> tuple[Iteration, ...]:
 def _reason(text: str, code: int) -> str:
     """Return the line of the output that says why the command failed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line.removeprefix("launch: ") for line in lines if line.startswith("launch") and "exit code" not in line]
+    said = [
+        line.removeprefix("launch: ").strip() for line in lines if line.startswith("launch") and "exit code" not in line
+    ]
     errors = [line for line in lines if line.startswith("error ")]
     if errors:
         return " ".join(lines[lines.index(errors[0]) : lines.index(errors[0]) + 2])
