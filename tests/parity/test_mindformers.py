@@ -22,6 +22,8 @@ CASES = {
     ),
     # The load-balancing loss is one of each micro-batch.
     "Qwen3-MoE on 1.8": ("1.8", ("+recipe=tiny_qwen3_moe", "moe.aux_loss_coeff=1e-1")),
+    # The factors are in the checkpoint that it loads, B other than 0.
+    "LoRA, Qwen3 on 1.8": ("1.8", ("+recipe=tiny_qwen3", "lora.rank=4")),
     "Llama-3 on 1.6": ("1.6", _LLAMA),
 }
 
