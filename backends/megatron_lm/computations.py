@@ -27,6 +27,13 @@ COMPUTATIONS = (
         source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:290; pretrain_gpt.py:179; MindSpeed-LLM 26.1.0 "
         "mindspeed_llm/tasks/posttrain/sft/sft_trainer.py:193",
     ),
+    Computation(topic="LABELS-CP", rule="MS-SFT-CP-SHIFT", versions={_MINDSPEED: ("26.1.0", None)}),
+    Computation(
+        topic="LABELS-CP",
+        way="usual",
+        versions={_SWIFT: ("4.6.0", None)},
+        source="ms-swift 4.6.0 megatron/trainers/utils.py:22",
+    ),
     Computation(
         topic="LOSS-DP",
         way="rank",

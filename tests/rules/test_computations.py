@@ -26,6 +26,7 @@ _PADS = (_DENSE, *_TOKENS, "tokenizer.path=folder", "tokenizer.type=PretrainedFr
 # Topic -> the job, two backends that differ in it, and an override or backend with which they do not.
 CASES: dict[str, tuple[Sequence[str], str, str, str]] = {
     "LOSS-CP": ((_DENSE, *_CP, "data.eod_mask_loss=true"), "megatron_lm", "mindspeed", "data.eod_mask_loss=false"),
+    "LABELS-CP": ((_DENSE, *_CP, "task=sft"), "megatron", "mindspeed", "task=pretrain"),
     "LOSS-DP": ((_DENSE, *_DP, "data.eod_mask_loss=true"), "megatron_lm", "mindformers", "data.eod_mask_loss=false"),
     "LOSS-MASK": (_PADS, "mindspeed", "megatron_lm", "tokenizer.pad_is_eos=false"),
     "LOGITS-GRADIENT": (

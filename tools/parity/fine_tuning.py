@@ -17,6 +17,9 @@ CASES: Mapping[str, Case] = {
     "SFT, Qwen3, pp 2": unfused(*_SFT, _TWO, "parallel.pp=2"),
     "SFT, Qwen3, cp 2, loss per token": unfused(*_SFT, _TWO, "parallel.cp=2", _PER_TOKEN),
     "SFT, Qwen3, cp 2, packed": unfused(*_SFT, _TWO, "parallel.cp=2", "batch.packing=true"),
+    "SFT, Qwen3, cp 2, packed, loss per token": unfused(
+        *_SFT, _TWO, "parallel.cp=2", "batch.packing=true", _PER_TOKEN, iterations=2
+    ),
     "SFT, Qwen3-MoE": unfused("+recipe=tiny_qwen3_moe", "task=sft"),
     "SFT, Qwen3-MoE, no load balancing": unfused("+recipe=tiny_qwen3_moe", "task=sft", "moe.aux_loss_coeff=0"),
 }

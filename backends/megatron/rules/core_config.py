@@ -319,7 +319,8 @@ EXPERTS = (
     ),
     never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain|dpo",
           "Each context-parallel rank divides the loss by its own number of tokens, so tokens count differently where "
-          "the loss mask leaves the ranks unequal numbers.",
+          "the loss mask leaves the ranks unequal numbers: where all learned tokens are on one rank, gradients are "
+          "1/cp of those of the loss.",
           "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "
           "measured: docs/parity.md",
           message="cp {context_parallel_size} with a loss mask: each rank takes the mean of its own tokens, so the "
