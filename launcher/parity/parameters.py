@@ -86,7 +86,8 @@ def trained_weights(
     if saved is None:
         raise NotSaved("no checkpoint was saved")
     named = any(saved.rglob("*.safetensors"))
-    if named and (saved / "config.json").is_file():
+    # A directory of transformers or of PEFT.
+    if named and any((saved / name).is_file() for name in ("config.json", "adapter_config.json")):
         return saved
     own = [word for override in source if named for word in ("--source", override)]
     own += [] if alpha is None else ["--set", f"alpha={alpha}"]
