@@ -5,18 +5,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher.families.registry import FAMILIES
 from launcher.job import Job, Origin
 from launcher.job.derive import with_values
 
 _PATH = "model.newer_names"
 # New name to the older ones. Source: config.json as transformers 4.57.1 and 5.2.0 to 5.23.0 save it (`dtype` since
-# 4.56); Mixtral's number of experts is num_local_experts in all of them.
+# 4.56).
 RENAMED: Mapping[str, tuple[str, ...]] = {
     "rope_parameters": ("rope_theta", "rope_scaling"),
     "num_local_experts": ("num_experts",),
     "dtype": ("torch_dtype",),
 }
-_ALWAYS: Mapping[str, tuple[str, ...]] = {"num_local_experts": ("mixtral", "gpt_oss")}
 
 
 def with_config_names(job: Job) -> Job:
@@ -33,7 +33,9 @@ def with_config_names(job: Job) -> Job:
 
 
 def _newer(config: Mapping[str, Any]) -> Iterator[str]:
+    family = FAMILIES.get(str(config.get("model_type")))
+    # Mixtral's number of experts is num_local_experts in all releases.
+    always = {key.spellings[0] for key in family.keys} if family is not None else set()
     for name, older in RENAMED.items():
-        known = config.get("model_type") in _ALWAYS.get(name, ())
-        if name in config and not known and not any(each in config for each in older):
+        if name in config and name not in always and not any(each in config for each in older):
             yield name

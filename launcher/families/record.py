@@ -54,6 +54,7 @@ class Family:
         fixed: canonical fields that the family's code determines.
         pinned: keys without a canonical field, which must have their usual value.
         weights: its parameters; None: its checkpoints cannot be converted.
+        chat_template: name of the chat template of its instruction-tuned models (`data.template`); "": not known here.
     """
 
     model_type: str
@@ -64,6 +65,7 @@ class Family:
     pinned: tuple[Pinned, ...] = ()
     aliases: tuple[str, ...] = ()
     weights: Weights | None = None
+    chat_template: str = ""
 
     @property
     def architecture(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.families.registry import FAMILIES
 from launcher.job import Job
 from launcher.parity.data import shipped_text
 
@@ -100,12 +101,12 @@ TEMPLATES: Mapping[str, ChatTemplate] = {
     "qwen3": ChatTemplate(thinking=True),
     "qwen3_nothinking": ChatTemplate(),
 }
-_OF_FAMILY = {"qwen2": "qwen2_5", "qwen3": "qwen3", "qwen2_moe": "qwen", "qwen3_moe": "qwen3"}
 
 
 def template_of(job: Job) -> ChatTemplate | None:
     """Return the chat template of the job, or of its family; None where it is not known here."""
-    return TEMPLATES.get(job.data.template or _OF_FAMILY.get(job.model.model_type or "", ""))
+    family = FAMILIES.get(job.model.model_type or "")
+    return TEMPLATES.get(job.data.template or (family.chat_template if family is not None else ""))
 
 
 def write_conversations(folder: Path, job: Job, *, samples: int, seq_length: int) -> None:

@@ -23,6 +23,7 @@ OTHERS: dict[str, Any] = {
     "rope_scaling.type": "linear",
     "path": None,
     "overridden": None,
+    "newer_names": ("rope_parameters",),
     "heterogeneous_layers_config_path": "layers.json",
     "heterogeneous_layers_config_encoded_json": "text",
     "hybrid_override_pattern": "M",

@@ -8,6 +8,7 @@ from launcher.families.weight_rows import DENSE_WEIGHTS
 FAMILY = Family(
     model_type="qwen2",
     stem="Qwen2",
+    chat_template="qwen2_5",
     keys=common(),
     parts=(heads(), rope(), QWEN_WINDOW),
     fixed={"attention_bias": True},

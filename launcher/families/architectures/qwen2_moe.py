@@ -20,6 +20,7 @@ from launcher.families.weights import Row, Weights, hf
 FAMILY = Family(
     model_type="qwen2_moe",
     stem="Qwen2Moe",
+    chat_template="qwen",
     keys=(
         *common(),
         *qwen_experts(),

@@ -8,6 +8,7 @@ from launcher.families.weight_rows import DENSE_WEIGHTS
 FAMILY = Family(
     model_type="qwen3",
     stem="Qwen3",
+    chat_template="qwen3",
     keys=common(),
     parts=(heads(explicit=True, default=128), rope(), QWEN_WINDOW),
     fixed={"qk_layernorm": True},

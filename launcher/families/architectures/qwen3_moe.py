@@ -27,6 +27,7 @@ _CODER = (
 FAMILY = Family(
     model_type="qwen3_moe",
     stem="Qwen3Moe",
+    chat_template="qwen3",
     keys=(*common(), *qwen_experts()),
     parts=(heads(explicit=True), rope(), QWEN_WINDOW, SPARSE_LAYERS),
     fixed={"qk_layernorm": True},
