@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,44 +123,34 @@ def test_ms_swift_trains_as_megatron_core(launch: Launch) -> None:
     assert "gradient norm" in fused.out
 
 
-@pytest.mark.slow
-def test_ms_swift_fine_tunes_on_conversations_as_transformers(launch: Launch) -> None:
-    pytest.importorskip("transformers")
-    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
-    # The tolerance is named, so that the reference is not trained twice.
-    asked = [*words, "--iterations", "2", "--tolerance", "1e-5", "--json"]
-    finished = launch("parity", "+recipe=tiny_qwen3", "task=sft", *asked, timeout=400)
-    assert finished.code == 0, finished.out
-    first, side = finished.json["sides"]
+# What makes it a tuning, and what its losses at iteration 1 (reference, ms-swift) and its parameters are beside.
+TUNED: dict[str, tuple[list[str], Callable[[float, float, dict[str, Any]], bool]]] = {
     # ms-swift reports the mean of tokens, which is another number than the mean of micro-batches that is trained.
-    assert abs(first["iterations"][0]["loss"] / side["iterations"][0]["loss"] - 1) > 1e-5
+    "conversations": (["task=sft"], lambda own, side, _: abs(own / side - 1) > 1e-5),
+    # The loss of preferred answers gives iteration 1 a loss of its own: without it, it is log 2 everywhere.
+    "preferences": (["task=dpo", "task.rpo_alpha=1.0"], lambda _, side, __: side > 1),
+    # Factors A and B of seven modules of two layers.
+    "an adapter": (["lora.rank=4"], lambda _, __, found: found["tensors"] == 28 and ".lora_" in found["tensor"]),
+}
 
 
 @pytest.mark.slow
-def test_ms_swifts_dpo_is_the_papers(launch: Launch) -> None:
-    """The loss of preferred answers gives iteration 1 a loss of its own: without it, it is log 2 everywhere."""
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("name", TUNED)
+def test_ms_swift_tunes_as_transformers(launch: Launch, name: str) -> None:
     pytest.importorskip("transformers")
-    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
-    options = ["task=dpo", "task.rpo_alpha=1.0", UNFUSED, "--iterations", "2", "--tolerance", "1e-4", "--json"]
-    finished = launch("parity", "+recipe=tiny_qwen3", *words, *options, timeout=400)
+    words, holds = TUNED[name]
+    sides = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
+    # The tolerance is named, so that the reference is not trained twice.
+    asked = [*sides, UNFUSED, "--iterations", "2", "--tolerance", "1e-4", "--json"]
+    finished = launch("parity", "+recipe=tiny_qwen3", *words, *asked, timeout=400)
     assert finished.code == 0, finished.out
     (compared,) = finished.json["compared"]
     assert compared["largest_relative_difference"]["loss"] < 1e-5
-    assert finished.json["sides"][1]["iterations"][0]["loss"] > 1
-
-
-@pytest.mark.slow
-def test_ms_swift_trains_an_adapter_as_transformers(launch: Launch) -> None:
-    words = ["--backends", "megatron", "--python", f"megatron={swift_python()}", "--reference", "transformers"]
-    brief = ["--iterations", "2", "--tolerance", "1e-5"]  # a tolerance spares the second run of the reference
-    finished = launch("parity", "+recipe=tiny_qwen3", "lora.rank=4", *words, *brief, "--json", timeout=400)
-    assert finished.code == 0, finished.out
-    (compared,) = finished.json["compared"]
-    assert compared["largest_relative_difference"]["loss"] < 1e-6
     (parameters,) = finished.json["parameters"].values()
-    # Factors A and B of seven modules of two layers.
-    assert (parameters["tensors"], parameters["problem"]) == (28, None)
-    assert parameters["tensor"].endswith((".lora_A.weight", ".lora_B.weight"))
+    assert parameters["problem"] is None
+    own, side = (each["iterations"][0]["loss"] for each in finished.json["sides"])
+    assert holds(own, side, parameters)
 
 
 @pytest.mark.slow

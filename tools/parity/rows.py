@@ -126,5 +126,5 @@ def _table(title: str, kind: Kind, measured: Mapping[str, Row]) -> Iterator[str]
         dates = sorted({row.date for row in rows})
         yield from ("", f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.")
     missing = [name for name in kind.cases if name not in measured]
-    yield from ([f"Not measured yet: {'; '.join(missing)}."] if missing else [])
+    yield from ([f"Not measured by `python -m tools.parity` yet: {'; '.join(missing)}."] if missing else [])
     yield from ("", *kind.text(kind.after))
