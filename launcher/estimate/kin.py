@@ -123,15 +123,15 @@ def spread(job: Job, quantity: str) -> Spread | None:
     return _spread(likeness(job), quantity)
 
 
-def fit_probability(job: Job, reserved: int, room: int) -> float | None:
+def fit_probability(job: Job, reserved: int, available: int) -> float | None:
     """Return the probability that a peak fits; None: no run that is like the job was measured.
 
     Args:
         reserved: estimated peak in bytes.
-        room: bytes of the device that are left to the framework's allocator.
+        available: bytes of the device that are left to the framework's allocator.
     """
     found = spread(job, "memory")
-    return None if found is None else found.below(room / reserved)
+    return None if found is None else found.below(available / reserved)
 
 
 def range_of(job: Job, quantity: str) -> Range | None:

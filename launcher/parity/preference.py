@@ -38,17 +38,17 @@ def write_pairs(folder: Path, job: Job, *, samples: int, seq_length: int) -> Non
     template, text = template_of(job) or ChatTemplate.longest(), shipped_text()
     asked = {"role": "user", "content": " " * _QUESTION}
     # One token less: MindSpeed-LLM drops answers that fill the sequence (data_handler.py:203 @26.1.0).
-    room = seq_length - 1 - template.length([asked, {"role": "assistant", "content": ""}])
-    if room < _LEAST_ANSWER:
+    longest = seq_length - 1 - template.length([asked, {"role": "assistant", "content": ""}])
+    if longest < _LEAST_ANSWER:
         raise ValueError(f"{seq_length} tokens are too few for an answer in this chat template")
     folder.mkdir(parents=True, exist_ok=True)
-    lines = list(_lines(text, samples, room))
+    lines = list(_lines(text, samples, longest))
     (folder / PAIRS).write_text("".join(lines), encoding="utf-8")
     in_turn = strided(lines, job.batch.micro_batch_size, job.parallel.dp or 1)
     (folder / STRIDED_PAIRS).write_text("".join(in_turn), encoding="utf-8")
 
 
-def _lines(text: str, samples: int, room: int) -> Iterator[str]:
+def _lines(text: str, samples: int, longest: int) -> Iterator[str]:
     at = 0
 
     def taken(size: int) -> str:
@@ -60,7 +60,7 @@ def _lines(text: str, samples: int, room: int) -> Iterator[str]:
         return found
 
     for number in range(samples):
-        lengths = (_LEAST_ANSWER + step * number % (room - _LEAST_ANSWER + 1) for step in (5, 11))
+        lengths = (_LEAST_ANSWER + step * number % (longest - _LEAST_ANSWER + 1) for step in (5, 11))
         question, chosen, rejected = (taken(size) for size in (_QUESTION, *lengths))
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": chosen}]
         yield json.dumps({"messages": messages, "rejected_response": rejected}) + "\n"

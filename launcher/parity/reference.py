@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
+from launcher.parity.conversations import IGNORED
 from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
 from launcher.parity.reference_routers import Routers, Routing
@@ -46,8 +47,6 @@ _SAME: Mapping[str, tuple[object, ...]] = {
     "schedule.epochs": (None,),
     "lora.dropout": (0.0,),
 }
-
-_IGNORED = -100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,13 +326,13 @@ def padded(options: Options, first: int, last: int) -> tuple[list[list[int]], li
     labels = samples if options.labels is None else options.labels[first:last]
     return (
         [[*tokens, *[0] * (length - len(tokens))] for tokens in samples],
-        [[*row, *[_IGNORED] * (length - len(row))] for row in labels],
+        [[*row, *[IGNORED] * (length - len(row))] for row in labels],
         [[1] * len(tokens) + [0] * (length - len(tokens)) for tokens in samples],
     )
 
 
 def _predictions(labels: Sequence[Sequence[int]]) -> int:
-    return sum(label != _IGNORED for row in labels for label in row[1:])
+    return sum(label != IGNORED for row in labels for label in row[1:])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,12 @@ from launcher.rules.registry import RuleContext, Violation, rule
 # Where megatron-core and the models score groups of experts; see `group_scores_differ`.
 GROUP_SCORES = "megatron-core 0.16.1 moe_utils.py:553; Hugging Face modeling_deepseek_v2.py, modeling_deepseek_v3.py"
 
+DROPPED_BY_POSITION = (
+    "Which tokens are dropped by position is left to torch.topk, which does not keep the order of equal values: not "
+    "the last ones, and other ones on another device or release of torch."
+)
+"""What `moe.token_drop_policy=position` does on Megatron-core 0.12 and 0.16."""
+
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 
 

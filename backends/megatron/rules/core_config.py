@@ -4,7 +4,7 @@ from backends.megatron.rules.terms import BACKENDS, FOUR
 from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.sanity_checks import layout_error
 from launcher.rules.table import checked, declare, needs, never
-from launcher.rules.training import GROUP_SCORES, group_scores_differ
+from launcher.rules.training import DROPPED_BY_POSITION, GROUP_SCORES, group_scores_differ
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 _OLD = "0.12.1"
@@ -230,8 +230,7 @@ EXPERTS = (
           "Inputs of experts can be padded to a capacity only if there is one.", f"{_CONFIG}:1131; {_OLD}:661",
           message="moe.pad_to_capacity needs moe.capacity_factor"),
     never("SW-DROP-POSITION", "moe_expert_capacity_factor!=None & moe_token_drop_policy=position",
-          "Which tokens are dropped by position is left to torch.topk, which does not keep the order of equal values: "
-          "not the last ones, and other ones on another device or release of torch.",
+          DROPPED_BY_POSITION,
           "megatron-core 0.16.1 megatron/core/transformer/moe/moe_utils.py:847; measured: docs/parity.md",
           message="moe.token_drop_policy=position: torch.topk chooses the tokens that are dropped, not their position",
           severity="warning", flags=("moe_token_drop_policy", "moe_expert_capacity_factor")),

@@ -2,6 +2,7 @@
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, arguments, config
 from launcher.rules.table import declare, needs, never
+from launcher.rules.training import DROPPED_BY_POSITION
 
 _P2P = "!no-overlap-p2p-communication"
 _PARALLEL = "megatron-core 0.12.1 model_parallel_config.py __post_init__"
@@ -16,8 +17,7 @@ declare((
     needs("MLM-PAD-CAPACITY", "moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor?",
           "Experts' inputs are padded to a capacity, which needs its factor.", config(663, 1133)),
     never("MLM-DROP-POSITION", "moe-expert-capacity-factor? & moe-token-drop-policy=position",
-          "Which tokens are dropped by position is left to torch.topk, which does not keep the order of equal values: "
-          "not the last ones, and other ones on another device or release of torch.",
+          DROPPED_BY_POSITION,
           "Megatron-LM core_v0.16.1 megatron/core/transformer/moe/moe_utils.py:847; Megatron-LM core_v0.12.1 "
           "megatron/core/transformer/moe/moe_utils.py:580; measured: docs/parity.md",
           message="moe-token-drop-policy position: torch.topk chooses the tokens that are dropped, not their position",
@@ -97,7 +97,7 @@ declare((
           "Megatron-LM core_v0.12.1 megatron/core/transformer/moe/router.py:269; Megatron-LM core_v0.16.1 "
           "megatron/core/transformer/moe/moe_utils.py:788; measured: docs/parity.md",
           message="load-balancing loss with an expert bias or groups: core 0.12 counts the load with them, core 0.16 "
-          "and the paper without, so that the loss of the routers is another one",
+          "and DeepSeek-V3's paper without, so that the balancing loss differs between them",
           severity="warning"),
     needs("MLM-CAPACITY-BALANCE", "moe-expert-capacity-factor?",
           "moe-router-load-balancing-type=aux_loss|seq_aux_loss|none",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from backends.mindformers.mapping.loader import CONFIG, FULL_MASK, MEGATRON, TYPE, data_format
-from backends.mindformers.mapping.support import MODEL, WEIGHTS
+from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.terms import (
     ACCUMULATION,
     BACKENDS,
@@ -347,19 +347,6 @@ GENERAL = (
         check=_added_mask,
         stricter=True,
         reason="MindFormers trains, but a model that predicts tokens that it sees",
-    ),
-    Rule(
-        id="MF-CONFIG-NAMES",
-        doc="config.json is read key by key, and a name that came with transformers 5 is refused.",
-        source="mindformers 1.6.0 parallel_core/transformer_config_utils.py:507; measured",
-        when=f"{WEIGHTS}? & job.model.newer_names~rope_parameters|num_local_experts|dtype",
-        message="config.json has rope_parameters, num_local_experts or dtype, which came with transformers 5, without "
-        "the older names (rope_theta and rope_scaling, num_experts, torch_dtype): rename them there",
-        flags=(WEIGHTS,),
-        fields=("model.path",),
-        stricter=True,
-        reason="building the model refuses them, after the file was validated",
-        until=OLD,
     ),
     Rule(
         id="MF-FULL-BATCH",

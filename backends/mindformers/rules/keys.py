@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from backends.mindformers.mapping.loader import MEGATRON
-from backends.mindformers.mapping.support import MODEL
+from backends.mindformers.mapping.support import MODEL, WEIGHTS
 from backends.mindformers.rules.terms import BACKENDS, OLD, STATIC, dialect_of
 from launcher.catalogue.catalogue import Catalogue
 from launcher.rules.registry import Rule, RuleContext
@@ -250,3 +250,20 @@ KEYS = (
     ),
 )
 declare(KEYS, backends=BACKENDS, phase="parse")
+
+NEWER_NAMES = (
+    Rule(
+        id="MF-CONFIG-NAMES",
+        doc="config.json is read key by key, and a name that came with transformers 5 is refused.",
+        source="mindformers 1.6.0 parallel_core/transformer_config_utils.py:507; measured",
+        when=f"{WEIGHTS}? & job.model.newer_names~rope_parameters|num_local_experts|dtype",
+        message="config.json has rope_parameters, num_local_experts or dtype, which came with transformers 5, without "
+        "the older names (rope_theta and rope_scaling, num_experts, torch_dtype): rename them there",
+        flags=(WEIGHTS,),
+        fields=("model.path",),
+        stricter=True,
+        reason="building the model refuses them, after the file was validated",
+        until=OLD,
+    ),
+)
+declare(NEWER_NAMES, backends=BACKENDS, when=STATIC)
