@@ -294,9 +294,15 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         tokens,
         {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
     )
-    for form in forms:
+    # The embedded trainer joins texts to samples of its own.
+    for form in forms[:2] if side.entry == "core" else forms:
         if _accepts(with_values(job, form, _ORIGIN), side, form):
             return form
+    if side.entry == "core":
+        why = (
+            f"--entry core: {side.backend.title} reads no token files, and the embedded trainer splits texts elsewhere"
+        )
+        raise CannotCompare(why, "without --entry", job=job)
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 
 
