@@ -33,6 +33,7 @@ from launcher.parity.sides import (
     own_weights,
     side_of,
 )
+from launcher.parity.size import check_size
 from launcher.parity.tolerance import coarsest, rounding
 from launcher.parity.trainings import (
     REORDERED,
@@ -76,6 +77,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         check_means(sides)
     folder = _new_folder(request, sides[0].job)
     _check_model(sides[0].job)
+    check_size(request, sides[0].job, folder)
     check_jobs(request, sides, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with written_below(folder):

@@ -146,8 +146,11 @@ def side_of(
 
 
 def own_weights(job: Job) -> Path | None:
-    """Return the folder of the user's weights, whose model is compared as it is; None: random weights are made."""
-    folder = None if job.model.path is None else Path(job.model.path).expanduser()
+    """Return the folder of the user's weights, whose model is compared as it is; None: random weights are made.
+
+    With `rehearse.shrink` a small model of the same kind is made.
+    """
+    folder = None if job.model.path is None or job.rehearse.shrink else Path(job.model.path).expanduser()
     return folder if folder is not None and folder.is_dir() else None
 
 
