@@ -75,9 +75,22 @@ REFUSED = {
         ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
         "DPO's first pass is that of its reference model",
     ),
-    "bf16": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
+    "fp16": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=fp16"],
         "precision.dtype=fp32",
+    ),
+    "adapters in bf16": (
+        [
+            "--backends",
+            "mindspeed",
+            "--reference",
+            "transformers",
+            "precision.dtype=bf16",
+            "lora.rank=4",
+            "--entry",
+            "core",
+        ],
+        "does not compute lora.rank=4",
     ),
     "python of core": (
         ["--backends", "megatron_lm", "--reference", "transformers", "--python", f"megatron_lm={sys.executable}"],

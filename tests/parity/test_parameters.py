@@ -59,3 +59,20 @@ def test_without_tolerance_only_equal_parameters_agree(tmp_path: Path) -> None:
     assert compare_parameters(start, lambda: one, lambda: other, allowed=0.0).agrees
     differing = weights(tmp_path / "differing", bias=1e-6)
     assert not compare_parameters(start, lambda: one, lambda: differing, allowed=0.0).agrees
+
+
+def test_neighbours_in_bf16_are_one_value(tmp_path: Path) -> None:
+    folders = {}
+    for name, values in {
+        "start": (1.0, 0.01),
+        "one": (1.0, 0.02),
+        "near": (1.0078125, 0.02),
+        "far": (1.0, 0.03),
+    }.items():
+        (tmp_path / name).mkdir()
+        tensors = {"norm": torch.tensor(values[:1]).bfloat16(), "weight": torch.tensor(values[1:]).bfloat16()}
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        folders[name] = tmp_path / name
+    start, one = folders["start"], folders["one"]
+    assert compare_parameters(start, lambda: one, lambda: folders["near"], allowed=0.2).agrees
+    assert not compare_parameters(start, lambda: one, lambda: folders["far"], allowed=0.2).agrees
