@@ -14,8 +14,6 @@ from launcher.catalogue.versions import in_range
 _SECONDS = 60
 _ASK = """import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
-
-from launcher.catalogue.versions import in_range
 found = {"python": platform.python_version()}
 for name in sys.argv[1:]:
     try: found[name] = version(name)
@@ -56,9 +54,17 @@ def _queried(names: tuple[str, ...], python: str) -> Installed:
         done = subprocess.run(
             [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
-        return Installed(versions=json.loads(done.stdout), other_python=python)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return Installed(versions={}, problem=f"{python} cannot be queried: {error}")
+        return Installed(versions=dict(json.loads(done.stdout)), other_python=python)
+    except OSError as error:
+        problem = f"cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        problem = f"did not answer in {_SECONDS} s"
+    except (TypeError, ValueError):
+        said = (done.stderr or done.stdout).strip().splitlines()
+        problem = (
+            f"is not a Python that can list its packages: it {f'printed {said[-1]!r}' if said else 'printed nothing'}"
+        )
+    return Installed(versions={}, problem=f"{python} {problem}")
 
 
 def version_read(

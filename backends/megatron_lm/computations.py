@@ -100,6 +100,21 @@ COMPUTATIONS = (
         versions=_CORE_16,
         source=f"Megatron-LM core_v0.16.1 {_ROUTER}:600; megatron/core/transformer/moe/moe_utils.py:788",
     ),
+    Computation(topic="BALANCE-JOINED", rule="SW-SEQUENCE-BALANCE", versions={_SWIFT: ("4.6.0", None)}),
+    Computation(
+        topic="BALANCE-JOINED",
+        way="usual",
+        versions=_CORE,
+        source=f"Megatron-LM core_v0.12.1 {_ROUTER}:265; core_v0.16.1 {_ROUTER}:335",
+    ),
+    *(
+        Computation(topic=topic, way=way, versions={_SWIFT: ("4.6.0", None)}, source=f"ms-swift 4.6.0 {source}")
+        for topic, way, source in (
+            ("CHAT-END", "line", "swift/template/templates/utils.py:17"),
+            ("CHAT-FORMAT", "tokens", "swift/template/templates/deepseek.py:637"),
+            ("CHAT-THINKING", "given", "swift/loss_scale/config/ignore_empty_think.json"),
+        )
+    ),
     Computation(
         topic="BALANCE-PADDING",
         way="usual",

@@ -89,13 +89,12 @@ def _reason(error: BaseException) -> str:
         return ""
     if error.errno == errno.ENOENT and error.filename is None and not _has_directory():
         return "the current directory has been removed; works: cd to another one"
-    if error.filename is None and error.errno in _MACHINE:
-        return f"{error.strerror}; works: {_MACHINE[error.errno]}"
+    if error.filename is None and error.errno in MACHINE:
+        return f"{error.strerror}; works: {MACHINE[error.errno]}"
     return ""
 
 
-# Errors of the system that name no file, and what to do about them.
-_MACHINE = {
+MACHINE = {
     errno.ENOSPC: "free some space on the disk",
     errno.EDQUOT: "free some space: the quota is used up",
     errno.EROFS: "write to another disk: this one is read-only",
@@ -105,6 +104,7 @@ _MACHINE = {
     errno.EAGAIN: "ulimit -u, or end other processes",
     errno.EIO: "another disk: this one fails",
 }
+"""What to do about errors of the system, whatever the program."""
 
 
 def _has_directory() -> bool:

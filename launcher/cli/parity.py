@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from backends import CORE_BACKEND
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.backend import backend_names
+from launcher.syntax import is_variable
 from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ def main(words: list[str]) -> int:
         "--tolerance",
         type=float,
         metavar="R",
-        help="largest relative difference of loss and gradient norm; default: by number format and spread",
+        help="largest relative difference of loss and gradient norm; that of the parameters is as many times larger as "
+        "by default (fp32: 10); default: by number format and spread",
     )
     made.add_argument(
         "--locate", action="store_true", help="where they differ, name the first layer that computes something else"
@@ -64,6 +67,7 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
     asked = _request(options)
 
+    from launcher.outputs.unnamed import written_below
     from launcher.parity.as_tree import as_tree
     from launcher.parity.parity import measure
     from launcher.parity.plot import draw
@@ -78,8 +82,9 @@ def main(words: list[str]) -> int:
             error.message, *error.works, findings=error.findings, job=error.job, rule="PARITY-REFUSED"
         ) from None
     tree = as_tree(result)
-    (result.folder / "parity.json").write_text(_text(tree), encoding="utf-8")
-    draw(result.folder, result.trained, result.tolerance)
+    with written_below(result.folder):
+        (result.folder / "parity.json").write_text(_text(tree), encoding="utf-8")
+        draw(result.folder, result.trained, result.tolerance)
     if options.json:
         print_json(tree)
     else:
@@ -134,6 +139,8 @@ def _request(options: argparse.Namespace) -> Request:
 
 
 def _pythons(pairs: list[str], names: list[str]) -> list[tuple[str, str]]:
+    from launcher.installed import installed
+
     known = {name.partition("@")[0] for name in names}
     found = []
     for pair in pairs:
@@ -143,6 +150,9 @@ def _pythons(pairs: list[str], names: list[str]) -> list[tuple[str, str]]:
         file = Path(path).expanduser()
         if not file.is_file():
             raise WrongUse(f"--python {pair}: there is no such file")
+        problem = installed((), str(file.absolute())).problem
+        if problem:
+            raise WrongUse(f"--python {pair}: {problem}", f"--python {name}=DIR/bin/python")
         found.append((name, str(file.absolute())))
     return found
 
@@ -155,6 +165,10 @@ def _environs(words: list[str], names: list[str]) -> dict[str, dict[str, str]]:
         variable, sign, value = pair.partition("=")
         if not (colon and sign and variable) or name not in known:
             raise WrongUse(f"--env {word}: BACKEND:NAME=VALUE, with one of {', '.join(sorted(known))}")
+        if not is_variable(variable):
+            good = re.sub(r"\W", "_", variable, flags=re.ASCII)
+            works = f"--env {name}:{good if is_variable(good) else 'NAME'}={value}"
+            raise WrongUse(f"--env {word}: {variable!r} is no environment variable that can be set", works)
         found.setdefault(name, {})[variable] = value
     return found
 

@@ -259,7 +259,10 @@ def _no_version(error: Any, name: str) -> Refusal:
 def _file(error: OSError, name: str) -> Refusal | None:
     if error.filename is None:
         return None
-    return _own(NotDone(f"{error.filename}: {error.strerror}", rule="CMD-FILE"), name)
+    from launcher.cli.internal_error import MACHINE
+
+    works = [MACHINE[error.errno]] if error.errno in MACHINE else []
+    return _own(NotDone(f"{error.filename}: {error.strerror}", *works, rule="CMD-FILE"), name)
 
 
 def _no_home(error: RuntimeError, name: str) -> Refusal | None:

@@ -13,6 +13,7 @@ from launcher.cli.dry_run import estimated
 from launcher.executors.failure import CannotStart
 from launcher.job import as_tree
 from launcher.job.secret import without_secrets
+from launcher.outputs.unnamed import written_below
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor, launchers
@@ -68,7 +69,8 @@ def start(ready: Ready, options: Namespace) -> Finished:
         print(f"run: {begun.place.id}", flush=True)
     if is_queued(ready):
         return after_submission(submit(begun), ready, options)
-    ended = run_here(begun, quiet=options.json)
+    with written_below(Path(ready.plan.output_dir)):
+        ended = run_here(begun, quiet=options.json)
     tree: dict[str, Any] = {
         "id": begun.place.id,
         "ok": ended.code == 0,

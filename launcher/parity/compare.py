@@ -63,15 +63,12 @@ def tolerances(
             iteration 1 on, and ten times the largest spread so far of the two runs of the reference.
     """
     again = {each.iteration: each for each in reordered.iterations} if reordered is not None else {}
-    allowed = rounding(dtype)
+    allowed = rounding(dtype, asked)
     loss, norm = allowed.loss, allowed.grad_norm
     found = {}
     for each in reference.iterations:
-        if asked is not None:
-            found[each.iteration] = (asked, asked)
-            continue
         other = again.get(each.iteration)
-        if other is not None:
+        if other is not None and asked is None:
             loss = max(loss, min(SPREADS * relative(each.loss, other.loss), WIDEST * allowed.loss))
             if each.grad_norm is not None and other.grad_norm is not None:
                 norm = max(norm, min(SPREADS * relative(each.grad_norm, other.grad_norm), WIDEST * allowed.grad_norm))

@@ -8,7 +8,6 @@ from typing import Any
 
 from launcher.job import Job
 from launcher.parity.stages import Stage, stages, value_of
-from launcher.parity.tolerance import rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +39,11 @@ class Located:
         )
 
 
-def located(job: Job, reference: Path, side: Path) -> Located:
+def located(job: Job, reference: Path, side: Path, *, allowed: float) -> Located:
     """Compare two recordings of one process each.
+
+    Args:
+        allowed: largest difference in a tensor that counts as rounding, relative to its largest value.
 
     Raises:
         OSError: a recording is missing.
@@ -49,7 +51,6 @@ def located(job: Job, reference: Path, side: Path) -> Located:
     import torch
 
     first, second = torch.load(reference, weights_only=True), torch.load(side, weights_only=True)
-    allowed = rounding(str(job.precision.dtype)).tensor
     count = 0
     for stage, backward, relative, shape in _differences(job, first, second):
         count += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.parity.reordered import reverse_neurons
 from launcher.parity.runs import launch_words
-from launcher.parity.tolerance import SPREADS, WIDEST, rounding
+from launcher.parity.tolerance import SPREADS, WIDEST
 from launcher.plan import Watch
 
 
@@ -111,13 +111,13 @@ def compare_parameters(
     reference: Callable[[], Path],
     side: Callable[[], Path],
     *,
-    dtype: str,
+    allowed: float,
     again: Callable[[], Path] | None = None,
 ) -> ParameterDifference:
     """Compare the weights of two trainings that started from the same ones.
 
     Args:
-        dtype: number format whose tolerance applies.
+        allowed: tolerance.
         again: weights of the reference trained from the model with the neurons of its MLPs reversed. Ten times their
             difference is allowed, too: Adam amplifies rounding where a gradient is 0 but for it, as that of a key's
             bias. None: not measured.
@@ -131,10 +131,15 @@ def compare_parameters(
         return ParameterDifference(problem="the checkpoints have no tensor in common")
     second = _second(again)
     found = {name: _relative(start[name], one[name], other[name]) for name in names}
-    allowed = {name: _allowed(name, start, one, second, rounding(dtype).parameters) for name in names}
-    worst = max(names, key=lambda name: (math.isnan(found[name]), found[name] / allowed[name]))
+    limits = {name: _allowed(name, start, one, second, allowed) for name in names}
+    worst = max(names, key=lambda name: (math.isnan(found[name]), _excess(found[name], limits[name])))
     relative = math.inf if math.isnan(found[worst]) else found[worst]
-    return ParameterDifference(name=worst, relative=relative, tolerance=allowed[worst], compared=len(names))
+    return ParameterDifference(name=worst, relative=relative, tolerance=limits[worst], compared=len(names))
+
+
+def _excess(relative: float, limit: float) -> float:
+    """Return a difference over its tolerance, which may be 0."""
+    return relative / limit if limit else (math.inf if relative else 0.0)
 
 
 def _second(again: Callable[[], Path] | None) -> dict[str, Any]:
@@ -168,5 +173,19 @@ def _relative(start: Any, one: Any, other: Any) -> float:
     if one.shape != other.shape or one.shape != start.shape:
         return math.inf
     moved = float((one.double() - start.double()).norm())
-    difference = float((other.double() - one.double()).norm())
+    difference = float(_beyond_rounding(one, other).norm())
     return difference / moved if moved else (0.0 if difference == 0.0 else math.inf)
+
+
+def _beyond_rounding(one: Any, other: Any) -> Any:
+    """Return how far apart two tensors are; in 16 bits, without what rounding may make of one value.
+
+    The spacing of bf16 at 1 is 0.008: a norm's weight that moves by less is stored as one of two neighbours.
+    """
+    import torch
+
+    difference = (other.double() - one.double()).abs()
+    if one.dtype not in (torch.bfloat16, torch.float16):
+        return difference
+    spacing = torch.finfo(one.dtype).eps * torch.maximum(one.double().abs(), other.double().abs())
+    return (difference - spacing).clamp(min=0.0)

@@ -9,14 +9,16 @@ from importlib import import_module
 from pathlib import Path
 
 from backends import CORE_BACKEND
-from launcher.job import Job, Origin, output_dir, with_values
+from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
+from launcher.outputs.unnamed import written_below
 from launcher.parity import adapter
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
+from launcher.parity.refusals import check_jobs
 from launcher.parity.request import Request, Result, Show
 from launcher.parity.routing import between
 from launcher.parity.runs import Trained
@@ -27,11 +29,11 @@ from launcher.parity.sides import (
     Side,
     check_means,
     in_one_process,
-    is_set_here,
     on_shared,
     own_weights,
     side_of,
 )
+from launcher.parity.size import check_size
 from launcher.parity.tolerance import coarsest, rounding
 from launcher.parity.trainings import (
     REORDERED,
@@ -43,11 +45,8 @@ from launcher.parity.trainings import (
     train_reference,
     train_side,
 )
-from launcher.pipeline import judge
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
-from launcher.rehearse.native import missing, versions_in
-from launcher.rehearse.plan import rehearsal_plan
-from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rehearse.native import missing_in
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rules.sanity_checks import NOT_ARCHITECTURE
 
@@ -77,6 +76,23 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     else:
         check_means(sides)
     folder = _new_folder(request, sides[0].job)
+    _check_model(sides[0].job)
+    check_size(request, sides[0].job, folder)
+    check_jobs(request, sides, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with written_below(folder):
+        return _measured(request, sides, folder, show=show, advanced=advanced)
+
+
+def _measured(
+    request: Request,
+    sides: tuple[Side, ...],
+    folder: Path,
+    *,
+    show: Show,
+    advanced: Callable[[str, int, int], None],
+) -> Result:
+    """Make model and data, train and compare in a new folder."""
     try:
         model, jobs = _prepared(request, sides, folder, show)
     except (CannotCompare, OSError):
@@ -139,7 +155,7 @@ def _number_format(request: Request, sides: Sequence[Side], label: str, show: Sh
 
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
-    """Write model and data; return the model and the job of each side, which its backend accepts."""
+    """Write model and data; return the model and the job of each side."""
     for line in sides[0].notes:
         show(f"shrunk: {line}")
     if request.iterations < _OPTIMIZER_SHOWS:
@@ -157,9 +173,9 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
         write_samples(folder / "data", sides[0].job, request.iterations)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
-    jobs = tuple(on_shared(side, model=model, data=folder / "data", folder=folder / name_of(side)) for side in sides)
-    _check(sides, jobs)
-    return model, jobs
+    return model, tuple(
+        on_shared(side, model=model, data=folder / "data", folder=folder / name_of(side)) for side in sides
+    )
 
 
 def _check_reference(job: Job) -> None:
@@ -212,7 +228,13 @@ def _parameters(
         cache(partial(of_reference, REORDERED)) if again is not None and not again.problem and not low_rank else None
     )
     return {
-        side.label: compare_parameters(start, reference, partial(of, side), dtype=formats[side.label], again=second)
+        side.label: compare_parameters(
+            start,
+            reference,
+            partial(of, side),
+            allowed=rounding(formats[side.label], request.tolerance).parameters,
+            again=second,
+        )
         for side in others
         if side.label not in failed
     }
@@ -233,10 +255,11 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
         folder.mkdir()
         train_reference(request, result.sides[0].job, model, result.folder, silent, "traced", {TRACE: str(reference)})
     found = {}
+    allowed = rounding(str(result.sides[0].job.precision.dtype), request.tolerance).tensor
     for side in retrained:
         recording = _traced(side, model, result.folder, folder)
         if reference.exists() and recording.exists():
-            found[side.label] = located(side.job, reference, recording)
+            found[side.label] = located(side.job, reference, recording, allowed=allowed)
     return found
 
 
@@ -281,7 +304,8 @@ def _with_entry(side: Side, asked: Entry | None) -> Side:
     # Megatron-LM has no LoRA: the job is another backend's, which the embedded trainer translates.
     if asked == "core" and not dialect and side.job.lora.rank is None:
         raise CannotCompare(
-            f"--entry core: the embedded trainer reads the arguments of {CORE_BACKEND[0]}, not of {side.backend.name}",
+            f"--entry core: the embedded trainer reads the arguments of {get_backend(CORE_BACKEND[0]).title}, not of "
+            f"{side.backend.title}",
             "without --entry (each backend's own entry point where it is installed)",
         )
     lacking = _lacking(side)
@@ -300,7 +324,7 @@ def _lacking(side: Side) -> list[str]:
     if side.backend.native_cpu is None:
         return ["it has no entry point on CPU"]
     native = import_module(side.backend.native_cpu).NATIVE_CPU
-    return missing(native, {**os.environ, **side.environ}, versions_in(side.python, native))
+    return missing_in(side.python, native, {**os.environ, **side.environ})
 
 
 def _new_folder(request: Request, job: Job) -> Path:
@@ -314,23 +338,29 @@ def _new_folder(request: Request, job: Job) -> Path:
         while folder.exists():
             number += 1
             folder = first.with_name(f"{first.name}-{number}")
-    folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()
+
+
+def _check_model(job: Job) -> None:
+    """Refuse a model that the data set does not fit, or whose own weights are not there or another model's."""
+    if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
+        raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
+    weights = own_weights(job)
+    if weights is None:
+        return
+    if not any(weights.glob("*.safetensors")):
+        raise CannotCompare(f"model.path={weights}: no weights (*.safetensors) there", job=job)
+    other = ", ".join(f"model.{name}" for name in job.model.overridden if name not in NOT_ARCHITECTURE)
+    if other:
+        why = f"model.path={weights}: its weights are another model's: {other} differ from its config.json"
+        raise CannotCompare(why, f"without {other}", job=job)
 
 
 def _model(job: Job, folder: Path) -> Path:
     """Return the directory of the shared model: the user's weights, or random ones of the small job."""
     folder.mkdir(parents=True)
-    if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
-        raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
     weights = own_weights(job)
     if weights is not None:
-        if not any(weights.glob("*.safetensors")):
-            raise CannotCompare(f"model.path={weights}: no weights (*.safetensors) there", job=job)
-        other = ", ".join(f"model.{name}" for name in job.model.overridden if name not in NOT_ARCHITECTURE)
-        if other:
-            why = f"model.path={weights}: its weights are another model's: {other} differ from its config.json"
-            raise CannotCompare(why, f"without {other}", job=job)
         return with_tokenizer(weights, folder)
     try:
         from safetensors import SafetensorError
@@ -339,25 +369,4 @@ def _model(job: Job, folder: Path) -> Path:
     except ModuleNotFoundError as error:
         raise CannotCompare(f"{error.name} is needed to make the model", f"pip install {error.name}") from None
     except (ValueError, SafetensorError) as error:
-        raise CannotCompare(f"no model of this job can be made: {error}") from None
-
-
-def _check(sides: Sequence[Side], jobs: Sequence[Job]) -> None:
-    """Refuse before anything trains what a backend would refuse."""
-    for side, job in zip(sides, jobs, strict=True):
-        # As on the command line of the run, before which the conversion writes that folder.
-        loaded = with_values(job, {"checkpoint.load": job.checkpoint.load}, Origin(kind="override"))
-        outcome = judge(loaded)
-        # No override changes what the comparison itself sets.
-        errors = [
-            replace(each, fixes=()) if each.fields and all(is_set_here(job, path) for path in each.fields) else each
-            for each in outcome.findings
-            if each.severity == "error"
-        ]
-        if not errors and side.entry == "native":
-            try:
-                rehearsal_plan(outcome, {**os.environ, **side.environ})
-            except RehearsalRefused as refused:
-                errors = list(refused.findings)
-        if errors:
-            raise CannotCompare(f"the small job is refused on {side.label}", findings=errors, job=job)
+        raise CannotCompare(f"no model of this job can be made in {folder}: {error}") from None

@@ -17,6 +17,7 @@ from launcher.job import Job, fields, value_at
 from launcher.parity.conversations import IGNORED
 from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
+from launcher.parity.reference_precision import MainParameters
 from launcher.parity.reference_routers import Routers, Routing
 from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.cpu.recorder import record
@@ -35,7 +36,7 @@ _COMPUTED = frozenset(
     }
 )
 _CHOICES: Mapping[str, tuple[object, ...]] = {
-    "precision.dtype": ("fp32",),
+    "precision.dtype": ("fp32", "bf16"),
     "schedule.lr_decay_style": ("constant", "linear", "cosine"),
 }
 _BALANCING = ("aux_loss", "seq_aux_loss")
@@ -68,6 +69,7 @@ class Options:
         warmup_init: learning rate at the first step of the warm-up.
         mtp_scale: weight of the multi-token prediction's loss.
         lora: the adapter that is trained; None: all parameters are.
+        dtype: fp32, or bf16 with fp32 copies of the weights and fp32 gradients.
     """
 
     module: ClassVar[str] = "launcher.parity.reference"
@@ -92,6 +94,7 @@ class Options:
     labels: Sequence[Sequence[int]] | None = None
     per_token: bool = False
     lora: LowRank | None = None
+    dtype: str = "fp32"
 
     def to_json(self) -> str:
         """Return the options as JSON."""
@@ -136,6 +139,7 @@ def options_of(
         routing=_routing(job) if job.model.is_moe else Routing(),
         warmup_init=schedule.lr_warmup_init or 0.0,
         mtp_scale=_mtp_scale(job),
+        dtype=str(job.precision.dtype),
     )
 
 
@@ -187,6 +191,15 @@ def unsupported(job: Job, computed: frozenset[str] = frozenset()) -> Iterator[tu
 def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
     """Yield values that the reference computes, but not beside another one."""
     moe, model = job.moe, job.model
+    if job.precision.dtype == "bf16":
+        # Which products of routers, of a further layer and of adapters are in fp32 differs between backends.
+        for path, value, without in (
+            ("model.model_type", model.model_type if model.is_moe else None, "precision.dtype=fp32"),
+            ("model.num_nextn_predict_layers", model.num_nextn_predict_layers, "precision.dtype=fp32"),
+            ("lora.rank", job.lora.rank, "precision.dtype=fp32"),
+        ):
+            if value:
+                yield path, value, without
     if model.num_nextn_predict_layers:
         path = "model.num_nextn_predict_layers"
         # Labels and padding of conversations would have to be shifted with the tokens.
@@ -230,6 +243,10 @@ def rate(options: Options, iteration: int) -> float:
     return options.min_lr + share * (options.lr - options.min_lr)
 
 
+def _formats(torch: Any) -> Mapping[str, Any]:
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
 Gradients = Callable[[Any, Any, Options, int], tuple[float, float | None]]
 """Adds the gradients of a global batch (torch, model, options, iteration from 0); returns its loss as it is trained,
 and as a mean over predicted tokens, if there is one."""
@@ -249,14 +266,16 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
-    model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **{name: torch.float32})
+    loaded = {name: _formats(torch)[options.dtype]}
+    model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **loaded)
     model.train()
     factors = add_factors(model, options.lora) if options.lora is not None else {}
     routers = Routers(torch, model, options.routing)
     add_gradients = gradients or partial(_gradients, mtp=mtp, routers=routers)
     # Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    main = MainParameters(torch, model)
+    matrices = [parameter for parameter in main if parameter.dim() > 1]
+    vectors = [parameter for parameter in main if parameter.dim() <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
         lr=options.lr,
@@ -267,7 +286,7 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
     for iteration in range(options.iterations):
         optimizer.zero_grad()
         loss, token_loss = add_gradients(torch, model, options, iteration)
-        parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        parameters = [parameter for parameter in main if parameter.grad is not None]
         norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
         if options.clip_grad > 0 and norm > options.clip_grad:
             for parameter in parameters:
@@ -275,6 +294,7 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate(options, iteration)
         optimizer.step()
+        main.write_back()
         routers.end_iteration()
         record(iteration + 1, loss, norm, token_loss=token_loss)
         if iteration + 1 == options.iterations:

@@ -1,12 +1,13 @@
 """Routing flips: how many of the experts that routers choose differ between two trainings, iteration by iteration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.job import Job
+from launcher.job import Job, fields, value_at
 from launcher.parity.runs import Trained
+from launcher.parity.sides import in_one_process
 from launcher.rehearse.cpu.routing import VARIABLE
 
 _FOLDER = "routing"
@@ -63,7 +64,8 @@ def between(job: Job, trained: Sequence[Trained]) -> dict[str, Flips]:
     if not job.model.is_moe:
         return {}
     if _split(job):
-        split = Flips(problem=f"tokens or layers are split over {job.cluster.world_size} ranks")
+        ranks = f"tokens or layers are split over {job.cluster.world_size} ranks"
+        split = Flips(problem=f"{ranks}; works: {' '.join(_without_split(job))}")
         return {_key(each): split for each in trained[1:]}
     return {_key(each): _flips(trained[0], each) for each in trained[1:]}
 
@@ -77,12 +79,13 @@ def _flips(reference: Trained, side: Trained) -> Flips:
     found = [_read(Path(each.log).parent / _FOLDER) for each in (reference, side)]
     for name, choices in zip(names, found, strict=True):
         if not choices:
-            return Flips(problem=f"{name} records no routers")
+            return Flips(problem=f"{name} records no routers; works: --backends without it")
     counts = {}
     for number in sorted(found[0].keys() & found[1].keys()):
         count = _differing(found[0][number], found[1][number])
         if count is None:
-            return Flips(problem=f"the routers of {names[0]} and {names[1]} see other tokens at iteration {number}")
+            other = f"the routers of {names[0]} and {names[1]} see other tokens at iteration {number}"
+            return Flips(problem=f"{other}; works: task=pretrain (samples of one length, without padding)")
         counts[number] = count
     return Flips(counts=counts)
 
@@ -90,6 +93,17 @@ def _flips(reference: Trained, side: Trained) -> Flips:
 def _split(job: Job) -> bool:
     """Return whether tokens of a micro-batch are on several ranks, or layers are."""
     return (job.cluster.world_size or 1) > 1
+
+
+def _without_split(job: Job) -> Iterator[str]:
+    """Yield the overrides with which the job runs in one process."""
+    one = in_one_process(job)
+    for path in fields():
+        value = value_at(one, path)
+        if path.startswith("parallel.") and path != "parallel.dp" and value != value_at(job, path):
+            yield f"{path}={'null' if value is None else str(value).lower()}"
+    yield from (["cluster.nodes=1"] if job.cluster.nodes > 1 else [])
+    yield "cluster.devices_per_node=1"
 
 
 def _read(folder: Path) -> dict[int, dict[str, Any]]:

@@ -146,8 +146,11 @@ def side_of(
 
 
 def own_weights(job: Job) -> Path | None:
-    """Return the folder of the user's weights, whose model is compared as it is; None: random weights are made."""
-    folder = None if job.model.path is None else Path(job.model.path).expanduser()
+    """Return the folder of the user's weights, whose model is compared as it is; None: random weights are made.
+
+    With `rehearse.shrink` a small model of the same kind is made.
+    """
+    folder = None if job.model.path is None or job.rehearse.shrink else Path(job.model.path).expanduser()
     return folder if folder is not None and folder.is_dir() else None
 
 
@@ -294,9 +297,15 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         tokens,
         {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
     )
-    for form in forms:
+    # The embedded trainer joins texts to samples of its own.
+    for form in forms[:2] if side.entry == "core" else forms:
         if _accepts(with_values(job, form, _ORIGIN), side, form):
             return form
+    if side.entry == "core":
+        why = (
+            f"--entry core: {side.backend.title} reads no token files, and the embedded trainer splits texts elsewhere"
+        )
+        raise CannotCompare(why, "without --entry", job=job)
     raise CannotCompare(f"{side.backend.title} reads neither token files nor texts", job=job)
 
 

@@ -36,9 +36,22 @@ WIDEST = 100.0
 """A spread wider than this many times rounding is a training that diverges, and widens nothing further."""
 
 
-def rounding(dtype: str) -> Rounding:
-    """Return the tolerances of a number format; of one without a row, those of bf16."""
-    return ROUNDING.get(dtype, ROUNDING["bf16"])
+def rounding(dtype: str, asked: float | None = None) -> Rounding:
+    """Return the tolerances of a number format; of one without a row, those of bf16.
+
+    Args:
+        asked: instead, of loss and gradient norm; parameters and tensors keep their ratio to the gradient norm's.
+    """
+    row = ROUNDING.get(dtype, ROUNDING["bf16"])
+    if asked is None:
+        return row
+    scale = asked / row.grad_norm
+    return Rounding(loss=asked, grad_norm=asked, parameters=row.parameters * scale, tensor=row.tensor * scale)
+
+
+def parameter_ratio(dtype: str) -> float:
+    """Return how many times the tolerance of the gradient norm that of the parameters is."""
+    return ROUNDING[dtype].parameters / ROUNDING[dtype].grad_norm
 
 
 def number_format(dtype: str, attention: str) -> str:

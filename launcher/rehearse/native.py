@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from launcher.installed import installed, version_read
+from launcher.installed import Installed, installed, version_read
 
 if TYPE_CHECKING:
     pass
@@ -101,8 +101,22 @@ def versions_in(python: str | None, native: NativeOnCpu) -> Callable[[str], str 
     Args:
         python: the interpreter that runs the ranks (`cluster.python`); None: this one.
     """
-    names = [need.distribution for need in (*native.requires, *native.tested_with)]
-    return installed(names, python).versions.get
+    return _installed(python, native).versions.get
+
+
+def _installed(python: str | None, native: NativeOnCpu) -> Installed:
+    return installed([need.distribution for need in (*native.requires, *native.tested_with)], python)
+
+
+def missing_in(python: str | None, native: NativeOnCpu, environ: Mapping[str, str]) -> list[str]:
+    """Return messages for everything that keeps the native entry from running in an interpreter's environment.
+
+    Args:
+        python: the interpreter that runs the ranks (`cluster.python`); None: this one.
+        environ: environment of the ranks.
+    """
+    found = _installed(python, native)
+    return [found.problem] if found.problem else missing(native, environ, found.versions.get)
 
 
 def catalogue_for(native: NativeOnCpu, python: str | None) -> tuple[str, str] | None:

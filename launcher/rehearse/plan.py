@@ -316,7 +316,7 @@ def _default_ranks(job: Job) -> tuple[int, ...]:
 def _native(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, str]) -> LaunchPlan:
     """The backend's plan, with the environment that lets its ranks run on CPU."""
     from launcher.pipeline import judge
-    from launcher.rehearse.native import announcement, environment, missing, untested, versions_in
+    from launcher.rehearse.native import announcement, environment, missing_in, untested, versions_in
 
     job, prepare = _with_sample(dataclasses.replace(_untrained(outcome.job), runtime="native"), outcome)
     judged = judge(job, fixes=False)
@@ -331,7 +331,7 @@ def _native(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, str]
     module = import_module(outcome.backend.native_cpu)
     native = module.NATIVE_CPU
     version_of = versions_in(outcome.job.cluster.python, native)
-    lacking = missing(native, environ, version_of)
+    lacking = missing_in(outcome.job.cluster.python, native, environ)
     if lacking:
         raise RehearsalRefused([_not_native("; ".join(lacking), "rehearse.entry")])
     of_installed = _installed_version(outcome, native)

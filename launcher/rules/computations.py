@@ -43,6 +43,7 @@ class Topic:
 
 
 _BALANCED = "job.model.is_moe & job.moe.aux_loss_coeff>0 & job.moe.load_balancing_type!=none|sinkhorn"
+_CHATS = "job.task.type=sft & job.data.format=messages"
 _USUAL = "usual"
 
 TOPICS: Mapping[str, Topic] = {
@@ -134,6 +135,14 @@ TOPICS: Mapping[str, Topic] = {
         works=("moe.aux_loss_coeff=0.0",),
         fields=("moe.aux_loss_coeff", "model.router_expert_bias", "model.n_group"),
     ),
+    "BALANCE-JOINED": Topic(
+        quantity="the sequence-wise load-balancing loss",
+        when=f"{_BALANCED} & job.moe.load_balancing_type=seq_aux_loss & job.batch.micro_batch_size>1",
+        ways={_USUAL: "the load is balanced over each sequence of a micro-batch"},
+        measured="1e-02 of the gradient norm, Qwen3-MoE in fp32 with coefficient 1 (docs/parity.md)",
+        works=("batch.micro_batch_size=1",),
+        fields=("moe.load_balancing_type", "batch.micro_batch_size"),
+    ),
     "BALANCE-PADDING": Topic(
         quantity="the load of experts in fine-tuning",
         when=f"{_BALANCED} & job.task.type=sft",
@@ -141,6 +150,32 @@ TOPICS: Mapping[str, Topic] = {
         measured="2e-04 of the gradient norm, Qwen3-MoE in fp32 (docs/parity.md)",
         works=("moe.aux_loss_coeff=0.0",),
         fields=("moe.aux_loss_coeff", "batch.packing"),
+    ),
+    "CHAT-END": Topic(
+        quantity="the end of an answer in this chat template",
+        when=f"{_CHATS} & job.data.template=chatml|qwen",
+        ways={
+            "line": "the line end after <|im_end|> is learned",
+            "token": "an answer ends with <|im_end|>, and nothing after it is learned",
+        },
+        works=("data.template=qwen3",),
+        fields=("data.template",),
+    ),
+    "CHAT-FORMAT": Topic(
+        quantity="the chat template of DeepSeek-V2",
+        when=f"{_CHATS} & job.model.model_type=deepseek_v2 & !job.data.template",
+        ways={
+            "tokens": "turns begin with special tokens (deepseek_v2_5)",
+            "words": "turns begin with the words User: and Assistant: (deepseek2)",
+        },
+        fields=("data.template", "model.model_type"),
+    ),
+    "CHAT-THINKING": Topic(
+        quantity="the loss of the empty reasoning before an answer without one",
+        when=f"{_CHATS} & job.data.enable_thinking",
+        ways={"learned": "it is learned", "given": "it is a part of the prompt"},
+        works=("data.enable_thinking=false",),
+        fields=("data.enable_thinking",),
     ),
     "MTP-NORM": Topic(
         quantity="the input of the multi-token prediction layer",

@@ -14,6 +14,29 @@ DROPPED_BY_POSITION = (
 )
 """What `moe.token_drop_policy=position` does on Megatron-core 0.12 and 0.16."""
 
+MEAN_OF_RANK = (
+    "Each context-parallel rank divides the loss by its own number of tokens (core 0.12: by that of all ranks), so "
+    "tokens count differently where the loss mask leaves the ranks unequal numbers: where all learned tokens are on "
+    "one rank, gradients are 1/cp of those of the loss."
+)
+"""How Megatron-core 0.16 averages the loss under context parallelism without the loss per token."""
+
+MEAN_OF_RANK_MESSAGE = (
+    "with a loss mask: each rank takes the mean of its own tokens, so the loss is another than without context "
+    "parallelism"
+)
+
+BALANCED_PER_TOKEN = (
+    "With the loss per token the balancing loss is multiplied by all tokens of a micro-batch and divided by those that "
+    "have a loss."
+)
+"""What Megatron-core 0.12 and 0.16 do with the loss of routers and `precision.calculate_per_token_loss`."""
+
+BALANCED_PER_TOKEN_MESSAGE = (
+    "with the loss per token: the balancing loss counts more by tokens over tokens with a loss, where the loss mask "
+    "leaves some out"
+)
+
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 
 

@@ -27,6 +27,9 @@ WRONG = {
     "python of another": (["--backends", "megatron_lm,megatron", "--python", "mindspeed=/bin/true"], "BACKEND=PATH"),
     "environment of another": (["--backends", "megatron_lm,megatron", "--env", "mindspeed:A=1"], "BACKEND:NAME=VALUE"),
     "no such python": (["--backends", "megatron_lm,megatron", "--python", "megatron=/no"], "there is no such file"),
+    "no Python": (["--backends", "megatron_lm,megatron", "--python", "megatron=/bin/true"], "is not a Python that"),
+    "not executable": (["--backends", "megatron_lm,megatron", "--python", "megatron=/etc/hostname"], "cannot be run"),
+    "name of a variable": (["--backends", "megatron_lm,megatron", "--env", "megatron:A B=1"], "megatron:A_B=1"),
 }
 
 
@@ -42,7 +45,7 @@ REFUSED = {
     "not installed": (["--backends", "mindspeed,megatron_lm"], "MINDSPEED_LLM_PATH is not set"),
     "core of another": (
         ["--backends", "megatron_lm,megatron", "--entry", "core"],
-        "reads the arguments of megatron_lm",
+        "reads the arguments of Megatron-LM, not of Megatron-SWIFT",
     ),
     "reinforcement learning": (
         ["--backends", "megatron_lm", "--reference", "transformers", "task.type=grpo"],
@@ -52,13 +55,42 @@ REFUSED = {
         ["--backends", "megatron_lm", "--reference", "transformers", "task=sft", "data.template=gemma"],
         "does not know the chat template data.template=gemma",
     ),
+    "fine-tuning": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=sft"],
+        "works: --backends megatron · --backends mindspeed · task=pretrain (changes training)",
+    ),
+    "preferences": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo"],
+        "works: --backends megatron · --backends mindspeed · task=pretrain (changes training)",
+    ),
+    "adapters": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "lora.rank=4"],
+        "works: --backends mindspeed --entry core · --backends megatron · lora.rank=null (changes training)",
+    ),
+    "texts for the embedded trainer": (
+        ["--backends", "megatron", "--reference", "transformers", "lora.rank=4", "--entry", "core"],
+        "Megatron-SWIFT reads no token files",
+    ),
     "where DPO differs": (
         ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
         "DPO's first pass is that of its reference model",
     ),
-    "bf16": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=bf16"],
+    "fp16": (
+        ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=fp16"],
         "precision.dtype=fp32",
+    ),
+    "adapters in bf16": (
+        [
+            "--backends",
+            "mindspeed",
+            "--reference",
+            "transformers",
+            "precision.dtype=bf16",
+            "lora.rank=4",
+            "--entry",
+            "core",
+        ],
+        "does not compute lora.rank=4",
     ),
     "python of core": (
         ["--backends", "megatron_lm", "--reference", "transformers", "--python", f"megatron_lm={sys.executable}"],
@@ -76,6 +108,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_trains(launch: Launc
     finished = launch("parity", "+recipe=tiny_qwen3", *words, env=unset)
     assert finished.code == 1
     assert said in finished.err
+    assert "model and data" not in finished.err
+    assert "task.type=sft" not in finished.err.partition("launch parity:")[0]
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
 
 

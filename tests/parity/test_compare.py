@@ -7,6 +7,7 @@ import pytest
 from launcher.parity import compare
 from launcher.parity.compare import Compared, relative, table, tolerances
 from launcher.parity.runs import Iteration, Trained
+from launcher.parity.tolerance import parameter_ratio, rounding
 
 
 def trained(label: str, *values: tuple[float, float | None], problem: str = "") -> Trained:
@@ -91,6 +92,11 @@ def test_the_spread_of_the_reference_widens_the_tolerance_from_there_on() -> Non
     assert allowed[2] == pytest.approx((1e-3, 1e-4))
     assert allowed[3] == allowed[2]
     assert tolerances("fp32", REFERENCE, again, 0.5)[3] == (0.5, 0.5)
+
+
+def test_a_tolerance_that_is_asked_keeps_the_ratio_of_the_parameters() -> None:
+    assert rounding("fp32", 1e-7).parameters == pytest.approx(1e-7 * parameter_ratio("fp32"))
+    assert rounding("bf16", 0.0).parameters == 0.0
 
 
 def test_lower_precision_allows_more() -> None:

@@ -28,7 +28,7 @@ def weights(folder: Path, *, bias: float = 0.0, reverse: bool = False, moved: fl
 def test_a_difference_is_told_relative_to_the_movement(tmp_path: Path) -> None:
     start, one = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one")
     other = weights(tmp_path / "other", bias=5e-3)
-    found = compare_parameters(start, lambda: one, lambda: other, dtype="fp32")
+    found = compare_parameters(start, lambda: one, lambda: other, allowed=1e-3)
     assert not found.agrees
     assert found.name == BIAS
     assert found.relative == pytest.approx(5e-3, rel=1e-3)
@@ -37,7 +37,7 @@ def test_a_difference_is_told_relative_to_the_movement(tmp_path: Path) -> None:
 def test_ten_times_the_references_own_spread_is_no_difference(tmp_path: Path) -> None:
     start, one = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one")
     other, second = weights(tmp_path / "other", bias=5e-3), weights(tmp_path / "second", bias=-1e-3, reverse=True)
-    found = compare_parameters(start, lambda: one, lambda: other, dtype="fp32", again=lambda: second)
+    found = compare_parameters(start, lambda: one, lambda: other, allowed=1e-3, again=lambda: second)
     assert found.agrees
     assert found.tolerance == pytest.approx(1e-2, rel=1e-2)
 
@@ -49,6 +49,30 @@ def test_the_spread_of_one_tensor_excuses_no_other(tmp_path: Path) -> None:
     tensors = {name: torch.randn(8, 4, generator=generator) + 1.0 for name in (BIAS, GATE)}
     tensors[GATE] += 5e-3
     save_file(tensors, other / "model.safetensors")
-    found = compare_parameters(start, lambda: one, lambda: other, dtype="fp32", again=lambda: second)
+    found = compare_parameters(start, lambda: one, lambda: other, allowed=1e-3, again=lambda: second)
     assert not found.agrees
     assert found.name == GATE
+
+
+def test_without_tolerance_only_equal_parameters_agree(tmp_path: Path) -> None:
+    start, one, other = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one"), weights(tmp_path / "other")
+    assert compare_parameters(start, lambda: one, lambda: other, allowed=0.0).agrees
+    differing = weights(tmp_path / "differing", bias=1e-6)
+    assert not compare_parameters(start, lambda: one, lambda: differing, allowed=0.0).agrees
+
+
+def test_neighbours_in_bf16_are_one_value(tmp_path: Path) -> None:
+    folders = {}
+    for name, values in {
+        "start": (1.0, 0.01),
+        "one": (1.0, 0.02),
+        "near": (1.0078125, 0.02),
+        "far": (1.0, 0.03),
+    }.items():
+        (tmp_path / name).mkdir()
+        tensors = {"norm": torch.tensor(values[:1]).bfloat16(), "weight": torch.tensor(values[1:]).bfloat16()}
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        folders[name] = tmp_path / name
+    start, one = folders["start"], folders["one"]
+    assert compare_parameters(start, lambda: one, lambda: folders["near"], allowed=0.2).agrees
+    assert not compare_parameters(start, lambda: one, lambda: folders["far"], allowed=0.2).agrees

@@ -67,7 +67,8 @@ def options(**values: object) -> Options:
 
 REFUSED = {
     "passed through": (["+recipe=tiny_qwen3", "backend=megatron_lm", "+backend.args.adam-beta2=0.999"], "adam-beta2"),
-    "bf16": (["+recipe=tiny_qwen3", "precision.dtype=bf16"], "precision.dtype"),
+    "fp16": (["+recipe=tiny_qwen3", "precision.dtype=fp16"], "precision.dtype"),
+    "experts in bf16": (["+recipe=tiny_qwen3_moe", "precision.dtype=bf16"], "model.model_type"),
     "optimizer": (["+recipe=tiny_qwen3", "optimizer.type=sgd"], "optimizer.type"),
     "schedule": (["+recipe=tiny_qwen3", "schedule.lr_decay_style=inverse-square-root"], "lr_decay_style"),
     "balancing over all ranks": (

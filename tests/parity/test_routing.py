@@ -101,8 +101,13 @@ def test_what_cannot_be_counted_is_said(tmp_path: Path) -> None:
     _write(tmp_path / "first-reordered", numpy.eye(4, 2, dtype=bool))
     names = ("first", "longer", "graph", "first-reordered")
     found = between(moe(), [trained(tmp_path / name, name) for name in names])
-    assert found["longer"].problem == "the routers of first and longer see other tokens at iteration 1"
-    assert found["graph"].line() == "routing flips not counted: graph records no routers"
+    assert found["longer"].problem == (
+        "the routers of first and longer see other tokens at iteration 1; works: task=pretrain (samples of one length, "
+        "without padding)"
+    )
+    assert found["graph"].line() == (
+        "routing flips not counted: graph records no routers; works: --backends without it"
+    )
     assert found[AGAIN].counts == {1: (6, 8)}
 
 
@@ -113,7 +118,9 @@ def test_a_model_without_routers_or_split_over_ranks_records_nothing(tmp_path: P
     split = moe("cluster.devices_per_node=2", "parallel.ep=2")
     assert recorded_in(split, tmp_path) == {}
     (found,) = between(split, [trained(tmp_path, "a"), trained(tmp_path, "b")]).values()
-    assert found.line() == "routing flips not counted: tokens or layers are split over 2 ranks"
+    said, _, works = found.line().partition("; works: ")
+    assert said == "routing flips not counted: tokens or layers are split over 2 ranks"
+    assert recorded_in(moe("cluster.devices_per_node=2", "parallel.ep=2", *works.split()), tmp_path)
 
 
 def test_a_training_without_torch_records_nothing(tmp_path: Path) -> None:

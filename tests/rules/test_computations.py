@@ -20,6 +20,7 @@ from launcher.rules.registry import RULES
 _MOE, _DENSE, _LATENT = "+recipe=tiny_qwen3_moe", "+recipe=tiny_qwen3", "+recipe=tiny_deepseek_v3"
 _CP = ("cluster.devices_per_node=2", "parallel.cp=2")
 _DP = ("cluster.devices_per_node=2",)
+_CHATS = (_DENSE, "task=sft", "data.format=messages")
 _OLDER = "megatron_lm@0.12.1"
 _TOKENS = ("data.format=megatron", "data.paths=[tokens]")
 _PADS = (_DENSE, *_TOKENS, "tokenizer.path=folder", "tokenizer.type=PretrainedFromHF", "tokenizer.pad_is_eos=true")
@@ -38,11 +39,19 @@ CASES: dict[str, tuple[Sequence[str], str, str, str]] = {
     "BALANCE-WEIGHT": ((_MOE, *_CP), "mindspeed", "megatron", "parallel.cp=1"),
     "BALANCE-SEQUENCE": ((_MOE, *_CP), "mindformers", "megatron", "moe.aux_loss_coeff=0.0"),
     "BALANCE-PADDING": ((_MOE, "task=sft"), "megatron", "mindspeed", "moe.aux_loss_coeff=0.0"),
+    "BALANCE-JOINED": (
+        (_MOE, "moe.load_balancing_type=seq_aux_loss", "batch.micro_batch_size=2", "batch.global_batch_size=4"),
+        "megatron",
+        "mindspeed",
+        "moe.load_balancing_type=aux_loss",
+    ),
+    "CHAT-END": ((*_CHATS, "data.template=qwen"), "megatron", "mindspeed", "data.template=null"),
+    "CHAT-THINKING": ((*_CHATS, "data.enable_thinking=true"), "megatron", "mindspeed", "task=pretrain"),
     "MTP-NORM": ((_LATENT,), "megatron_lm", "mindspeed", "model.num_nextn_predict_layers=0"),
     "BALANCE-CHOICE": ((_LATENT,), "megatron", "mindspeed", "moe.aux_loss_coeff=0.0"),
 }
 # Test of its own below, and tests/backends/mindformers/rule_cases.py: one job is not computed so on two backends.
-OTHERS = {"EXPERT-GRADIENTS", "ATTENTION-MASK"}
+OTHERS = {"EXPERT-GRADIENTS", "ATTENTION-MASK", "CHAT-FORMAT"}
 
 
 def effective(words: Sequence[str], target: str) -> EffectiveValues:
@@ -131,3 +140,9 @@ def test_diff_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["computed_differently"]
     assert {each["rule"] for each in found} == {f"{RULE}-BALANCE-CHOICE", f"{RULE}-MTP-NORM"}
+
+
+def test_deepseek_v2_has_two_chat_formats() -> None:
+    words = ["model=deepseek_v2_lite", "batch.seq_length=64", "task=sft", "data.format=messages"]
+    assert "CHAT-FORMAT" in between(words, "megatron", "mindspeed")
+    assert "CHAT-FORMAT" not in between([*words, "task=pretrain"], "megatron", "mindspeed")

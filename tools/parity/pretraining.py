@@ -31,6 +31,7 @@ CASES: Mapping[str, Case] = {
     "Qwen3, micro-batches of 2, 4 of them": unfused(
         _DENSE, "batch.micro_batch_size=2", "batch.global_batch_size=8", iterations=3
     ),
+    "Qwen3, bf16": unfused(_DENSE, "precision.dtype=bf16"),
     "Qwen3, weight decay 0.5": unfused(_DENSE, "optimizer.weight_decay=0.5"),
     "Qwen3, warm-up for 2 iterations, cosine to the 4th": unfused(
         _DENSE, "schedule.lr_warmup_iters=2", "schedule.lr_decay_iters=4", "schedule.train_iters=6", iterations=6

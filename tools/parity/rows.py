@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from launcher.parity.tolerance import ROUNDING, SPREADS
+from launcher.parity.tolerance import ROUNDING, SPREADS, parameter_ratio
 from tools.parity.kinds import KINDS, Kind, names
 
 ROWS = Path(__file__).with_name("rows.json")
@@ -106,7 +106,8 @@ def head() -> str:
         for dtype, each in ROUNDING.items()
     ]
     text = Template(HEAD.read_text(encoding="utf-8"))
-    return text.substitute(tolerances=", ".join(sizes), spreads=f"{SPREADS:g}").rstrip()
+    ratios = ", ".join(f"{parameter_ratio(dtype):.0f} ({dtype})" for dtype in ROUNDING)
+    return text.substitute(tolerances=", ".join(sizes), spreads=f"{SPREADS:g}", parameters=ratios).rstrip()
 
 
 def _exponent(value: float) -> str:

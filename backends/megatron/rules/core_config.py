@@ -4,7 +4,15 @@ from backends.megatron.rules.terms import BACKENDS, FOUR
 from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.sanity_checks import layout_error
 from launcher.rules.table import checked, declare, needs, never
-from launcher.rules.training import DROPPED_BY_POSITION, GROUP_SCORES, group_scores_differ
+from launcher.rules.training import (
+    BALANCED_PER_TOKEN,
+    BALANCED_PER_TOKEN_MESSAGE,
+    DROPPED_BY_POSITION,
+    GROUP_SCORES,
+    MEAN_OF_RANK,
+    MEAN_OF_RANK_MESSAGE,
+    group_scores_differ,
+)
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 _OLD = "0.12.1"
@@ -247,11 +255,9 @@ EXPERTS = (
             severity="warning"),
     never("SW-BALANCE-PER-TOKEN",
           "job.model.is_moe & calculate_per_token_loss & moe_aux_loss_coeff>0 & job.task.type!=pretrain",
-          "With the loss per token the balancing loss is multiplied by all tokens of a micro-batch and divided by "
-          "those that have a loss.",
+          BALANCED_PER_TOKEN,
           "megatron-core 0.16.1 megatron/core/transformer/moe/router.py:465; measured: docs/parity.md",
-          message="moe.aux_loss_coeff {moe_aux_loss_coeff} with the loss per token: the balancing loss counts more by "
-          "tokens over tokens with a loss, where prompts have none",
+          message=f"moe.aux_loss_coeff {{moe_aux_loss_coeff}} {BALANCED_PER_TOKEN_MESSAGE}",
           severity="warning", since="4.6", flags=("moe_aux_loss_coeff", "calculate_per_token_loss")),
     never("SW-PAD-FLEX", "moe_pad_expert_input_to_capacity & moe_token_dispatcher_type=flex",
           "DeepEP does not dispatch padding.", f"{_CONFIG}:1074; {_OLD}:633", since="3.7",
@@ -317,13 +323,10 @@ EXPERTS = (
         reason="it trains, with wrong gradients of experts",
     ),
     never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain|dpo",
-          "Each context-parallel rank divides the loss by its own number of tokens, so tokens count differently where "
-          "the loss mask leaves the ranks unequal numbers: where all learned tokens are on one rank, gradients are "
-          "1/cp of those of the loss.",
+          MEAN_OF_RANK,
           "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "
           "measured: docs/parity.md",
-          message="cp {context_parallel_size} with a loss mask: each rank takes the mean of its own tokens, so the "
-          "loss is another than without context parallelism",
+          message=f"cp {{context_parallel_size}} {MEAN_OF_RANK_MESSAGE}",
           severity="warning", since="4.6", flags=("context_parallel_size", "calculate_per_token_loss")),
     never("SW-BIAS-ETP", "job.model.is_moe & job.model.linear_bias & expert_tensor_parallel_size>1",
           "Bias in experts works only where experts are not split by tensor parallelism.", f"{_CONFIG}:1583",

@@ -2,7 +2,7 @@
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, arguments, config
 from launcher.rules.table import declare, needs, never
-from launcher.rules.training import DROPPED_BY_POSITION
+from launcher.rules.training import BALANCED_PER_TOKEN, BALANCED_PER_TOKEN_MESSAGE, DROPPED_BY_POSITION
 
 _P2P = "!no-overlap-p2p-communication"
 _PARALLEL = "megatron-core 0.12.1 model_parallel_config.py __post_init__"
@@ -39,6 +39,13 @@ declare((
           "use-distributed-optimizer or use-torch-fsdp2 or use-megatron-fsdp",
           "Weights in FP8 are gathered by the distributed optimizer or FSDP.",
           "Megatron-LM core_v0.12.1 arguments.py:551; core_v0.16.1 arguments.py:656"),
+    needs("MLM-BALANCE-PER-TOKEN", "num-experts>0 & calculate-per-token-loss & moe-aux-loss-coeff>0",
+          "!eod-mask-loss & job.task.type!=sft",
+          BALANCED_PER_TOKEN,
+          "Megatron-LM core_v0.16.1 megatron/core/transformer/moe/router.py:466; Megatron-LM core_v0.12.1 "
+          "megatron/core/transformer/moe/router.py:312; measured: docs/parity.md",
+          message=f"moe-aux-loss-coeff {{moe-aux-loss-coeff}} {BALANCED_PER_TOKEN_MESSAGE}",
+          severity="warning"),
     needs("MLM-DEEPEP-FLEX", "moe-enable-deepep", "moe-token-dispatcher-type=flex",
           "DeepEP dispatches tokens for the flex dispatcher only.", config(631, 1065)),
     needs("MLM-SHARED-OVERLAP", "moe-shared-expert-overlap & moe-shared-expert-intermediate-size?",
@@ -89,16 +96,6 @@ declare((
           "MXFP8 does not keep weights in FP8.", config(612)),
     never("MLM-FLEX-PAD", "moe-token-dispatcher-type=flex & moe-pad-expert-input-to-capacity",
           "The flex dispatcher does not pad experts' inputs.", config(635)),
-    needs("MLM-BALANCE-ROUTED",
-          "moe-aux-loss-coeff>0 & moe-router-load-balancing-type=aux_loss|seq_aux_loss",
-          "!moe-router-enable-expert-bias & !moe-router-group-topk?",
-          "Core 0.12 counts an expert's load for the balancing loss as tokens are routed, with expert bias and groups; "
-          "DeepSeek-V3 (arXiv:2412.19437, eq. 18) and core 0.16 count the largest scores, without them.",
-          "Megatron-LM core_v0.12.1 megatron/core/transformer/moe/router.py:269; Megatron-LM core_v0.16.1 "
-          "megatron/core/transformer/moe/moe_utils.py:788; measured: docs/parity.md",
-          message="load-balancing loss with an expert bias or groups: core 0.12 counts the load with them, core 0.16 "
-          "and DeepSeek-V3's paper without, so that the balancing loss differs between them",
-          severity="warning"),
     needs("MLM-CAPACITY-BALANCE", "moe-expert-capacity-factor?",
           "moe-router-load-balancing-type=aux_loss|seq_aux_loss|none",
           "Tokens are dropped only under an auxiliary loss or no balancing.", config(657)),

@@ -6,6 +6,7 @@ from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, ONLY_16, PLAI
 from launcher.job import Value
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import declare, needs, never
+from launcher.rules.training import MEAN_OF_RANK, MEAN_OF_RANK_MESSAGE
 
 _TP, _PP, _CP = "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"
 _ENCODER_TP, _ENCODER_PP = "encoder-tensor-model-parallel-size", "encoder-pipeline-model-parallel-size"
@@ -59,12 +60,10 @@ declare((
     needs("MLM-HYBRID-CP-LOSS", "hybrid-context-parallel", "calculate-per-token-loss",
           "Context parallelism by sample length needs the loss per token.", arguments("", 923)),
     never("MLM-CP-MEAN", "context-parallel-size>1 & eod-mask-loss & !calculate-per-token-loss",
-          "Each context-parallel rank divides the loss by its own number of tokens (core 0.12 by that of all ranks), "
-          "so tokens count differently where the loss mask leaves the ranks unequal numbers.",
+          MEAN_OF_RANK,
           "Megatron-LM core_v0.16.1 megatron/core/pipeline_parallel/schedules.py:262; Megatron-LM core_v0.12.1 "
           "pretrain_gpt.py:179; measured: docs/parity.md",
-          message="cp {context-parallel-size} with a loss mask: each rank takes the mean of its own tokens, so the "
-          "loss is another than without context parallelism",
+          message=f"cp {{context-parallel-size}} {MEAN_OF_RANK_MESSAGE}",
           severity="warning"),
     never("MLM-SAVE-INTERVAL-POSITIVE", "save & save-interval? & save-interval<1",
           "The interval of checkpoints is at least one iteration.", arguments("", 839)),

@@ -230,9 +230,21 @@ def _unpadded(flag: str, old: bool) -> Row:
         if job.batch.variable_seq_lengths and job.task.type == "pretrain":
             why = "sequences of pre-training all have batch.seq_length"
             raise Unsupported("batch.variable_seq_lengths", why, ("batch.variable_seq_lengths=false",))
+        if job.batch.variable_seq_lengths is None and not old and _sends_pairs(job):
+            return ((flag, True),)
         return row.emit(job)
 
-    return Row(fields=row.fields, flags=row.flags, emit=emit, read=read)
+    if old:
+        return Row(fields=row.fields, flags=row.flags, emit=emit, read=read)
+    note = (
+        "Also where stages of DPO exchange pairs, unless the field is false: their buffers have one sample (MS-DPO-PP)."
+    )
+    return computed((*row.fields, "task.type", "parallel.pp", "parallel.vpp"), row.flags, emit, read, note=note)
+
+
+def _sends_pairs(job: Job) -> bool:
+    """Return whether pipeline stages that are not interleaved exchange preferred and rejected answers."""
+    return job.task.type == "dpo" and job.parallel.pp > 1 and (job.parallel.vpp or 1) == 1
 
 
 def attention_mask() -> Row:

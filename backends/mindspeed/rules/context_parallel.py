@@ -141,6 +141,25 @@ _ALL = (
         about=("use-flash-attn",),
     ),
     Rule(
+        id="MS-CP-ALLGATHER-LOCAL",
+        when=f"{SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo & transformer-impl!=transformer_engine & "
+        "!enable-dsa-indexer & !use-sparse-flash-attn & !enable-mhc",
+        check=lambda context: "deepseek4_spec" not in str(context.flag("spec")),  # its layers gather themselves
+        reads="spec",
+        flags=("context-parallel-algo", "transformer-impl"),
+        doc="Keys and values are gathered in Transformer Engine's attention only: in the local one each rank's tokens "
+        "attend to those of their own rank.",
+        source="MindSpeed-LLM 26.1.0 mindspeed_llm/te/pytorch/attention/dot_product_attention/"
+        "te_cp_dot_product_attention.py:250; MindSpeed-LLM 26.1.0 "
+        "mindspeed_llm/core/context_parallel/dot_product_attention.py:276; measured: docs/parity.md",
+        message=f"cp {{{SIZE}}} with kvallgather and --transformer-impl {{transformer-impl}}: each rank attends to its "
+        "own tokens only, so training is wrong without an error",
+        fields=("parallel.cp_algorithm", "kernels.transformer_impl"),
+        since="26.1.0",
+        stricter=True,
+        reason="it trains, and no token sees those of other ranks",
+    ),
+    Rule(
         id="MS-CP-DEGREE-UNUSED",
         when=f"{SIZE}>1 & {DEGREE}? & {ALGORITHM}!=hybrid_cp_algo|hybrid_adaptive_cp_algo",
         doc="Only the hybrid algorithms have a degree.",

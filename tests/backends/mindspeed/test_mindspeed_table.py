@@ -242,6 +242,12 @@ WRITTEN: list[tuple[str, str, Tree, Tree]] = [
         },
     ),
     (
+        NEWEST,
+        "DPO in a pipeline",
+        {"task": {"type": "dpo"}, "parallel": {"pp": 2}, "cluster": {"devices_per_node": 2}},
+        {"no-pad-to-seq-lengths": True},
+    ),
+    (
         OLD,
         "SimPO",
         {"task": {"type": "simpo", "beta": 2.0, "simpo_gamma": 1.0}},

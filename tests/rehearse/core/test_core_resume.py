@@ -39,8 +39,11 @@ CASES = {
 }
 
 
+Losses = dict[int, list[float]]
+
+
 @pytest.fixture(scope="module")
-def uninterrupted(zygote: Zygote) -> dict[int, list[float]]:
+def uninterrupted(zygote: Zygote) -> Losses:
     """The losses of each model without a stop, by the length of its command line."""
     return {len(model): zygote.run(model).losses for model in (DENSE, [*DENSE, *MOE])}
 
@@ -50,7 +53,7 @@ def uninterrupted(zygote: Zygote) -> dict[int, list[float]]:
 def test_a_checkpoint_continues_at_another_layout(
     zygote: Zygote,
     tmp_path: Path,
-    uninterrupted: dict[int, list[float]],
+    uninterrupted: Losses,
     model: list[str],
     saving: str,
     savers: int,
@@ -65,6 +68,15 @@ def test_a_checkpoint_continues_at_another_layout(
     continued = zygote.run([*model, *loading.split(), "--load", f"{tmp_path}/saved"], ranks=loaders)
     assert continued.summary["first_iteration"] == 4
     assert continued.losses == pytest.approx(whole[3:], abs=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_weights_are_gathered_before_they_are_saved(zygote: Zygote, tmp_path: Path, uninterrupted: Losses) -> None:
+    """With --overlap-param-gather a rank's copy of the others' weights is from before the last step."""
+    overlapped = f"{DISTRIBUTED} --overlap-grad-reduce --overlap-param-gather".split()
+    zygote.run([*DENSE, *overlapped, *HALF, "--save", f"{tmp_path}/saved"], ranks=2)
+    continued = zygote.run([*DENSE, "--load", f"{tmp_path}/saved", "--no-load-optim", "--exit-interval", "4"])
+    assert continued.losses[0] == pytest.approx(uninterrupted[len(DENSE)][3], abs=TOLERANCE)
 
 
 def test_what_does_not_fit_is_refused_with_what_would_work(zygote: Zygote, tmp_path: Path) -> None:
