@@ -6,6 +6,7 @@ import pytest
 
 from launcher.parity.samples import reference_lacks
 from launcher.parity.sides import side_of
+from launcher.pipeline import judge
 from tools.parity.__main__ import PAGE, _cell
 from tools.parity.kinds import case_of, names
 from tools.parity.rows import ROWS, Cell, page, read
@@ -37,6 +38,24 @@ def test_the_reference_computes_every_job(name: str) -> None:
         case.words, "megatron_lm", entry="native", python=None, environ={}, config_dirs=(), iterations=case.iterations
     )
     assert reference_lacks(side.job) == []
+
+
+DIFFERENT = [
+    (row.name, backend)
+    for row in read(ROWS).values()
+    for backend, cell in row.cells.items()
+    if cell.loss is not None and not cell.agrees
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), DIFFERENT)
+def test_what_differs_is_a_finding_of_the_job(name: str, backend: str) -> None:
+    case = case_of(name)
+    words = [*case.words, *(["data.eod_mask_loss=true"] if backend != "megatron" else [])]  # as `launch parity` adds
+    side = side_of(words, backend, entry="native", python=None, environ={}, config_dirs=(), iterations=case.iterations)
+    causes = case.causes[backend]
+    assert causes
+    assert set(causes) <= {each.rule for each in judge(side.job).findings}
 
 
 def test_a_cell_shows_loss_gradient_norm_and_parameters() -> None:
