@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 
+from launcher.job import Job, with_values
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import translate
 from launcher.parity.samples import reference_lacks
 from launcher.parity.sides import side_of
+from launcher.pipeline import judge
+from launcher.rules.computations import RULE as COMPUTES
+from launcher.rules.computations import computed_differently
+from launcher.rules.effective import EffectiveValues
+from launcher.rules.native import effective_of
 from tools.parity.__main__ import PAGE, _cell
 from tools.parity.kinds import case_of, names
 from tools.parity.rows import ROWS, Cell, page, read
@@ -37,6 +45,35 @@ def test_the_reference_computes_every_job(name: str) -> None:
         case.words, "megatron_lm", entry="native", python=None, environ={}, config_dirs=(), iterations=case.iterations
     )
     assert reference_lacks(side.job) == []
+
+
+DIFFERENT = [
+    (row.name, backend)
+    for row in read(ROWS).values()
+    for backend, cell in row.cells.items()
+    if cell.loss is not None and not cell.agrees
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), DIFFERENT)
+def test_what_differs_is_a_finding_of_the_job(name: str, backend: str) -> None:
+    case = case_of(name)
+    words = [*case.words, *(["data.eod_mask_loss=true"] if backend != "megatron" else [])]  # as `launch parity` adds
+    side = side_of(words, backend, entry="native", python=None, environ={}, config_dirs=(), iterations=case.iterations)
+    causes = case.causes[backend]
+    assert causes
+    found = {each.rule for each in judge(side.job).findings}
+    if any(cause.startswith(f"{COMPUTES}-") for cause in causes):
+        plain = with_values(side.job, {"backend.name": "megatron_lm", "backend.version": None})
+        found |= {each.rule for each in computed_differently([effective_values(plain), effective_values(side.job)])}
+    assert set(causes) <= found
+
+
+def effective_values(job: Job) -> EffectiveValues:
+    backend = get_backend(str(job.backend.name))
+    version = job.backend.version or backend.default_version
+    prepared = backend.prepare(job, version)
+    return effective_of(prepared, backend, version, translate(prepared, backend, version).native)
 
 
 def test_a_cell_shows_loss_gradient_norm_and_parameters() -> None:

@@ -15,9 +15,9 @@ _MINDSPEED = "moe.token_dispatcher_type=alltoall_seq"
 
 CASES: Mapping[str, Case] = {
     "LoRA, Qwen3": unfused(*_DENSE),
-    "LoRA, Qwen3, tp 2": unfused(*_DENSE, _TWO, "parallel.tp=2"),
+    "LoRA, Qwen3, tp 2": unfused(*_DENSE, _TWO, "parallel.tp=2", megatron="SW-LORA-TP-NORM"),
     "LoRA, Qwen3, tp 2, sequence parallelism": unfused(
-        *_DENSE, _TWO, "parallel.tp=2", "parallel.sequence_parallel=true"
+        *_DENSE, _TWO, "parallel.tp=2", "parallel.sequence_parallel=true", megatron="SW-LORA-TP-NORM"
     ),
     "LoRA, Qwen3, pp 2": unfused(*_DENSE, _TWO, "parallel.pp=2"),
     "LoRA, Qwen3, dp 2": unfused(*_DENSE, _TWO),
@@ -25,7 +25,7 @@ CASES: Mapping[str, Case] = {
     "LoRA, recipe qwen3_8b_lora (SFT)": unfused(*_RECIPE, "precision.dtype=fp32", "parallel.pp=1", _ONE),
     "LoRA, Qwen3-MoE, attention": unfused(*_MOE, _ATTENTION),
     "LoRA, Qwen3-MoE, attention, alltoall_seq": unfused(*_MOE, _ATTENTION, _MINDSPEED),
-    "LoRA, DeepSeek-V3, up projections": unfused(*_LATENT, _UP),
+    "LoRA, DeepSeek-V3, up projections": unfused(*_LATENT, _UP, megatron="SW-LORA-BIAS"),
     "LoRA, DeepSeek-V3, up projections, expert bias fixed": unfused(*_LATENT, _UP, "moe.bias_update_rate=0"),
     "LoRA, DeepSeek-V3, up projections, alltoall_seq": unfused(*_LATENT, _UP, _MINDSPEED),
 }

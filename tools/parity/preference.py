@@ -10,7 +10,7 @@ _TWO = "cluster.devices_per_node=2"
 CASES: Mapping[str, Case] = {
     "DPO, Qwen3": unfused(*_DPO),
     "DPO, Qwen3, label smoothing 0.1, beta 0.5": unfused(*_DPO, "task.label_smoothing=0.1", "task.beta=0.5"),
-    "DPO, Qwen3, loss of preferred answers": unfused(*_DPO, "task.rpo_alpha=1.0"),
+    "DPO, Qwen3, loss of preferred answers": unfused(*_DPO, "task.rpo_alpha=1.0", mindspeed="MS-DPO-FTX-MEAN"),
     "DPO, Qwen3, dp 2": unfused(*_DPO, _TWO),
     "DPO, Qwen3, tp 2": unfused(*_DPO, _TWO, "parallel.tp=2", "parallel.sequence_parallel=true"),
     "DPO, Qwen3, pp 2": unfused(*_DPO, _TWO, "parallel.pp=2"),

@@ -42,7 +42,7 @@ CASES: Mapping[str, Case] = {
     "Qwen3, Adam's epsilon 1e-3, beta2 0.5": unfused(_DENSE, "optimizer.adam_eps=1e-3", "optimizer.adam_beta2=0.5"),
     "Qwen3, tp 2": unfused(_DENSE, *_on(2, "parallel.tp=2", "parallel.sequence_parallel=true")),
     "Qwen3, pp 2": unfused(_DENSE, *_on(2, "parallel.pp=2")),
-    "Qwen3, cp 2": unfused(_DENSE, *_on(2, "parallel.cp=2")),
+    "Qwen3, cp 2": unfused(_DENSE, *_on(2, "parallel.cp=2"), megatron_lm="MLM-CP-MEAN", megatron="SW-CP-MEAN"),
     "Qwen3, cp 2, loss per token": unfused(_DENSE, *_on(2, "parallel.cp=2", "precision.calculate_per_token_loss=true")),
     "Qwen3, dp 2": unfused(_DENSE, *_on(2)),
     "Qwen2.5 (biases)": unfused("+recipe=qwen2_5_7b_sft", *_PRETRAIN, *_ONE),
@@ -59,7 +59,7 @@ CASES: Mapping[str, Case] = {
     "Qwen3-MoE, router z-loss 0.1": unfused(_MOE, "moe.z_loss_coeff=0.1"),
     "Qwen3-MoE, load balancing 1": unfused(_MOE, _BALANCED, *_TWO),
     "Qwen3-MoE, sequence-wise load balancing 1": unfused(
-        _MOE, "moe.load_balancing_type=seq_aux_loss", _BALANCED, *_TWO
+        _MOE, "moe.load_balancing_type=seq_aux_loss", _BALANCED, *_TWO, megatron="SW-SEQUENCE-BALANCE"
     ),
     "Qwen3-MoE, capacity 0.75, least probable dropped": unfused(
         _MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=probs"
@@ -68,7 +68,10 @@ CASES: Mapping[str, Case] = {
         _MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=probs", "moe.pad_to_capacity=true"
     ),
     "Qwen3-MoE, capacity 0.75, last dropped": unfused(
-        _MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=position"
+        *(_MOE, "moe.capacity_factor=0.75", "moe.token_drop_policy=position"),
+        megatron_lm="MLM-DROP-POSITION",
+        megatron="SW-DROP-POSITION",
+        mindspeed="MLM-DROP-POSITION",
     ),
     "Qwen1.5-MoE (shared experts with a gate)": unfused(
         "+recipe=qwen1_5_moe_sft", *_PRETRAIN, *_ONE, "parallel.ep=1", "precision.calculate_per_token_loss=false"
@@ -76,8 +79,14 @@ CASES: Mapping[str, Case] = {
     "DeepSeek-V3 (MLA, expert bias, shared experts)": unfused(*_LATENT, *_UNBALANCED),
     "DeepSeek-V3, ep 2": unfused(*_LATENT, *_UNBALANCED, *_on(2, "parallel.ep=2")),
     "DeepSeek-V3, sequence-wise load balancing 1": unfused(
-        *_LATENT, _BALANCED, *_TWO, "model.num_nextn_predict_layers=0"
+        *(*_LATENT, _BALANCED, *_TWO, "model.num_nextn_predict_layers=0"),
+        megatron="SW-SEQUENCE-BALANCE",
+        mindspeed="COMPUTES-BALANCE-CHOICE",
     ),
-    "DeepSeek-V3, multi-token prediction": unfused(*_LATENT, "moe.aux_loss_coeff=0"),
-    "DeepSeek-V3, multi-token prediction, sequence-wise load balancing 1": unfused(*_LATENT, _BALANCED, *_TWO),
+    "DeepSeek-V3, multi-token prediction": unfused(*_LATENT, "moe.aux_loss_coeff=0", mindspeed="MS-MTP-NORM"),
+    "DeepSeek-V3, multi-token prediction, sequence-wise load balancing 1": unfused(
+        *(*_LATENT, _BALANCED, *_TWO),
+        megatron="SW-SEQUENCE-BALANCE",
+        mindspeed="MS-MTP-NORM COMPUTES-BALANCE-CHOICE",
+    ),
 }

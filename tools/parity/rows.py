@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
@@ -33,12 +33,23 @@ class Cell:
     parameters: float | None = None
     note: str = ""
 
-    def text(self) -> str:
-        """Return the cell as the page shows it."""
+    def text(self, causes: Sequence[str] = ()) -> str:
+        """Return the cell as the page shows it.
+
+        Args:
+            causes: rules that say why it differs; without them, where it differs is shown.
+        """
         if self.loss is None:
             return self.note
         shown = " / ".join(_shown(each) for each in (self.loss, self.grad_norm, self.parameters))
-        return "; ".join(part for part in (shown if self.agrees else f"**{shown}**", self.note) if part)
+        if self.agrees:
+            return "; ".join(part for part in (shown, self.note) if part)
+        why = ", ".join(f"`{rule}`" for rule in causes)
+        return (
+            f"**{shown}**; {self.note.partition(';')[0].partition(':')[0]}: {why}"
+            if why
+            else f"**{shown}**; {self.note}"
+        )
 
 
 def _shown(value: float | None) -> str:
@@ -122,7 +133,10 @@ def _table(title: str, kind: Kind, measured: Mapping[str, Row]) -> Iterator[str]
         yield " | ".join(("| job", *backends)) + " |"
         yield "|---" * (len(backends) + 1) + "|"
         for row in rows:
-            cells = (row.cells[backend].text() if backend in row.cells else "" for backend in backends)
+            causes = kind.cases[row.name].causes
+            cells = (
+                row.cells[backend].text(causes.get(backend, ())) if backend in row.cells else "" for backend in backends
+            )
             yield " | ".join((f"| {row.name}", *cells)) + " |"
         dates = sorted({row.date for row in rows})
         yield from ("", f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.")

@@ -322,7 +322,8 @@ EXPERTS = (
         stricter=True,
         reason="it trains, with wrong gradients of experts",
     ),
-    never("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=pretrain|dpo",
+    needs("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=dpo",
+          "job.task.type=pretrain & job.batch.packing",
           MEAN_OF_RANK,
           "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "
           "measured: docs/parity.md",
