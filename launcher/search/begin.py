@@ -11,8 +11,9 @@ from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import variants_of
 from launcher.rules.variants import Variants
-from launcher.search.points import nothing_recomputed
-from launcher.search.search import Found, Search
+from launcher.search.found import Found
+from launcher.search.points import SWITCHED, nothing_recomputed
+from launcher.search.search import Search
 from launcher.search.space import axes_of
 from launcher.search.switches import SWITCHES, paths_of
 from launcher.search.validity import ValidityCache
@@ -99,8 +100,7 @@ def _mended(judges: Sequence[Variants]) -> None:
     """Raise CannotSearch for errors that do not depend on any searched field."""
     from launcher.search.space import FIELDS
 
-    switched = paths_of([switch.axis for switch in SWITCHES])
-    searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), *switched, "parallel.dp"}
+    searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), *SWITCHED, "parallel.dp"}
     for judge in judges:
         if judge.has_remaining_error(searched):
             raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])

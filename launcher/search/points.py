@@ -13,7 +13,8 @@ from launcher.search.space import FIELDS, axes_of
 from launcher.search.switches import SWITCHES, paths_of
 
 RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
-_SWITCHED = paths_of([switch.axis for switch in SWITCHES])
+SWITCHED = paths_of([switch.axis for switch in SWITCHES])
+"""Fields of all switches."""
 _PER_CHUNK = ("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk")
 
 
@@ -99,7 +100,7 @@ def _recompute(granularity: str | None, method: str | None, layers: int | None) 
 
 def layout_of(point: Mapping[str, Value]) -> tuple[Value, ...]:
     """Return the key of a point's layout: all values but stages, recomputation and switches."""
-    own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK, *_SWITCHED}
+    own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK, *SWITCHED}
     return tuple(point[path] for path in sorted(point) if path not in own)
 
 

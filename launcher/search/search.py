@@ -10,7 +10,6 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.as_run import overruled_by_validation
@@ -22,80 +21,16 @@ from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 from launcher.search import points
 from launcher.search.bound import Floor
+from launcher.search.found import Candidate, Found
 from launcher.search.space import Space, axes_of, space_of
 from launcher.search.switches import Switching
 from launcher.search.uneven import moves, shared
 from launcher.search.validity import ValidityCache
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One valid point with its estimate.
-
-    Attributes:
-        values: canonical values that differ from the job's.
-        step_s: seconds of one optimizer step.
-        peak: bytes on the fullest device, everything included.
-        fits: whether that is within the device's memory.
-        stage: the fullest stage.
-        standing: bytes that recomputation cannot free, on the stage with most of them.
-        bubble_s: seconds of a step in which the busiest stage is idle.
-    """
-
-    values: dict[str, Value]
-    point: dict[str, Value]
-    step_s: float
-    peak: int
-    stage: int
-    standing: int
-    fits: bool
-    mfu: float
-    bubble_s: float
-    tokens_per_s_per_device: float
-
-    @property
-    def order(self) -> tuple[float, int, str]:
-        """Sort by time, then memory, then name, so that equal searches have equal answers."""
-        return self.step_s, self.peak, str(sorted(self.values.items(), key=lambda item: item[0]))
-
-
-@dataclass(slots=True, kw_only=True)
-class Found:
-    """State and results of a search.
-
-    Attributes:
-        points: points of the whole space.
-        settled: points decided so far, individually or in groups.
-        best: the fastest candidates that fit, best first.
-        fitting: all candidates that fit and were estimated.
-        nearest: candidates that do not fit, the smallest excess memory first.
-        refusals: points rejected, by rule.
-        too_big: points that do not fit with any recomputation.
-        too_slow: points that cannot be among the best, whose estimation was skipped.
-        capacity: bytes of a device.
-        limit: estimated bytes up to which a candidate fits with `search.fit_probability`.
-    """
-
-    points: int = 0
-    settled: int = 0
-    estimates: int = 0
-    asked: int = 0
-    best: list[Candidate] = field(default_factory=list)
-    fitting: list[Candidate] = field(default_factory=list)
-    nearest: list[Candidate] = field(default_factory=list)
-    refusals: dict[str, int] = field(default_factory=dict)
-    too_big: int = 0
-    too_slow: int = 0
-    capacity: int = 0
-    limit: int = 0
-    seconds: float = 0.0
-    complete: bool = False
-
-
 # Minimum share of a step that uneven stages must save to be tried; error factor of that share.
 _LITTLE, _MORE = 0.002, 1.1
 # Relative error of a short simulation (too long); number of candidates timed in full, as a multiple of `top`.
-_SHORT, _SETTLED = 0.01, 4
+SHORT, _SETTLED = 0.01, 4
 # Maximum number of estimates for moving layers in one candidate.
 _MOVES = 80
 _OFF: tuple[Value, ...] = (False,)
@@ -186,6 +121,10 @@ class Search:
         """Return the number of recomputation choices of a layout: none, selective, all, and every number of layers."""
         return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
 
+    def in_full(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with every micro-batch of its step simulated."""
+        return self._estimated(candidate.point, exact=True) or candidate
+
     def rank_own(self, point: dict[str, Value]) -> None:
         """Estimate the user's own layout, and prune only what is slower than it, so that its rank is known.
 
@@ -258,7 +197,7 @@ class Search:
 
         The short simulation used for the first ranking gives slightly too long times where stages are uneven.
         """
-        limit = (1 + _SHORT) * self._slowest()
+        limit = (1 + SHORT) * self._slowest()
         near = {str(each.point): each for each in sorted(self.found.fitting, key=lambda each: each.order, reverse=True)}
         pool = sorted((each for each in near.values() if each.step_s <= limit), key=lambda each: each.order)
         pool = pool[: _SETTLED * self.top]
@@ -357,7 +296,7 @@ class Search:
     def _relieved(self, point: dict[str, Value]) -> bool:
         """Find what costs the least time with which a point fits: recomputation, offloading, or both."""
         fits, plain = self._recomputation(point), self._plain
-        if (fits and not self._recomputed) or self._plain >= (1 + _SHORT) * self._slowest():
+        if (fits and not self._recomputed) or self._plain >= (1 + SHORT) * self._slowest():
             return fits
         for relief in self.switching.relief(point):
             fits = self._recomputation({**point, **relief}) or fits
@@ -378,7 +317,7 @@ class Search:
             return True
         if not self.space.recompute or plain.standing > self.found.limit:
             return False
-        if plain.step_s >= (1 + _SHORT) * self._slowest():
+        if plain.step_s >= (1 + SHORT) * self._slowest():
             self.found.too_slow += self._depths()
             return True
         some = self._also({**point, **points.selectively()})

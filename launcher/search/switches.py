@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from launcher.job import Job, Value, value_at
@@ -75,6 +75,7 @@ class Switch:
         in_layers: the time of a micro-batch through the layers depends on it.
         free: by the estimate, each option is at least as fast as all later ones and as the job's own with the switch
             off, and needs no more memory: the first one that the rules accept is taken.
+        off: values with which it does nothing, where they are not none.
         relief: the options need less memory and more time: they are tried where a point does not fit without them.
     """
 
@@ -83,29 +84,29 @@ class Switch:
     in_layers: bool = False
     free: bool = False
     relief: bool = False
+    off: Values = field(default_factory=dict)
 
 
 _FEWEST_COPIES: Values = {"moe.token_dispatcher_type": "flex", "moe.deepep": True}
-_OFF: Values = {"moe.batch_overlap": None, "moe.shared_expert_overlap": None, "moe.dispatch_overlap": None}
 
 SWITCHES: tuple[Switch, ...] = (
     Switch(
         axis="dispatcher",
+        off={"moe.token_dispatcher_type": "alltoall"},
         in_layers=True,
         options=(
             Option(values=_FEWEST_COPIES, matters=_exchanges),
-            Option(values={"moe.token_dispatcher_type": "alltoall", "moe.deepep": None}, matters=_exchanges),
-            Option(values={"moe.token_dispatcher_type": "allgather", "moe.deepep": None}, matters=_exchanges),
+            Option(values={"moe.token_dispatcher_type": "alltoall"}, matters=_exchanges),
+            Option(values={"moe.token_dispatcher_type": "allgather"}, matters=_exchanges),
         ),
     ),
     Switch(
         axis="expert_overlap",
         in_layers=True,
         options=(
-            Option(values={**_OFF, "moe.batch_overlap": True}, matters=_exchanges),
-            Option(values={**_OFF, "moe.shared_expert_overlap": True}, matters=_shares_experts),
-            Option(values={**_OFF, "moe.dispatch_overlap": True}, matters=_exchanges),
-            Option(values=_OFF, matters=_exchanges),
+            Option(values={"moe.batch_overlap": True}, matters=_exchanges),
+            Option(values={"moe.shared_expert_overlap": True}, matters=_shares_experts),
+            Option(values={"moe.dispatch_overlap": True}, matters=_exchanges),
         ),
     ),
     Switch(axis="group_order", options=(Option(values={"parallel.dp_outermost": True}, matters=_spans_hosts),)),
@@ -114,7 +115,7 @@ SWITCHES: tuple[Switch, ...] = (
         free=True,
         options=(
             Option(values={"overlap.grad_reduce": True, "overlap.param_gather": True}, matters=_sharded),
-            Option(values={"overlap.grad_reduce": True, "overlap.param_gather": None}, matters=_replicated),
+            Option(values={"overlap.grad_reduce": True}, matters=_replicated),
         ),
     ),
     Switch(
@@ -164,14 +165,19 @@ class _Group:
         return found
 
     def values(self, switch: Switch, options: Sequence[Option]) -> list[Values]:
-        """Return the values of a switch, and the job's own where they equal no option; off is spelled as in the job."""
+        """Return the values of a switch, the most promising first: options, the job's own, off.
+
+        Values that mean the same as the job's are spelled as there. Where no option matters, the switch is off.
+        """
         own = {path: value_at(self._job, path) for option in switch.options for path in option.values}
-        found = [option.values for option in options]
-        for index, values in enumerate(found):
-            if all(_equal(own[path], value) for path, value in values.items()):
-                found[index] = {path: own[path] for path in values}
-                return found
-        return [*found, own]
+        off = dict.fromkeys(own) | switch.off
+        found: list[Values] = []
+        for values in (*(option.values for option in options), *([own] if options else []), off):
+            complete = off | values
+            spelled = own if all(_equal(own[path], value) for path, value in complete.items()) else complete
+            if spelled not in found:
+                found.append(spelled)
+        return found
 
 
 class Switching:

@@ -114,8 +114,8 @@ def replicas_are_outermost_for_all(context: RuleContext) -> Iterator[Violation]:
     etp = context.number(_EXPERT_TENSOR, tp)
     if tp * cp != ep * etp:
         yield Violation(
-            message=f"--use-tp-pp-dp-mapping needs tp × cp = ep × etp, not {tp} × {cp} and {ep} × {etp}: experts and the "
-            "other layers then have the same number of replicas",
+            message=f"--use-tp-pp-dp-mapping needs tp × cp = ep × etp, not {tp} × {cp} and {ep} × {etp}: experts and "
+            "the other layers then have the same number of replicas",
             flags=("use-tp-pp-dp-mapping", _EXPERTS, _EXPERT_TENSOR, _TP, _CONTEXT),
         )
 
