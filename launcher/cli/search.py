@@ -19,7 +19,8 @@ from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
-    from launcher.search.search import Found, Search
+    from launcher.search.found import Found
+    from launcher.search.search import Search
 
 # Seconds between progress lines in a log, updates on a terminal, and writes of the state.
 _LINES, _DRAWINGS, _WRITINGS = 10.0, 0.1, 1.0
@@ -68,7 +69,7 @@ def main(words: list[str]) -> int:
 
 def _search(job: Job, options: argparse.Namespace) -> int:
     from launcher.search.begin import CannotSearch, begin, varied
-    from launcher.search.search import Found
+    from launcher.search.found import Found
     from launcher.search.state import OtherSearch, digest, load
 
     names = tuple(filter(None, (options.backends or "").split(",")))

@@ -12,8 +12,8 @@ from launcher.outputs.files import check_empty
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
+    from launcher.search.found import Found
     from launcher.search.rerank import Ranking
-    from launcher.search.search import Found
 
 
 def add_options(made: argparse.ArgumentParser) -> None:

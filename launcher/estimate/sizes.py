@@ -70,6 +70,7 @@ class Sizes:
     cp_algorithm: str
     ulysses: int
     microbatch_group: int
+    dp_outermost: bool
     noop: int
     # -- batch
     mbs: int
@@ -161,6 +162,7 @@ _BEYOND_KERNELS = frozenset(
         "dp",
         "edp",
         "microbatch_group",
+        "dp_outermost",
         "noop",
         "micro_batches",
         "zero",
@@ -297,6 +299,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         cp_algorithm=algorithm,
         ulysses=parallel.ulysses_degree or (cp if algorithm == "ulysses" else 1),
         microbatch_group=parallel.microbatch_group_size or pp,
+        dp_outermost=bool(parallel.dp_outermost),
         noop=len(parallel.noop_layers),
         mbs=mbs,
         micro_batches=micro_batches,

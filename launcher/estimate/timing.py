@@ -33,7 +33,9 @@ def tail(sizes: Sizes, machine: Machine, counts: Counts, trained: int, hidden_by
     """
     dense, expert = (trained, 0) if sizes.lora else (counts.dense, counts.expert)
     group, expert_group = sizes.dp * sizes.cp, sizes.edp
-    stride, expert_stride = sizes.tp, sizes.ep * sizes.etp
+    # Context-parallel ranks, which share the reduction, stay next to each other: counted as if they were as far apart.
+    stages = sizes.pp if sizes.dp_outermost else 1
+    stride, expert_stride = sizes.tp * stages, sizes.ep * sizes.etp * stages
     reduce = gather = 0.0
     for number, members, step in ((dense, group, stride), (expert, expert_group, expert_stride)):
         if members <= 1 or not number:
@@ -76,7 +78,8 @@ def schedule_of(sizes: Sizes) -> Schedule:
 def pipeline_of(sizes: Sizes, machine: Machine, costs: Sequence[Sequence[ChunkCost]]) -> Pipeline:
     """Return the pipeline of a job, ready to be simulated."""
     size = sizes.local_tokens * sizes.hidden * float(sizes.act)
-    transfer = network.send(machine, size, sizes.world // sizes.pp) if sizes.pp > 1 else 0.0
+    stride = sizes.tp * sizes.cp if sizes.dp_outermost else sizes.world // sizes.pp
+    transfer = network.send(machine, size, stride) if sizes.pp > 1 else 0.0
     chunks = [stage[chunk] for chunk in range(sizes.vpp) for stage in costs]
     return Pipeline(
         schedule=schedule_of(sizes),

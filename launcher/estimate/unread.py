@@ -73,7 +73,6 @@ _UNREAD = {
     "parallel.communication.ring_exchange_p2p": "collectives are counted at the speed of the links",
     "parallel.cp_mask_type": "attention is counted as causal",
     "parallel.cp_window": "rings are counted as one ring",
-    "parallel.dp_outermost": "ranks are counted as tensor, context, data, then pipeline",
     "parallel.fsdp.communication_unit_size": "buffers of what is in flight are not counted",
     "parallel.fsdp.keep_fp8_transpose_cache": "transposed FP8 weights are not counted",
     "parallel.optimizer_instances": "optimizer states are counted as spread over all that hold the same weights",

@@ -25,8 +25,8 @@ class EstimateOptions:
     )
 
 
-# What `launch search` varies. Each axis is one field, except recompute (granularity, method, layers) and stages (uneven
-# splits, where layers do not divide).
+# What `launch search` varies. The first nine are one field each; recompute is granularity, method, layers and modules;
+# stages are uneven splits, where layers do not divide; the rest stands in launcher/search/switches.py.
 SEARCH_AXES = (
     "tp",
     "pp",
@@ -39,6 +39,12 @@ SEARCH_AXES = (
     "distributed_optimizer",
     "recompute",
     "stages",
+    "dispatcher",
+    "expert_overlap",
+    "group_order",
+    "dp_overlap",
+    "tp_overlap",
+    "offload",
 )
 
 

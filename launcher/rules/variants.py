@@ -94,6 +94,10 @@ class Variants:
         self._rule_errors = {index for index, part in enumerate(self._rule_parts) if part.errors}
         self._settling: dict[tuple[str, str], tuple[Value, ...]] = {}
 
+    def expresses(self, path: str) -> bool:
+        """Return whether the backend has an argument for a field; without a backend, every field counts."""
+        return self._backend is None or any(path in row.fields for row in self._rows)
+
     def settling(self, rule: str, path: str) -> tuple[Value, ...]:
         """Return values of a field that the text of a rule names and with which it may hold."""
         if self._backend is None or rule not in RULES or path.startswith("backend."):

@@ -11,9 +11,11 @@ from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import variants_of
 from launcher.rules.variants import Variants
-from launcher.search.points import nothing_recomputed
-from launcher.search.search import Found, Search
+from launcher.search.found import Found
+from launcher.search.points import SWITCHED, nothing_recomputed
+from launcher.search.search import Search
 from launcher.search.space import axes_of
+from launcher.search.switches import SWITCHES, paths_of
 from launcher.search.validity import ValidityCache
 
 
@@ -98,7 +100,7 @@ def _mended(judges: Sequence[Variants]) -> None:
     """Raise CannotSearch for errors that do not depend on any searched field."""
     from launcher.search.space import FIELDS
 
-    searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), "parallel.dp"}
+    searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), *SWITCHED, "parallel.dp"}
     for judge in judges:
         if judge.has_remaining_error(searched):
             raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])
@@ -115,6 +117,7 @@ def varied(job: Job) -> list[Finding]:
         **{axis: (path,) for axis, path in FIELDS.items()},
         "recompute": tuple(nothing_recomputed()),
         "stages": tuple(UNEVEN),
+        **{switch.axis: paths_of([switch.axis]) for switch in SWITCHES},
     }
     searched = axes_of(job) - set(job.search.axes)
     set_by_hand = {

@@ -29,19 +29,31 @@ class Floor:
     several chunks a stage also without bubble.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, more_reads: tuple[str, ...] = (), fastest: Mapping[str, Value] | None = None) -> None:
         self._job = job
+        self._reads = (*_READS, *more_reads)
+        self._fastest = fastest or {}
         self._known: dict[tuple[Value, ...], tuple[Work, float]] = {}
+        self._computing: dict[tuple[Value, ...], tuple[float, float]] = {}
 
     def __call__(self, point: Mapping[str, Value]) -> float:
         """Return the lower bound of a point's step time in seconds; 0 where it is unknown."""
         found = self._found(point)
-        if not found:
-            return 0.0
-        stages = int(str(point["parallel.pp"]))
-        if (point["parallel.vpp"] or 1) == 1:
-            return one_chunk_stages(found[0].whole, found[1] * stages, stages)
-        return even_stages(found[0].whole, found[1])
+        return _pipelined(point, found[0].whole, found[1]) if found else 0.0
+
+    def computing(self, point: Mapping[str, Value]) -> float:
+        """Return the lower bound of a point's step time whatever its switches are; 0 where it is unknown.
+
+        That of the computation alone, with the dispatcher that has the smallest kernels: each other one copies at
+        least as many tokens.
+        """
+        key = tuple([point[path] for path in _READS])
+        if key not in self._computing:
+            found = self._work({**point, **self._fastest}, communicates=False)
+            if found is None:
+                return 0.0
+            self._computing[key] = found[0].whole, found[1]
+        return _pipelined(point, *self._computing[key])
 
     def work(self, point: Mapping[str, Value]) -> Work | None:
         """Return the seconds of a micro-batch, layer by layer; None where they are unknown."""
@@ -49,7 +61,7 @@ class Floor:
         return found[0] if found else None
 
     def _found(self, point: Mapping[str, Value]) -> tuple[Work, float] | None:
-        key = tuple(point[path] for path in _READS)
+        key = tuple(point[path] for path in self._reads)
         if key not in self._known:
             found = self._work(point)
             if found is None:
@@ -58,7 +70,7 @@ class Floor:
             self._known[key] = found
         return self._known[key]
 
-    def _work(self, point: Mapping[str, Value]) -> tuple[Work, float] | None:
+    def _work(self, point: Mapping[str, Value], *, communicates: bool = True) -> tuple[Work, float] | None:
         """Return the work, and micro-batches divided by stages: both are independent of the number of stages."""
         job = with_values(self._job, point)
         split = resolved(job)
@@ -71,12 +83,19 @@ class Floor:
 
         def seconds(chunk: Chunk) -> float:
             made = cost(parts_of(kernels, machine, chunk))
-            return made.forward_total + made.backward_total
+            return made.forward_total + made.backward_total if communicates else made.forward + made.backward
 
         each = {kind: seconds(Chunk(kinds=(kind,))) for kind in set(kinds)}
         first = seconds(Chunk(kinds=(), embedding=True))
         last = seconds(Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
         return Work(layers=tuple(each[kind] for kind in kinds), first=first, last=last), sizes.micro_batches / sizes.pp
+
+
+def _pipelined(point: Mapping[str, Value], work: float, micro_batches_per_stage: float) -> float:
+    stages = int(str(point["parallel.pp"]))
+    if (point["parallel.vpp"] or 1) == 1:
+        return one_chunk_stages(work, micro_batches_per_stage * stages, stages)
+    return even_stages(work, micro_batches_per_stage)
 
 
 def _chosen(point: Mapping[str, Value]) -> bool:

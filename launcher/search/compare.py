@@ -12,8 +12,10 @@ from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import judge
+from launcher.search.found import Candidate
 from launcher.search.points import layout_of
-from launcher.search.search import Candidate, Search
+from launcher.search.screen import shown
+from launcher.search.search import SHORT, Search
 
 _TERMS = {
     "forward_s": "forward",
@@ -56,7 +58,10 @@ def comparison(search: Search) -> Comparison:
     best: dict[object, Candidate] = {}
     for each in sorted((*found.fitting, *found.best), key=lambda one: one.order):
         best.setdefault(layout_of(each.point), each)
-    # Short simulations and whole ones of the same step differ by rounding.
+    # A short simulation may be wrong by 1 %: what is that near is simulated in full, where the same step differs by
+    # rounding only.
+    near = [each for each in best.values() if abs(each.step_s / own.step_s - 1) <= SHORT]
+    best |= {layout_of(each.point): search.in_full(each) for each in near}
     limit = own.step_s * (1 - 1e-9)
     others = [each for layout, each in best.items() if layout != layout_of(own.point) or each.step_s < limit]
     faster = [each for each in others if each.step_s < limit]
@@ -99,12 +104,8 @@ def comparison_screen(found: Comparison, limit: int) -> str:
             mine, its = found.terms[name]
             lines.append(f"  {title:<24}{mine:>10.4g}{its:>10.4g}{'':>4}{its - mine:+.4g}")
     lines.append("")
-    lines += [f"  {path}: {_shown(mine)} → {_shown(its)}" for path, (mine, its) in sorted(found.values.items())]
+    lines += [f"  {path}: {shown(mine)} → {shown(its)}" for path, (mine, its) in sorted(found.values.items())]
     return "\n".join(lines)
-
-
-def _shown(value: Value) -> str:
-    return "none" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def comparison_tree(found: Comparison) -> dict[str, Any]:

@@ -9,9 +9,12 @@ from launcher.balance.from_job import UNEVEN
 from launcher.balance.local import even
 from launcher.balance.problem import Kind, Mode, Problem
 from launcher.job import Job, Value
-from launcher.search.space import FIELDS
+from launcher.search.space import FIELDS, axes_of
+from launcher.search.switches import SWITCHES, paths_of
 
 RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
+SWITCHED = paths_of([switch.axis for switch in SWITCHES])
+"""Fields of all switches."""
 _PER_CHUNK = ("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk")
 
 
@@ -62,7 +65,8 @@ def kept(job: Job) -> dict[str, Value]:
 
 def own(job: Job) -> dict[str, Value]:
     """Return the point that a job is itself, spelled as a search spells it."""
-    point = {path: _at(job, path) for path in (*FIELDS.values(), *UNEVEN)} | kept(job)
+    paths = (*FIELDS.values(), *UNEVEN, *paths_of(axes_of(job)))
+    point = {path: _at(job, path) for path in paths} | kept(job)
     if point["parallel.tp"] == 1:
         point["parallel.sequence_parallel"] = False
     if point["parallel.vpp"] == 1:
@@ -95,8 +99,8 @@ def _recompute(granularity: str | None, method: str | None, layers: int | None) 
 
 
 def layout_of(point: Mapping[str, Value]) -> tuple[Value, ...]:
-    """Return the key of a point's layout: all values but stages and recomputation."""
-    own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK}
+    """Return the key of a point's layout: all values but stages, recomputation and switches."""
+    own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK, *SWITCHED}
     return tuple(point[path] for path in sorted(point) if path not in own)
 
 

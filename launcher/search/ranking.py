@@ -6,9 +6,9 @@ from typing import Any
 
 from launcher.estimate.memory import GIB
 from launcher.job import Job
+from launcher.search.found import Found
 from launcher.search.rerank import Ranked, Ranking
 from launcher.search.screen import recompute_of, sizes_of
-from launcher.search.search import Found
 
 
 def ranking_screen(job: Job, found: Found, ranking: Ranking) -> str:

@@ -16,8 +16,8 @@ from launcher.balance.solve_job import Answer, balance_job
 from launcher.balance.timing import seconds
 from launcher.job import Job, Value, with_values
 from launcher.pipeline_schedule.precedence import precedence
+from launcher.search.found import Candidate, Found
 from launcher.search.points import nothing_recomputed
-from launcher.search.search import Candidate, Found
 
 # Time limit in seconds of one balance: its local search and the bound of the linear program.
 _SECONDS = 20.0

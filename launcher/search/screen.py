@@ -12,7 +12,8 @@ from launcher.estimate.kin import spread
 from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
 from launcher.outputs.kinds import table
-from launcher.search.search import Candidate, Found
+from launcher.search.found import Candidate, Found
+from launcher.search.points import SWITCHED
 
 _SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
 
@@ -44,7 +45,28 @@ def screen(job: Job, found: Found) -> str:
     rows = ["  tp  pp vpp  cp  ep etp   dp  mbs  sp zero  recompute    GiB   s/step    MFU  bubble"]
     rows += [_row(job, candidate) for candidate in found.best]
     uneven = [f"  {number}: {text}" for number, text in enumerate(map(_uneven, found.best), start=1) if text]
-    return "\n".join([*head, "", *rows, *(["", "uneven stages:", *uneven] if uneven else []), "", *_rejected(found)])
+    sections = [*_switches(found.best), *(["", "uneven stages:", *uneven] if uneven else [])]
+    return "\n".join([*head, "", *rows, *sections, "", *_rejected(found)])
+
+
+def _switches(best: list[Candidate]) -> list[str]:
+    """Return which switches differ from the job's: first what all candidates have in common."""
+    each = [{path: value for path, value in one.values.items() if path in SWITCHED} for one in best]
+    common = dict(item for item in each[0].items() if all(item in other.items() for other in each))
+    lines = [f"  all: {_values(common)}"] if common else []
+    for number, values in enumerate(each, start=1):
+        own = {path: value for path, value in values.items() if path not in common}
+        lines += [f"  {number}: {_values(own)}"] if own else []
+    return ["", "switches:", *lines] if lines else []
+
+
+def _values(values: dict[str, Value]) -> str:
+    return ", ".join(f"{path}={shown(value)}" for path, value in values.items())
+
+
+def shown(value: Value) -> str:
+    """Return a value as an override has it; none for a field without an opinion."""
+    return "none" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _limit(job: Job, found: Found) -> str:

@@ -10,7 +10,6 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.as_run import overruled_by_validation
@@ -22,82 +21,24 @@ from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 from launcher.search import points
 from launcher.search.bound import Floor
-from launcher.search.space import Space, space_of
+from launcher.search.found import Candidate, Found
+from launcher.search.space import Space, axes_of, space_of
+from launcher.search.switches import Switching
 from launcher.search.uneven import moves, shared
 from launcher.search.validity import ValidityCache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One valid point with its estimate.
-
-    Attributes:
-        values: canonical values that differ from the job's.
-        step_s: seconds of one optimizer step.
-        peak: bytes on the fullest device, everything included.
-        fits: whether that is within the device's memory.
-        stage: the fullest stage.
-        standing: bytes that recomputation cannot free, on the stage with most of them.
-        bubble_s: seconds of a step in which the busiest stage is idle.
-    """
-
-    values: dict[str, Value]
-    point: dict[str, Value]
-    step_s: float
-    peak: int
-    stage: int
-    standing: int
-    fits: bool
-    mfu: float
-    bubble_s: float
-    tokens_per_s_per_device: float
-
-    @property
-    def order(self) -> tuple[float, int, str]:
-        """Sort by time, then memory, then name, so that equal searches have equal answers."""
-        return self.step_s, self.peak, str(sorted(self.values.items(), key=lambda item: item[0]))
-
-
-@dataclass(slots=True, kw_only=True)
-class Found:
-    """State and results of a search.
-
-    Attributes:
-        points: points of the whole space.
-        settled: points decided so far, individually or in groups.
-        best: the fastest candidates that fit, best first.
-        fitting: all candidates that fit and were estimated.
-        nearest: candidates that do not fit, the smallest excess memory first.
-        refusals: points rejected, by rule.
-        too_big: points that do not fit with any recomputation.
-        too_slow: points that cannot be among the best, whose estimation was skipped.
-        capacity: bytes of a device.
-        limit: estimated bytes up to which a candidate fits with `search.fit_probability`.
-    """
-
-    points: int = 0
-    settled: int = 0
-    estimates: int = 0
-    asked: int = 0
-    best: list[Candidate] = field(default_factory=list)
-    fitting: list[Candidate] = field(default_factory=list)
-    nearest: list[Candidate] = field(default_factory=list)
-    refusals: dict[str, int] = field(default_factory=dict)
-    too_big: int = 0
-    too_slow: int = 0
-    capacity: int = 0
-    limit: int = 0
-    seconds: float = 0.0
-    complete: bool = False
-
 
 # Minimum share of a step that uneven stages must save to be tried; error factor of that share.
 _LITTLE, _MORE = 0.002, 1.1
 # Relative error of a short simulation (too long); number of candidates timed in full, as a multiple of `top`.
-_SHORT, _SETTLED = 0.01, 4
+SHORT, _SETTLED = 0.01, 4
 # Maximum number of estimates for moving layers in one candidate.
 _MOVES = 80
 _OFF: tuple[Value, ...] = (False,)
+# What the memory depends on that recomputation and a smaller micro-batch cannot free.
+_STANDING = (
+    *("parallel.tp", "parallel.pp", "parallel.vpp", "parallel.cp", "parallel.ep", "parallel.etp"),
+    *("parallel.distributed_optimizer", "offload.optimizer", "optimizer.precision_aware", *UNEVEN),
+)
 # Number of candidates reported that do not fit.
 _NEAREST = 3
 
@@ -124,12 +65,19 @@ class Search:
         self.user_job = user_job or validity.job
         self.space: Space = space_of(self.job)
         self.layouts = list(self.space.layouts())
-        self.floor = Floor(self.job)
+        self.switching = Switching(self.job, validity.judges, axes_of(self.job), frozenset(points.own(self.job)))
+        self.floor = Floor(self.job, self.switching.in_layers, self.switching.fastest)
         self.found = Found()
         self.own: Candidate | None = None
         self.margin = _margin(self.job)
         self._settings: dict[tuple[tuple[str, str], ...], dict[str, Value]] = {}
-        self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
+        self._begun, self._before, self._plain, self._recomputed = time.monotonic(), 0.0, 0.0, False
+        sizes = ("parallel.tp", "parallel.cp", "parallel.ep", "parallel.etp", "batch.micro_batch_size")
+        switched = [path for path in points.own(self.job) if path not in sizes and path not in UNEVEN]
+        self._parts = tuple(switched), ("parallel.pp", "parallel.sequence_parallel", *sizes)
+        self._asked: tuple[set[tuple[Value, ...]], ...] = (set(), set())
+        # Stages and sizes with which nothing fits, whatever is recomputed.
+        self._hopeless: set[tuple[Value, ...]] = set()
 
     def run(self, done: int = 0, found: Found | None = None) -> Iterator[int]:
         """Process the layouts and yield the number done after each, so that the caller can stop at any time.
@@ -141,7 +89,7 @@ class Search:
         self.layouts.sort(key=_promise)
         self.found = found or self.found
         self._before, self.validity.refusals = self.found.seconds, Counter(self.found.refusals)
-        weight = self.space.per_layout * self._depths()
+        weight = self.space.per_layout * self._depths() * self.switching.combinations
         self.found.points = len(self.layouts) * weight
         for number, layout in enumerate(self.layouts[done:], start=done + 1):
             self._layout(layout)
@@ -173,6 +121,10 @@ class Search:
         """Return the number of recomputation choices of a layout: none, selective, all, and every number of layers."""
         return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
 
+    def in_full(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with every micro-batch of its step simulated."""
+        return self._estimated(candidate.point, exact=True) or candidate
+
     def rank_own(self, point: dict[str, Value]) -> None:
         """Estimate the user's own layout, and prune only what is slower than it, so that its rank is known.
 
@@ -197,17 +149,24 @@ class Search:
                     "parallel.sequence_parallel": sequence_parallel,
                     "parallel.distributed_optimizer": sharded,
                 }
-                self._micro_batches(base, splits)
+                sizes = len(choices["batch.micro_batch_size"]) * self._depths()
+                if self.validity.knows_all_with(base, sizes * self.switching.combinations):
+                    continue
+                for switches in self.switching.chosen(base):
+                    whole = {**base, **switches}
+                    if not self.validity.knows_all_with(whole, sizes):
+                        self._micro_batches(whole, splits)
 
     def _micro_batches(self, base: dict[str, Value], splits: list[dict[str, Value]]) -> None:
         """Try the micro batch sizes in increasing order; where one does not fit, no larger one does."""
         sizes = self.space.choices["batch.micro_batch_size"]
         for number, micro_batch in enumerate(sizes):
-            legal = self._legal({**base, "batch.micro_batch_size": micro_batch}, splits)
-            if legal is None:
+            point = {**base, "batch.micro_batch_size": micro_batch}
+            if self.floor.computing(point) >= self._slowest():
+                self.found.too_slow += self._depths()
                 continue
-            fits = self._recomputation(legal)
-            if not self._uneven(legal, fits) and not fits:
+            fits = self._encoded(point, splits)
+            if fits is False:
                 self.found.too_big += (len(sizes) - number) * self._depths()
                 return
 
@@ -224,15 +183,21 @@ class Search:
         share = 1 - max(work.of_stages(counts, pp)) / longest
         if fits and (share < _LITTLE or (1 - _MORE * share) * self._plain >= self._slowest()):
             return False
-        whole = self._written(point, counts)
-        return whole is not None and self._recomputation(whole)
+        for split in points.written(self.job, counts, pp):
+            whole = {**point, **split}
+            if self.validity.knows(whole, 0):
+                continue
+            found = self._relieved(whole)
+            if not self.validity.knows(whole, 0):
+                return found
+        return False
 
     def _settle(self) -> None:
         """Time the best candidates with every micro-batch, and rank them by that.
 
         The short simulation used for the first ranking gives slightly too long times where stages are uneven.
         """
-        limit = (1 + _SHORT) * self._slowest()
+        limit = (1 + SHORT) * self._slowest()
         near = {str(each.point): each for each in sorted(self.found.fitting, key=lambda each: each.order, reverse=True)}
         pool = sorted((each for each in near.values() if each.step_s <= limit), key=lambda each: each.order)
         pool = pool[: _SETTLED * self.top]
@@ -289,30 +254,70 @@ class Search:
         )
         return next((whole for whole in variants_of_split if self.validity.accepts(whole, 0)), None)
 
-    def _legal(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> dict[str, Value] | None:
-        """Return the first encoding of this point that all rules accept, if it can still be among the best."""
-        for split in splits:
-            whole = {**point, **split}
-            # A point counts as rejected once, whatever the number of its encodings.
-            weight = self._depths() if split is splits[-1] else 0
-            if self.validity.knows(whole, weight):
-                continue
-            if self.floor(whole) >= self._slowest():
-                self.found.too_slow += self._depths()
-                return None
-            if self.validity.accepts(whole, weight):
-                return whole
+    def _encoded(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> bool | None:
+        """Try a point in the first encoding that the rules accept; free switches are on where they allow it.
+
+        Returns:
+            Whether it fits; None: no encoding is accepted, or it cannot be among the best.
+        """
+        whole: dict[str, Value] = {}
+        for free in self.switching.free(point):
+            changeable = False
+            for split in splits:
+                whole = {**point, **free, **split}
+                if not self.validity.knows(whole, 0):
+                    if self.floor(whole) >= self._slowest():
+                        self.found.too_slow += self._depths()
+                        return None
+                    if not self._asks_first(whole) or self.validity.accepts(whole, 0):
+                        fits = self._relieved(whole)
+                        fits = self._uneven(whole, fits) or fits
+                        if not self.validity.knows(whole, 0):
+                            return fits
+                changeable = changeable or self.validity.depends(whole, self.switching.free_paths)
+            if not changeable:
+                break
+        # A point counts as rejected once, whatever the number of its encodings.
+        self.validity.knows(whole, self._depths())
         return None
+
+    def _asks_first(self, point: dict[str, Value]) -> bool:
+        """Return whether the rules are asked before the estimate: where a part of the point is new to them.
+
+        Most rules read either sizes or switches. A refusal is then known for all points with the same values; the
+        others are asked about where they fit. Refusals of a job with `backend.args` cannot be remembered.
+        """
+        parts = [tuple([point[path] for path in paths]) for paths in self._parts]
+        seen = [part in known for part, known in zip(parts, self._asked, strict=True)]
+        for part, known in zip(parts, self._asked, strict=True):
+            known.add(part)
+        return bool(self.job.backend.args) or not all(seen)
+
+    def _relieved(self, point: dict[str, Value]) -> bool:
+        """Find what costs the least time with which a point fits: recomputation, offloading, or both."""
+        fits, plain = self._recomputation(point), self._plain
+        if (fits and not self._recomputed) or self._plain >= (1 + SHORT) * self._slowest():
+            return fits
+        for relief in self.switching.relief(point):
+            fits = self._recomputation({**point, **relief}) or fits
+        self._plain = plain
+        return fits
 
     def _recomputation(self, point: dict[str, Value]) -> bool:
         """Find the least recomputation with which a point fits; return False only if none is known to fit."""
-        plain = self._estimate(point)
+        standing = self._standing_key(point)
+        if standing in self._hopeless:
+            return False
+        plain = self._also(point)
+        if plain is not None and plain.standing > self.found.limit:
+            self._hopeless.add(standing)
         self._plain = plain.step_s if plain is not None else 0.0
+        self._recomputed = plain is not None and not plain.fits
         if plain is None or plain.fits:
             return True
         if not self.space.recompute or plain.standing > self.found.limit:
             return False
-        if plain.step_s >= (1 + _SHORT) * self._slowest():
+        if plain.step_s >= (1 + SHORT) * self._slowest():
             self.found.too_slow += self._depths()
             return True
         some = self._also({**point, **points.selectively()})
@@ -328,6 +333,10 @@ class Search:
         if most.fits:
             self._depth(point)
         return most.fits
+
+    def _standing_key(self, point: dict[str, Value]) -> tuple[Value, ...]:
+        """Return what the memory of weights, gradients and optimizer depends on."""
+        return tuple([point[path] for path in _STANDING if path in point])
 
     def _depth(self, point: dict[str, Value]) -> None:
         """Find the fewest recomputed layers that fit, by bisection."""
@@ -347,9 +356,9 @@ class Search:
         return max(self.found.best[-1].step_s, own)
 
     def _also(self, point: dict[str, Value]) -> Candidate | None:
-        """Estimate a point that differs from a valid one only in recomputation; None: it is invalid.
+        """Estimate a point and record it; None: the rules refuse it, or it cannot be estimated.
 
-        The rules are checked only where it fits: most such points do not.
+        The rules are checked only where it fits: most points do not.
         """
         if self.validity.knows(point):
             return None
@@ -357,10 +366,6 @@ class Search:
         if candidate is not None and candidate.fits and not self.validity.accepts(point):
             return None
         return self._kept(candidate)
-
-    def _estimate(self, point: dict[str, Value]) -> Candidate | None:
-        """Estimate a valid point and record it; None: it cannot be estimated."""
-        return self._kept(self._estimated(point))
 
     def _estimated(self, point: dict[str, Value], *, exact: bool = False) -> Candidate | None:
         job = with_values(self.job, point)
@@ -385,7 +390,9 @@ class Search:
         if candidate.fits:
             self._keep(candidate)
         elif not self.found.best:
-            self.found.nearest = _closest([*self.found.nearest, candidate])
+            nearest = _closest([*self.found.nearest, candidate])
+            if candidate not in nearest or self.validity.accepts(candidate.point, 0):
+                self.found.nearest = nearest
         return candidate
 
     def _candidate(self, point: dict[str, Value], answer: Estimate) -> Candidate:

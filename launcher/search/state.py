@@ -11,7 +11,7 @@ from typing import Any
 from launcher.job import Job, as_tree
 from launcher.outputs.files import write_output
 from launcher.outputs.kinds import Kind
-from launcher.search.search import Candidate, Found
+from launcher.search.found import Candidate, Found
 
 _TUPLES = (
     *("parallel.noop_layers", "recompute.modules"),

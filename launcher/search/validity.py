@@ -33,6 +33,11 @@ class ValidityCache:
         self.asked = 0
 
     @property
+    def judges(self) -> tuple[Variants, ...]:
+        """The checks that must all accept."""
+        return self._backends
+
+    @property
     def job(self) -> Job:
         """The job whose values the points replace."""
         return self._backends[0].job
@@ -62,16 +67,32 @@ class ValidityCache:
 
     def knows(self, values: Mapping[str, Value], weight: int = 1) -> bool:
         """Return whether a cached rejection applies to the job with these values; False is inconclusive."""
-        rule = self._remembered(values)
-        if rule is not None:
-            self._count(rule, weight)
-        return rule is not None
+        found = self._remembered(values)
+        if found is not None:
+            self._count(found[0], weight)
+        return found is not None
 
-    def _remembered(self, values: Mapping[str, Value]) -> str | None:
+    def knows_all_with(self, values: Mapping[str, Value], weight: int) -> bool:
+        """Return whether every point that has these values is rejected; False is inconclusive."""
+        for fields, refused in self._known.items():
+            if values.keys() >= set(fields):
+                rule = refused.get(tuple(values[field] for field in fields))
+                if rule is not None:
+                    self._count(rule, weight)
+                    return True
+        return False
+
+    def depends(self, values: Mapping[str, Value], paths: frozenset[str]) -> bool:
+        """Return whether a rejected point may be accepted with other values of some paths."""
+        found = self._remembered(values)
+        return found is None or not paths.isdisjoint(found[1])
+
+    def _remembered(self, values: Mapping[str, Value]) -> tuple[str, tuple[str, ...]] | None:
+        """Return the rule that is known to reject a point, and the fields that decide it."""
         for fields, refused in self._known.items():
             rule = refused.get(tuple(values.get(field) for field in fields))
             if rule is not None:
-                return rule
+                return rule, fields
         return None
 
     def _remember(self, values: Mapping[str, Value], reads: frozenset[str], rule: str) -> None:

@@ -12,8 +12,9 @@ from launcher.estimate.estimate import quick
 from launcher.job import Job, Value, value_at, with_values
 from launcher.pipeline import judge
 from launcher.search.begin import begin
+from launcher.search.found import Found
 from launcher.search.points import everything, in_block, nothing_recomputed, selectively
-from launcher.search.search import Found
+from launcher.search.switches import SWITCHES, paths_of
 
 # The brute force asks the estimate alone.
 EIGHT = ["cluster.nodes=1", "cluster.devices_per_node=8", "search.fit_probability=null"]
@@ -44,6 +45,14 @@ CASES = {
             *("cluster.devices_per_node=8", "batch.global_batch_size=32", "hardware.memory_gib=56"),
         ],
         ("tp", "pp", "ep", "micro_batch_size", "recompute"),
+    ),
+    "experts, switches": (
+        [
+            *("+recipe=qwen3_moe", "backend=megatron_lm", "hardware=h100_80g", "cluster.nodes=2"),
+            *("cluster.devices_per_node=4", "batch.global_batch_size=32", "model.pretrained=false"),
+            *("parallel.sequence_parallel=true", "parallel.tp=2", "search.fit_probability=null"),
+        ],
+        ("pp", "vpp", "ep", "dispatcher", "expert_overlap", "group_order", "dp_overlap", "tp_overlap", "offload"),
     ),
     "experts, static graph": (
         [
@@ -100,16 +109,31 @@ def searched(job: Job, top: int = 10) -> Found:
 def every_point(job: Job, axes: tuple[str, ...]) -> Iterator[dict[str, Value]]:
     """Yield every combination of the axes, whether it makes sense or not."""
     fields = [VALUES[axis] for axis in axes if axis in VALUES]
-    layers = job.model.num_hidden_layers or 0
     for chosen in product(*(values for _, values in fields)):
-        point = dict(zip((path for path, _ in fields), chosen, strict=True))
-        chunk = layers // (
-            int(str(point.get("parallel.pp", job.parallel.pp))) * int(str(point.get("parallel.vpp") or 1))
-        )
-        deepest = layers if "stages" in axes else chunk
-        ways = [nothing_recomputed(), selectively(), everything(), *(in_block(n) for n in range(1, deepest + 1))]
-        for recompute in ways if "recompute" in axes else [{}]:
-            yield point | recompute
+        sizes = dict(zip((path for path, _ in fields), chosen, strict=True))
+        for switches in every_switch(axes):
+            yield from every_depth(job, axes, sizes | switches)
+
+
+def every_switch(axes: tuple[str, ...]) -> Iterator[dict[str, Value]]:
+    """Yield every combination of switches, off and as in the job included."""
+    values = [
+        [{}, dict.fromkeys(paths_of([switch.axis])) | switch.off, *(option.values for option in switch.options)]
+        for switch in SWITCHES
+        if switch.axis in axes
+    ]
+    for chosen in product(*values):
+        yield {path: value for each in chosen for path, value in each.items()}
+
+
+def every_depth(job: Job, axes: tuple[str, ...], point: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    """Yield every recomputation of a point."""
+    layers = job.model.num_hidden_layers or 0
+    chunk = layers // (int(str(point.get("parallel.pp", job.parallel.pp))) * int(str(point.get("parallel.vpp") or 1)))
+    deepest = layers if "stages" in axes else chunk
+    ways = [nothing_recomputed(), selectively(), everything(), *(in_block(n) for n in range(1, deepest + 1))]
+    for recompute in ways if "recompute" in axes else [{}]:
+        yield point | recompute
 
 
 def every_split(job: Job, point: dict[str, Value]) -> Iterator[dict[str, Value]]:
@@ -170,7 +194,9 @@ def test_what_is_promised_is_what_judge_and_estimate_say(name: str) -> None:
     for candidate in found.best:
         one = with_values(job, candidate.values)
         assert all(value_at(one, path) == value for path, value in candidate.point.items())
-        assert judge(one, fixes=False).ok
+        judged = judge(one, fixes=False)
+        assert judged.ok
+        assert not [each for each in judged.findings if each.rule.startswith("MAP-")], "a field without an argument"
         answer = quick(one, exact=True)
         assert answer.time is not None
         assert answer.fits

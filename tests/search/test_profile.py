@@ -22,7 +22,13 @@ from launcher.search.profile import CannotShrink, emit, shrunk
 
 HARDWARE = {"megatron": "h100_80g", "megatron_lm": "h100_80g", "mindspeed": "ascend_910b", "mindformers": "ascend_910b"}
 SMALL = ["+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g", "cluster.nodes=2", "search.max_vpp=2"]
-NARROW = [*SMALL, "search.fix=[cp,etp,micro_batch_size]", "parallel.etp=1", "--top", "3"]
+NARROW = [
+    *SMALL,
+    "search.fix=[cp,etp,micro_batch_size,dispatcher,expert_overlap,group_order,dp_overlap,tp_overlap,offload]",
+    "parallel.etp=1",
+    "--top",
+    "3",
+]
 HEADER = "dp,tp,pp,ep,vp,dmratio,bfratio,hratio,moe_bw,re_grow_ration"
 
 

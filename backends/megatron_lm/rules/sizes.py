@@ -23,6 +23,8 @@ from launcher.rules.table import declare, never
 _CHUNK = "num-layers-per-virtual-pipeline-stage"
 _STAGES = "pipeline-model-parallel-size"
 _TP = "tensor-model-parallel-size"
+_CONTEXT, _EXPERTS = "context-parallel-size", "expert-model-parallel-size"
+_EXPERT_TENSOR = "expert-tensor-parallel-size"
 _CHUNKS = "num-virtual-stages-per-pipeline-rank"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
@@ -93,6 +95,29 @@ declare((
 
 for _backend in BACKENDS:
     lower("MLM-ETP-REPLICAS", _backend, "the script runs as it is", when=lambda context: context.existing)
+
+
+@rule(
+    "MLM-DP-OUTERMOST",
+    source="Megatron-LM core_v0.12.1 megatron/core/parallel_state.py:716; megatron-core 0.16.1 parallel_state.py:808 "
+    "initialize_model_parallel",
+    reads="use-tp-pp-dp-mapping num-experts pipeline-model-parallel-size tensor-model-parallel-size "
+    "context-parallel-size expert-model-parallel-size expert-tensor-parallel-size",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
+def replicas_are_outermost_for_all(context: RuleContext) -> Iterator[Violation]:
+    """With data parallel ranks numbered last, experts have as many replicas as the other layers."""
+    if not context.flag("use-tp-pp-dp-mapping") or not context.number("num-experts") or context.number(_STAGES, 1) == 1:
+        return
+    tp, cp, ep = context.number(_TP, 1), context.number(_CONTEXT, 1), context.number(_EXPERTS, 1)
+    etp = context.number(_EXPERT_TENSOR, tp)
+    if tp * cp != ep * etp:
+        yield Violation(
+            message=f"--use-tp-pp-dp-mapping needs tp × cp = ep × etp, not {tp} × {cp} and {ep} × {etp}: experts and "
+            "the other layers then have the same number of replicas",
+            flags=("use-tp-pp-dp-mapping", _EXPERTS, _EXPERT_TENSOR, _TP, _CONTEXT),
+        )
 
 
 def _items(value: Value) -> Sequence[Value]:

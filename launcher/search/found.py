@@ -1,0 +1,71 @@
+"""What a search found: candidates, and why all other points were rejected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from launcher.job import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One valid point with its estimate.
+
+    Attributes:
+        values: canonical values that differ from the job's.
+        step_s: seconds of one optimizer step.
+        peak: bytes on the fullest device, everything included.
+        fits: whether that is within the device's memory.
+        stage: the fullest stage.
+        standing: bytes that recomputation cannot free, on the stage with most of them.
+        bubble_s: seconds of a step in which the busiest stage is idle.
+    """
+
+    values: dict[str, Value]
+    point: dict[str, Value]
+    step_s: float
+    peak: int
+    stage: int
+    standing: int
+    fits: bool
+    mfu: float
+    bubble_s: float
+    tokens_per_s_per_device: float
+
+    @property
+    def order(self) -> tuple[float, int, str]:
+        """Sort by time, then memory, then name, so that equal searches have equal answers."""
+        return self.step_s, self.peak, str(sorted(self.values.items(), key=lambda item: item[0]))
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """State and results of a search.
+
+    Attributes:
+        points: points of the whole space.
+        settled: points decided so far, individually or in groups.
+        best: the fastest candidates that fit, best first.
+        fitting: all candidates that fit and were estimated.
+        nearest: candidates that do not fit, the smallest excess memory first.
+        refusals: points rejected, by rule.
+        too_big: points that do not fit with any recomputation.
+        too_slow: points that cannot be among the best, whose estimation was skipped.
+        capacity: bytes of a device.
+        limit: estimated bytes up to which a candidate fits with `search.fit_probability`.
+    """
+
+    points: int = 0
+    settled: int = 0
+    estimates: int = 0
+    asked: int = 0
+    best: list[Candidate] = field(default_factory=list)
+    fitting: list[Candidate] = field(default_factory=list)
+    nearest: list[Candidate] = field(default_factory=list)
+    refusals: dict[str, int] = field(default_factory=dict)
+    too_big: int = 0
+    too_slow: int = 0
+    capacity: int = 0
+    limit: int = 0
+    seconds: float = 0.0
+    complete: bool = False
