@@ -3,6 +3,7 @@
 from functools import lru_cache
 from operator import attrgetter
 
+from launcher.estimate.profile import profile_of
 from launcher.job import Job, field_at
 
 _UNREAD = {
@@ -145,13 +146,16 @@ _COUNTED = tuple((*_SAME.get(path, _NOTHING), field_at(path).default) for path i
 
 def unread(job: Job) -> tuple[str, ...]:
     """Return a note for every field that the user has set and that does not change the estimate."""
-    return _notes(_READ(job), job.kernels.attention_backend not in ("unfused", "local"))
+    flash = job.kernels.attention_backend not in ("unfused", "local")
+    return _notes(_READ(job), flash, profile_of(job).parts_exposed < 1)
 
 
 @lru_cache(maxsize=256)
-def _notes(values: tuple[object, ...], flash: bool) -> tuple[str, ...]:
+def _notes(values: tuple[object, ...], flash: bool, parts: bool) -> tuple[str, ...]:
     notes = []
     for (path, reason), value, counted in zip(_UNREAD.items(), values, _COUNTED, strict=True):
-        if value not in counted and not (flash and path == "kernels.masked_softmax_fusion"):
+        if (flash and path == "kernels.masked_softmax_fusion") or (parts and path == "overlap.sequence_parts"):
+            continue
+        if value not in counted:
             notes.append(f"{path}: does not change the estimate ({reason})")
     return tuple(notes)

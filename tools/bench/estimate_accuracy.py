@@ -20,7 +20,7 @@ from launcher.compose import compose
 from launcher.estimate import CannotEstimate, estimate
 from launcher.estimate.kin import likeness
 from launcher.job import Job
-from tools.bench import measured_megatron, measured_other, measured_simumax
+from tools.bench import measured_ascend, measured_megatron, measured_other, measured_simumax
 
 GIB = 1024**3
 ROWS = Path(__file__).with_name("measured.jsonl")
@@ -47,6 +47,7 @@ class Errors:
     memory: float | None
     stages: tuple[float, ...]
     seconds: float | None
+    fits: bool | None
 
 
 def case_of(row: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> Case | None:
@@ -78,6 +79,12 @@ def case_of(row: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -
             stages={},
             seconds=timed,
         )
+    if measured_ascend.is_row(row):
+        ascend = measured_ascend.case(row)
+        if ascend is None:
+            return None
+        group, job, taken = ascend
+        return Case(group=group, name=f"{row['model']}, {row['hw']}", job=job, stages={}, seconds=taken)
     found = measured_other.overrides(row)
     if found is None:
         return None
@@ -100,7 +107,7 @@ def judge(case: Case) -> Errors:
         memory = peaks[len(peaks) - 1] / case.last_stage - 1
     stages = tuple(peaks[stage] / real - 1 for stage, real in case.stages.items())
     seconds = answer.time.step_s / case.seconds - 1 if case.seconds and answer.time else None
-    return Errors(case=case, memory=memory, stages=stages, seconds=seconds)
+    return Errors(case=case, memory=memory, stages=stages, seconds=seconds, fits=answer.fits)
 
 
 def percent(errors: Sequence[float]) -> tuple[str, str]:
@@ -152,8 +159,16 @@ def main() -> None:
         if options.rows:
             _print_row(errors)
     _print(table(groups, left), markdown=options.markdown)
+    print(_verdicts([each for group in groups.values() for each in group]))
     if options.errors is not None:
         options.errors.write_text(errors_text([each for group in groups.values() for each in group]), encoding="utf-8")
+
+
+def _verdicts(found: Sequence[Errors]) -> str:
+    """Return how many runs are said not to fit; all rows ran, none of these sources publishes a run out of memory."""
+    refused = [f"{each.case.name} ({each.case.group})" for each in found if each.fits is False]
+    judged = sum(each.fits is not None for each in found)
+    return "\n  ".join([f"said not to fit though it ran: {len(refused)} of {judged}", *refused])
 
 
 # Models of hidden size 512: logits and constants of libraries, which are nothing beside a model of billions, decide.
