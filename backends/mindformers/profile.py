@@ -15,7 +15,7 @@ ROWS = (
         name="host_launch",
         value=0.0,
         source="the step is one graph, started by threads of the runtime ahead of the device (mindspore 2.7.0 "
-        "context.py, jit_level O0 and O1) or held by the device (O2); what a start costs is not published and counted as 0",
+        "context.py, jit_level O0 and O1) or held by it (O2); what a start costs is not published, counted as 0",
         when=_is_graph,
     ),
     StackFigure(
