@@ -61,6 +61,13 @@ GOALS: dict[str, tuple[str, str, Callable[[list[Errors]], list[float]], float, f
         0.02,
         0.06,
     ),
+    "memory, MindSpeed-LLM after a step": (
+        "MindSpeed-LLM c77308a1 CI",
+        "MindSpeed-LLM CI, after a step",
+        memory,
+        0.04,
+        0.16,
+    ),
     "memory, Megatron-LM CI": ("Megatron-LM", "Megatron-LM CI, tiny models", memory, 0.05, 0.25),
 }
 
