@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from launcher.catalogue.versions import in_range
 from launcher.job import Job
 from launcher.mapping.backend import get_backend
 from launcher.mapping.stack_figure import StackFigure
@@ -93,8 +92,7 @@ def _rows(name: str, wanted: str | None) -> tuple[str, tuple[StackFigure, ...]]:
     backend = get_backend(name)
     known = wanted is None or wanted in backend.versions or wanted in backend.aliases
     version = backend.version(wanted if known else None)
-    rows = tuple(row for row in backend.profile() if in_range(version, row.since, row.until))
-    return f"{backend.title} {version}", rows
+    return f"{backend.title} {version}", backend.figures(version)
 
 
 @lru_cache(maxsize=256)

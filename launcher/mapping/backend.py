@@ -207,6 +207,10 @@ class Backend:
         """Return the reasons for which a version cannot build a model; empty where it can."""
         return tuple(row for row in self.unbuildable() if in_range(version, row.since, row.until) and row.when(model))
 
+    def figures(self, version: str) -> tuple[StackFigure, ...]:
+        """Return the rows of the profile that hold for a version."""
+        return tuple(row for row in self.profile() if in_range(version, row.since, row.until))
+
 
 def late(target: str) -> Callable[..., Any]:
     """Return a function that is imported when it is first called; target: `package.module:function`."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from launcher.job import Job
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StackFigure:
     """One difference of a backend's profile; the last row that holds for a version and a job counts.
+
+    Rows compare by identity, because resolved profiles are looked up by them for every job.
 
     Attributes:
         name: field of `launcher.estimate.profile.Profile`, which says its meaning and unit.
