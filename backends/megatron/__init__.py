@@ -65,6 +65,7 @@ BACKEND = Backend(
     command=command,
     prepare=prepare,
     computations=late("backends.megatron_lm.computations:computations"),
+    profile=late("backends.megatron_lm.profile:rows"),
     rules=tuple(
         f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
     ),

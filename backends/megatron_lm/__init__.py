@@ -80,6 +80,7 @@ BACKEND = Backend(
     converted_folder=_converted_folder,
     argv=late("backends.megatron_lm.launch:argv"),
     computations=late("backends.megatron_lm.computations:computations"),
+    profile=late("backends.megatron_lm.profile:rows"),
     rules=RULES,
     requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),
     install_hint=(

@@ -76,6 +76,7 @@ BACKEND = Backend(
     prepare=prepare,
     argv=argv,
     computations=late("backends.mindformers.computations:computations"),
+    profile=late("backends.mindformers.profile:rows"),
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (

@@ -68,6 +68,7 @@ BACKEND = Backend(
     converted_folder=late("backends.mindspeed.mapping.model:converted_folder"),
     argv=late("backends.mindspeed.launch:argv"),
     computations=late("backends.mindspeed.computations:computations"),
+    profile=late("backends.mindspeed.profile:rows"),
     rules=RULES,
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
     install_hint=(

@@ -92,7 +92,6 @@ class Builder:
     def _tensor_parallel(self, given: float, made: float, split: str) -> tuple[float, float]:
         """Return seconds of the collectives of a split product, forward and backward."""
         s, machine = self.sizes, self.machine
-        hidden = 0.3 if s.overlap_tp else 1.0
         if s.sp:
             if split == "column":
                 forward = network.all_gather(machine, given, s.tp, 1)
@@ -100,10 +99,10 @@ class Builder:
             else:
                 forward = network.reduce_scatter(machine, made, s.tp, 1)
                 backward = network.all_gather(machine, made, s.tp, 1)
-            return forward * hidden, backward * hidden
+            return forward * s.exposed_tp, backward * s.exposed_tp
         if split == "column":
-            return 0.0, network.all_reduce(machine, given, s.tp, 1) * hidden
-        return network.all_reduce(machine, made, s.tp, 1) * hidden, 0.0
+            return 0.0, network.all_reduce(machine, given, s.tp, 1) * s.exposed_tp
+        return network.all_reduce(machine, made, s.tp, 1) * s.exposed_tp, 0.0
 
     # -- feed-forward
     def mlp(self, ffn: int, *, prefix: str = "", module: str = "mlp", shared: bool = False) -> list[Operation]:

@@ -15,8 +15,10 @@ from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
 from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
 from launcher.estimate.operation import OFFLOADED, Operation, idle
+from launcher.estimate.outside import outside_of
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
 from launcher.estimate.placement import Chunk
+from launcher.estimate.profile import profile_of
 from launcher.estimate.result import Estimate, StageMemory, StepTime
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
@@ -168,7 +170,8 @@ def _operations(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> li
 
 def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory, ...]:
     one = job.hardware.workspace_gib if job.hardware.workspace_gib is not None else ASSUMED["workspace_gib"]
-    library, factor = library_workspace(sizes, one * GIB), job.estimate.mem_factor
+    library = library_workspace(sizes, one * GIB)
+    factor = job.estimate.mem_factor if profile_of(job).fragments else 1.0
     memories: list[StageMemory] = []
     schedule = schedule_of(sizes)
     parts, update, before = (0.0, 0.0, 0.0), 0.0, None
@@ -279,12 +282,14 @@ def _answer(
     stages: list[_Stage],
 ) -> Estimate:
     memory = job.hardware.memory_gib
-    outside = round((job.hardware.reserved_gib if job.hardware.reserved_gib is not None else 1.5) * GIB)
+    profile = profile_of(job)
+    reserved, assumed = outside_of(job, sizes, profile)
+    outside = round(reserved * GIB)
     capacity = round(memory * GIB) if memory is not None else None
     if capacity is None:
         missing = [*missing, "hardware.memory_gib: unknown, so whether the job fits is not judged"]
-    elif job.hardware.reserved_gib is None:
-        missing = [*missing, "hardware.reserved_gib: 1.5 (context and communication buffers)"]
+    elif assumed:
+        missing = [*missing, assumed]
     if job.hardware.workspace_gib is None:
         missing = [*missing, f"hardware.workspace_gib: {ASSUMED['workspace_gib']:g} (one kernel library)"]
     peak = max(stage.peak_reserved for stage in memories)
@@ -313,6 +318,7 @@ def _answer(
         },
         missing=tuple(missing),
         timeline=tuple(events),
+        profile=profile,
     )
 
 

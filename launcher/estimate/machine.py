@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from launcher.estimate.profile import profile_of
 from launcher.estimate.topology import Level, levels_of
 from launcher.job import Job
 from launcher.job.hardware import Hardware, linked_devices
@@ -104,18 +105,23 @@ class Machine:
 
 def read_machine(job: Job, *, experts: bool) -> tuple[Machine, tuple[str, ...]]:
     """Return the figures of a job's device, and the assumptions made for values missing from the hardware file."""
-    cluster = job.cluster
-    return _read(job.hardware, format_of(job.precision), cluster.devices_per_node, experts, cluster.nodes)
+    cluster, started = job.cluster, profile_of(job).host_launch
+    return _read(job.hardware, format_of(job.precision), cluster.devices_per_node, experts, cluster.nodes, started)
 
 
 @lru_cache(maxsize=256)
 def _read(
-    hardware: Hardware, products: NumberFormat, node: int, experts: bool, nodes: int
+    hardware: Hardware, products: NumberFormat, node: int, experts: bool, nodes: int, started: float
 ) -> tuple[Machine, tuple[str, ...]]:
     assumed: list[str] = []
     linked = linked_devices(hardware, node, node * nodes)
     # What a job never uses is not listed as assumed: the network within one domain, the exchange of dense models.
-    unused = {"host_link_gbs", *(() if experts else _EXPERTS), *(_LINKS if node * nodes <= max(node, linked) else ())}
+    unused = {
+        "host_link_gbs",
+        *(() if started else ("host_launch_us",)),
+        *(() if experts else _EXPERTS),
+        *(_LINKS if node * nodes <= max(node, linked) else ()),
+    }
 
     def figure(name: str) -> float:
         value = getattr(hardware, name)
@@ -158,7 +164,7 @@ def _read(
         permute=bandwidth * figure("permute_efficiency"),
         cross_entropy=bandwidth * figure("cross_entropy_efficiency"),
         latency=figure("kernel_latency_us") * 1e-6,
-        launch=figure("host_launch_us") * 1e-6,
+        launch=figure("host_launch_us") * 1e-6 * started,
         levels=levels_of(hardware, node, node * nodes, figure),
         linked=linked,
         start=figure("collective_latency_us") * 1e-6,

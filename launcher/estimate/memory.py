@@ -25,7 +25,7 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
         adapters: parameters of LoRA adapters on the rank; they alone are trained where there are any.
     """
     dense_share, expert_share = shares(sizes)
-    weight = float(sizes.dtype)
+    weight = float(sizes.stored_bytes)
     weights_dense, weights_expert = counts.dense * weight, counts.expert * weight
     if sizes.fp8:
         # Two copies (rows and columns) in FP8 or NVFP4 beside the weights, or instead of them.
@@ -34,17 +34,21 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
         weights_expert += counts.expert * copies
     dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)
     gradients_dense, gradients_expert = dense * float(sizes.grad_bytes), expert * float(sizes.grad_bytes)
+    # Gradients that wait for their reduction take the place of gathered weights that backward no longer needs.
+    waiting = sizes.grad_groups and not sizes.copy_bytes
+    unreduced = (dense + expert) * sizes.dtype / sizes.grad_groups if waiting else 0.0
     states = (sizes.master_bytes + sizes.state_bytes) * sizes.optimizer_fraction
     optimizer_dense, optimizer_expert = dense * states, expert * states
     if sizes.zero >= 1:
         optimizer_dense, optimizer_expert = optimizer_dense / dense_share, optimizer_expert / expert_share
-    if sizes.zero >= 2:
+    if sizes.zero >= 2 or (sizes.grad_groups and sizes.zero):
         gradients_dense, gradients_expert = gradients_dense / dense_share, gradients_expert / expert_share
-    if sizes.zero >= 3:
+    if sizes.zero_weights:
         weights_dense, weights_expert = weights_dense / dense_share, weights_expert / expert_share
     if sizes.lora:
         weights_dense += adapters * weight
-    return weights_dense + weights_expert, gradients_dense + gradients_expert, optimizer_dense + optimizer_expert
+    weights = weights_dense + weights_expert + (counts.dense + counts.expert) * sizes.copy_bytes
+    return weights, gradients_dense + gradients_expert + unreduced, optimizer_dense + optimizer_expert
 
 
 def step_peak(sizes: Sizes, counts: Counts, adapters: int) -> float:
@@ -56,17 +60,13 @@ def step_peak(sizes: Sizes, counts: Counts, adapters: int) -> float:
     return sizes.step_bytes * sizes.optimizer_fraction * (dense / share + expert / expert_share)
 
 
-# Grouped GEMMs run on four streams, each with its own workspace (transformer_engine/pytorch/module/base.py).
-_GROUPED_STREAMS = 4
-
-
 # Tokens, masks, rotary tables, optimizer scalars: what every measured run holds beyond the terms here, 30 to 60 MiB.
 _SMALL_BUFFERS = 40 * 2**20
 
 
 def library_workspace(sizes: Sizes, one: float) -> float:
     """Return bytes of the workspaces of GEMM libraries, `one` bytes for each stream and library."""
-    libraries = 2 + (_GROUPED_STREAMS if sizes.experts and sizes.grouped else 0)
+    libraries = 2 + (sizes.grouped_workspaces if sizes.experts and sizes.grouped else 0)
     return libraries * one + _SMALL_BUFFERS
 
 
@@ -76,7 +76,7 @@ def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
     Transformer Engine accumulates into the main gradient and returns a cached tensor of the weight's shape to autograd.
     Source: get_dummy_wgrad, transformer_engine/pytorch/module/base.py (2.3; grouped products 2.10).
     """
-    if not sizes.fused_wgrad or not sizes.duplicated_mla or sizes.lora:
+    if not sizes.placeholders or not sizes.duplicated_mla or sizes.lora:
         return 0.0
     shapes = {op.weight for op in operations if op.weight is not None and op.name != "router"}
     return float(sizes.act * sum(outer * inner for outer, inner in shapes))

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from launcher.estimate.kin import Range
+from launcher.estimate.profile import PLAIN, Profile
 from launcher.pipeline_schedule.simulation import Event
 
 
@@ -60,6 +61,7 @@ class Estimate:
         missing: every assumed figure.
         timeline: steps of all stages, where asked for.
         memory_range, time_range: where a run is, by the errors of measured runs that are like it; None: there are none.
+        profile: what the job's training stack keeps and does.
         fit_probability: that it fits, by the same runs; None: there are none, or the device's memory is not known.
     """
 
@@ -79,6 +81,7 @@ class Estimate:
     memory_range: Range | None = None
     time_range: Range | None = None
     fit_probability: float | None = None
+    profile: Profile = PLAIN
 
     @property
     def fullest(self) -> StageMemory:
@@ -105,4 +108,5 @@ class Estimate:
             "memory_range": self.memory_range.as_tree() if self.memory_range else None,
             "time_range": self.time_range.as_tree() if self.time_range else None,
             "fit_probability": self.fit_probability,
+            "profile": self.profile.as_tree(),
         }

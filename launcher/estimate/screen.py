@@ -3,8 +3,9 @@
 from launcher.estimate.effect import NO_EFFECT
 from launcher.estimate.kin import Range
 from launcher.estimate.memory import GIB
+from launcher.estimate.profile import Profile
 from launcher.estimate.result import Estimate
-from launcher.job import Job
+from launcher.job import Job, override_text
 
 _PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "peak_allocated", "peak_reserved")
 _SHOWN = 12
@@ -28,6 +29,8 @@ def screen(job: Job, answer: Estimate) -> str:
             "",
             "no change of recomputation, layout, cross entropy, optimizer or micro-batch makes it fit on these devices",
         ]
+    if answer.profile.figures:
+        lines += ["", _profile(answer.profile)]
     if answer.missing:
         lines += ["", "assumed:"] + [f"  {line}" for line in _grouped(answer.missing)]
     return "\n".join(lines)
@@ -49,6 +52,12 @@ def _error(answer: Estimate) -> list[str]:
         if found is None and (name == "memory" or answer.time is not None):
             lines.append(f"{name}: no run like this one was measured, so its error is not known")
     return lines
+
+
+def _profile(profile: Profile) -> str:
+    """Return what the stack keeps and does otherwise than Megatron-core; `--json` has the source of each."""
+    figures = ", ".join(f"{row.name} {override_text(row.value)}" for row in profile.figures)
+    return f"profile of {profile.title}, beside Megatron-core's: {figures}"
 
 
 def _percent(probability: float) -> str:

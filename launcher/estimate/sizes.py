@@ -6,11 +6,11 @@ from operator import attrgetter
 
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
+from launcher.estimate.profile import Profile, profile_of
+from launcher.estimate.stored import BYTES, copy_bytes, exposed_tp, gradient_groups, stored_bytes
 from launcher.job import Job
 from launcher.job.number_formats import format_of
 
-# Bytes of an element.
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
 
 
@@ -82,8 +82,12 @@ class Sizes:
     gemm_bytes: float
     fp8_weights: bool
     fp8_cast: int
+    stored_bytes: int
+    copy_bytes: int
     grad_bytes: int
+    grad_groups: int
     zero: int
+    zero_weights: bool
     master_bytes: int
     state_bytes: int
     step_bytes: int
@@ -103,7 +107,8 @@ class Sizes:
     fused_activation: bool
     fused_ce: bool
     te_ce: bool
-    fused_wgrad: bool
+    placeholders: bool
+    grouped_workspaces: int
     separate_norm: bool
     duplicated_mla: bool
     fused_router: bool
@@ -119,7 +124,7 @@ class Sizes:
     # -- overlap
     overlap_grad: bool
     overlap_param: bool
-    overlap_tp: bool
+    exposed_tp: float
     overlap_batch: bool
     overlap_dispatch: bool
     overlap_shared: bool
@@ -165,7 +170,12 @@ _BEYOND_KERNELS = frozenset(
         "dp_outermost",
         "noop",
         "micro_batches",
+        "stored_bytes",
+        "copy_bytes",
+        "grad_groups",
         "zero",
+        "zero_weights",
+        "grouped_workspaces",
         "master_bytes",
         "state_bytes",
         "step_bytes",
@@ -212,11 +222,12 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     """
     assumed: list[str] = []
     model, parallel, batch, moe = job.model, job.parallel, job.batch, job.moe
+    profile = profile_of(job)
     tp, pp, cp, ep = parallel.tp, parallel.pp, parallel.cp, parallel.ep
     world = job.cluster.world_size
     dp = max(1, world // (tp * pp * cp))
     is_moe = model.is_moe
-    etp = (parallel.etp if parallel.etp is not None else tp) if is_moe else 1
+    etp = (parallel.etp if parallel.etp is not None and not profile.experts_over_tp else tp) if is_moe else 1
     ep = ep if is_moe else 1
     if is_moe and parallel.etp is None and tp > 1:
         assumed.append(f"parallel.etp: {tp}, the same as tp (Megatron-core's default)")
@@ -226,8 +237,11 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     micro_batches = max(1, global_batch // (mbs * dp))
     precision, kernels = job.precision, job.kernels
     dtype = BYTES[precision.dtype]
+    stored = stored_bytes(job, dtype, profile)
     grad_fp32 = precision.grad_reduce_in_fp32
-    if grad_fp32 is None:
+    if profile.weights_are_main:
+        grad_fp32 = stored == 4  # gradients have the format of the weights
+    elif grad_fp32 is None:
         grad_fp32 = precision.dtype == "bf16"
         if precision.dtype == "bf16":
             assumed.append("precision.grad_reduce_in_fp32: true (Megatron-LM's default for bf16)")
@@ -235,7 +249,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     zero = parallel.zero_stage if parallel.zero_stage is not None else without_stage
     if parallel.distributed_optimizer is None and parallel.zero_stage is None and not zero:
         assumed.append("parallel.distributed_optimizer: false (Megatron-core's default)")
-    master, state = _optimizer_bytes(job, dtype, grad_fp32, zero)
+    master, state = _optimizer_bytes(job, dtype, profile)
+    zero_weights = zero >= 3 or (profile.weights_follow_optimizer and zero >= 1 and dp * cp > 1)
     algorithm = parallel.cp_algorithm or "megatron"
     if cp > 1 and parallel.cp_algorithm is None:
         assumed.append("parallel.cp_algorithm: megatron (ring)")
@@ -310,11 +325,15 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
         fp8_cast=products.cast_bytes,
+        stored_bytes=stored,
+        copy_bytes=copy_bytes(job, dtype, stored, zero_weights=zero_weights, profile=profile),
         grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
+        grad_groups=gradient_groups(job, micro_batches, profile),
         zero=zero,
+        zero_weights=zero_weights,
         master_bytes=master,
         state_bytes=state,
-        step_bytes=_step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype),
+        step_bytes=_step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,
         optimizer_fraction=_resident_optimizer(job),
         recompute=recompute,
         recompute_modules=modules,
@@ -329,7 +348,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fused_activation=kernels.bias_activation_fusion is not False,
         fused_ce=fused_ce,
         te_ce=fused_ce and kernels.cross_entropy_fusion_impl == "te",
-        fused_wgrad=kernels.gradient_accumulation_fusion is not False,
+        placeholders=profile.placeholder_gradients and kernels.gradient_accumulation_fusion is not False,
+        grouped_workspaces=profile.grouped_workspaces,
         separate_norm=kernels.transformer_impl == "local",
         duplicated_mla=kernels.transformer_impl != "local",
         fused_router=bool(moe.router_fusion),
@@ -342,9 +362,9 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         topk_groups=(model.topk_group or model.n_group or 1) if is_moe else 1,
         capacity=_capacity(job),
         probs=job.estimate.dispatch_probs,
-        overlap_grad=bool(job.overlap.grad_reduce),
-        overlap_param=bool(job.overlap.param_gather),
-        overlap_tp=bool(job.overlap.tp_comm),
+        overlap_grad=bool(job.overlap.grad_reduce) or profile.overlaps_data_parallel,
+        overlap_param=bool(job.overlap.param_gather) or profile.overlaps_data_parallel,
+        exposed_tp=exposed_tp(job, profile),
         overlap_batch=bool(moe.batch_overlap),
         overlap_dispatch=bool(moe.dispatch_overlap),
         overlap_shared=bool(moe.shared_expert_overlap),
@@ -382,11 +402,11 @@ def padded_vocabulary(job: Job) -> int:
     return -(-(job.model.vocab_size or 1) // multiple) * multiple
 
 
-def _optimizer_bytes(job: Job, dtype: int, grad_fp32: bool, zero: int) -> tuple[int, int]:
+def _optimizer_bytes(job: Job, dtype: int, profile: Profile) -> tuple[int, int]:
     """Return bytes per parameter of the main weights, and of the optimizer's states."""
     optimizer = job.optimizer
     moments = {"adam": 2, "sgd": 1, "muon": 1}[optimizer.type]
-    master = 0 if dtype == 4 else 4
+    master = 0 if dtype == 4 or profile.weights_are_main else profile.main_weight_bytes or 4
     if not optimizer.precision_aware:
         return master, 4 * moments
     short = optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"

@@ -3,6 +3,7 @@
 from functools import lru_cache
 from operator import attrgetter
 
+from launcher.estimate.profile import profile_of
 from launcher.job import Job, field_at
 
 _UNREAD = {
@@ -144,13 +145,20 @@ _COUNTED = tuple((*_SAME.get(path, _NOTHING), field_at(path).default) for path i
 
 def unread(job: Job) -> tuple[str, ...]:
     """Return a note for every field that the user has set and that does not change the estimate."""
-    return _notes(_READ(job), job.kernels.attention_backend not in ("unfused", "local"))
+    profile = profile_of(job)
+    read = (
+        ("kernels.masked_softmax_fusion", job.kernels.attention_backend not in ("unfused", "local")),
+        ("overlap.sequence_parts", profile.parts_exposed < 1),
+        ("optimizer.main_params_dtype", profile.weights_are_main),
+    )
+    return _notes(_READ(job), read)
 
 
 @lru_cache(maxsize=256)
-def _notes(values: tuple[object, ...], flash: bool) -> tuple[str, ...]:
-    notes = []
-    for (path, reason), value, counted in zip(_UNREAD.items(), values, _COUNTED, strict=True):
-        if value not in counted and not (flash and path == "kernels.masked_softmax_fusion"):
-            notes.append(f"{path}: does not change the estimate ({reason})")
-    return tuple(notes)
+def _notes(values: tuple[object, ...], read: tuple[tuple[str, bool], ...]) -> tuple[str, ...]:
+    silent = {path for path, counted in read if counted}
+    return tuple(
+        f"{path}: does not change the estimate ({reason})"
+        for (path, reason), value, counted in zip(_UNREAD.items(), values, _COUNTED, strict=True)
+        if value not in counted and path not in silent
+    )

@@ -20,6 +20,7 @@ from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.rows import Table, unmapped_fields
+from launcher.mapping.stack_figure import StackFigure
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
@@ -118,6 +119,7 @@ class Backend:
         argv: native arguments to command-line arguments, in the backend's own style.
         rules: modules that declare the backend's rules.
         computations: how it computes what not all backends compute in the same way.
+        profile: what it keeps and does otherwise than Megatron-core, for estimates.
         requires: what must be importable (`module:name`) or set in the environment (`env:NAME`) for a native run.
         install_hint: how to install it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
@@ -159,6 +161,7 @@ class Backend:
     prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
     rules: tuple[str, ...] = ()
     computations: Callable[[], tuple[Computation, ...]] = tuple
+    profile: Callable[[], tuple[StackFigure, ...]] = tuple
     requires: tuple[str, ...] = ()
     install_hint: str = ""
     reads_hub: bool = False
@@ -203,6 +206,10 @@ class Backend:
     def cannot_build(self, version: str, model: Model) -> tuple[Unbuildable, ...]:
         """Return the reasons for which a version cannot build a model; empty where it can."""
         return tuple(row for row in self.unbuildable() if in_range(version, row.since, row.until) and row.when(model))
+
+    def figures(self, version: str) -> tuple[StackFigure, ...]:
+        """Return the rows of the profile that hold for a version."""
+        return tuple(row for row in self.profile() if in_range(version, row.since, row.until))
 
 
 def late(target: str) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from launcher.compose import compose
 from launcher.estimate import CannotEstimate, estimate
 from launcher.estimate.kin import likeness
 from launcher.job import Job
-from tools.bench import measured_megatron, measured_other, measured_simumax
+from tools.bench import measured_ascend, measured_megatron, measured_other, measured_simumax
 
 GIB = 1024**3
 ROWS = Path(__file__).with_name("measured.jsonl")
@@ -35,6 +35,7 @@ class Case:
     job: Job
     memory: float | None = None
     last_stage: float | None = None
+    states: float | None = None
     stages: Mapping[int, float]
     seconds: float | None = None
 
@@ -47,6 +48,7 @@ class Errors:
     memory: float | None
     stages: tuple[float, ...]
     seconds: float | None
+    fits: bool | None
 
 
 def case_of(row: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -> Case | None:
@@ -78,6 +80,11 @@ def case_of(row: Mapping[str, Any], hardware: Mapping[str, Mapping[str, Any]]) -
             stages={},
             seconds=timed,
         )
+    if measured_ascend.is_row(row):
+        ascend = measured_ascend.case(row)
+        if ascend is None:
+            return None
+        return Case(stages={}, **ascend)
     found = measured_other.overrides(row)
     if found is None:
         return None
@@ -96,11 +103,13 @@ def judge(case: Case) -> Errors:
     memory = None
     if case.memory:
         memory = max(peaks.values()) / case.memory - 1
+    elif case.states:
+        memory = max(each.weights + each.gradients + each.optimizer for each in answer.stages) / case.states - 1
     elif case.last_stage:
         memory = peaks[len(peaks) - 1] / case.last_stage - 1
     stages = tuple(peaks[stage] / real - 1 for stage, real in case.stages.items())
     seconds = answer.time.step_s / case.seconds - 1 if case.seconds and answer.time else None
-    return Errors(case=case, memory=memory, stages=stages, seconds=seconds)
+    return Errors(case=case, memory=memory, stages=stages, seconds=seconds, fits=answer.fits)
 
 
 def percent(errors: Sequence[float]) -> tuple[str, str]:
@@ -152,12 +161,23 @@ def main() -> None:
         if options.rows:
             _print_row(errors)
     _print(table(groups, left), markdown=options.markdown)
+    print(_verdicts([each for group in groups.values() for each in group]))
     if options.errors is not None:
         options.errors.write_text(errors_text([each for group in groups.values() for each in group]), encoding="utf-8")
 
 
+def _verdicts(found: Sequence[Errors]) -> str:
+    """Return how many runs are said not to fit; all rows ran, none of these sources publishes a run out of memory.
+
+    What is allocated after a step says nothing about the peak.
+    """
+    known = [each for each in found if each.fits is not None and each.case.states is None]
+    refused, judged = [f"{each.case.name} ({each.case.group})" for each in known if not each.fits], len(known)
+    return "\n  ".join([f"said not to fit though it ran: {len(refused)} of {judged}", *refused])
+
+
 # Models of hidden size 512: logits and constants of libraries, which are nothing beside a model of billions, decide.
-_TINY = "Megatron-LM CI, tiny models"
+_TINY = ("Megatron-LM CI, tiny models", "MindSpeed-LLM CI")
 
 
 def errors_text(found: Sequence[Errors]) -> str:

@@ -1,0 +1,94 @@
+"""What MindFormers keeps and does: MindSpore compiles the step to a graph, with weights in fp32 and its own ZeRO."""
+
+from launcher.job import Job
+from launcher.mapping.stack_figure import StackFigure
+
+_HSDP = "mindspore 2.7.0 parallel/auto_parallel.py:440 (hsdp), context.py:1092"
+
+
+def _is_graph(job: Job) -> bool:
+    return job.graph.mode != "eager"
+
+
+ROWS = (
+    StackFigure(
+        name="host_launch",
+        value=0.0,
+        source="the step is one graph, started by threads of the runtime ahead of the device (mindspore 2.7.0 "
+        "context.py, jit_level O0 and O1) or held by it (O2); what a start costs is not published, counted as 0",
+        when=_is_graph,
+    ),
+    StackFigure(
+        name="placeholder_gradients",
+        value=False,
+        source="products are MindSpore's MatMul; there is no Transformer Engine",
+    ),
+    StackFigure(name="grouped_workspaces", value=0, source="one kernel (GroupedMatmul) for all experts"),
+    StackFigure(
+        name="weights_are_main",
+        value=True,
+        source="mindformers 1.6.0 core/optim/adamw.py:44, 174: the update casts the weights themselves to fp32, states "
+        "are fp32; 2.1.0 parallel_core/training_graph/tensor_parallel/layers.py:308 (params_dtype)",
+    ),
+    StackFigure(
+        name="weight_bytes",
+        value=2,
+        source="mindformers 1.6.0 models/llama/llama_config.py, param_init_type: weights in bf16, fp32 states",
+        when=lambda job: job.backend.args.get("model.model_config.param_init_type") == "bfloat16",
+    ),
+    StackFigure(
+        name="experts_over_tp",
+        value=True,
+        source="mindformers 1.6.0 modules/transformer/transformer.py:1021: weights of experts split (ep, 1, mp)",
+        when=lambda job: bool(job.model.legacy) and not job.moe.grouped_gemm,
+    ),
+    StackFigure(
+        name="fragments",
+        value=False,
+        source="mindspore.cn docs r2.9.0, Memory Management: static reuse near the optimum, the pool is defragmented",
+    ),
+    StackFigure(
+        name="weights_follow_optimizer", value=True, source=f"{_HSDP}: level1 splits weights and optimizer state"
+    ),
+    StackFigure(
+        name="gradient_buffer",
+        value=False,
+        source="mindformers 1.6.0 wrapper/wrapper.py (accu_grads of the cells that accumulate, clones of the weights)",
+        when=_is_graph,
+    ),
+    StackFigure(
+        name="gradient_groups",
+        value=4,
+        source="mindformers 1.6.0 modules/transformer/transformer.py:568, gradient_aggregation_group",
+        when=_is_graph,
+    ),
+    StackFigure(
+        name="update_copies",
+        value=False,
+        source="mindformers 1.6.0 core/optim/adamw.py:44: one weight after the other",
+    ),
+    StackFigure(
+        name="overlaps_data_parallel",
+        value=True,
+        source="collectives of a graph run on streams of their own, in groups (gradient_aggregation_group)",
+        when=_is_graph,
+    ),
+    StackFigure(
+        name="parts_exposed",
+        value=0.7,
+        source="fine_grain_interleave (mindformers 1.6.0 models/llama/llama.py:177); fitted on five rows of "
+        "tools/bench/measured.jsonl that are not held out: codellama_34b_16p, 32p, llama2_70b_bf16_32p, qwen1_5_14b, "
+        "telechat_115b",
+        when=_is_graph,
+    ),
+    StackFigure(
+        name="pool_gib",
+        value=58.0,
+        source="mindformers 2.1.0 tools/register/template.py:426, 1.6.0 :423: max_device_memory",
+    ),
+)
+
+
+def rows() -> tuple[StackFigure, ...]:
+    """Return MindFormers' differences."""
+    return ROWS
