@@ -133,6 +133,7 @@ ALSO_OTHERS = {
         *(f"convert/{name}.py" for name in ("layouts/torch_dist", "lora/legacy")),
         *("estimate/sizes.py", "estimate/unread.py"),
         *(f"rehearse/core/{name}.py" for name in ("configs", "model", "options", "supported_args")),
+        "rehearse/implementation.py",
     },
     # A word of a secret's name; a program in scripts.
     "ssh": {"job/secret/names.py", "importing/shell/effects.py", "importing/shell/scripts.py"},

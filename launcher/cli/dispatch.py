@@ -40,6 +40,7 @@ VERBS = {
     "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
     "doctor": Verb(module="launcher.cli.doctor", doc="check that everything a job or this machine needs is installed"),
     "estimate": Verb(module="launcher.cli.estimate", doc="memory and step time, without a device"),
+    "calibrate": Verb(module="launcher.cli.calibrate", doc="a hardware file from short trainings on this machine"),
     "search": Verb(module="launcher.cli.search", doc="the parallel strategy with the least step time"),
     "balance": Verb(module="launcher.cli.balance", doc="layers and recomputation over pipeline stages"),
     "diff": Verb(module="launcher.cli.diff", doc="differences between files, jobs or backends, side by side"),

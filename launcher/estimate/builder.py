@@ -5,6 +5,9 @@ from launcher.estimate.machine import Machine
 from launcher.estimate.operation import Operation
 from launcher.estimate.sizes import Sizes
 
+# Kernels of a normalisation that is composed of element-wise ones: square, mean, scale, weight; and their derivatives.
+_NORM_FORWARD, _NORM_BACKWARD = 4, 8
+
 
 class Builder:
     """Builds the operations of one job on one machine; all tensor sizes are per rank."""
@@ -22,6 +25,8 @@ class Builder:
         """Return a normalisation over `width`: keeps its input and one fp32 value per token."""
         size = tokens * width * self.act
         moved = self.machine.moved
+        if self.sizes.composed_norm:
+            return self.composed_norm(name, module, size, 4.0 * tokens)
         return Operation(
             name=name,
             module=module,
@@ -30,6 +35,26 @@ class Builder:
             backward_needs=2 * size,
             forward=moved(2 * size),
             backward=moved(3 * size) + self.machine.latency,
+        )
+
+    def composed_norm(self, name: str, module: str, size: float, statistics: float) -> Operation:
+        """Return an RMSNorm that torch composes of element-wise kernels: it also keeps the input times its scale.
+
+        Source: rms_norm_composite, torch 2.9 aten/src/ATen/native/layer_norm.cpp.
+
+        Args:
+            size: bytes of the input.
+            statistics: bytes of the scale, one value for each row.
+        """
+        moved = self.machine.moved
+        return Operation(
+            name=name,
+            module=module,
+            keeps=2 * size + statistics,
+            forward_needs=3 * size,
+            backward_needs=3 * size,
+            forward=_NORM_FORWARD * moved(1.75 * size),
+            backward=_NORM_BACKWARD * moved(2 * size),
         )
 
     def elementwise(self, name: str, module: str, size: float, *, needs: float = 0.0) -> Operation:
@@ -120,6 +145,10 @@ class Builder:
         s, machine = self.sizes, self.machine
         given = made * (2 if s.gated else 1)
         keeps = given if s.fused_activation else given + made
+        if s.local and s.gated and not s.fused_activation:
+            keeps += (
+                made  # the linear half plus an offset, also of zero (megatron-core 0.16.1 mlp.py, glu_linear_offset)
+            )
         if s.fp8 and not s.gated:
             keeps = given
         return Operation(

@@ -170,7 +170,8 @@ def _operations(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> li
 
 def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory, ...]:
     one = job.hardware.workspace_gib if job.hardware.workspace_gib is not None else ASSUMED["workspace_gib"]
-    library = library_workspace(sizes, one * GIB)
+    small = job.hardware.small_buffers_gib
+    library = library_workspace(sizes, one * GIB, None if small is None else small * GIB)
     factor = job.estimate.mem_factor if profile_of(job).fragments else 1.0
     memories: list[StageMemory] = []
     schedule = schedule_of(sizes)

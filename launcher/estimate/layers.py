@@ -21,6 +21,9 @@ from launcher.estimate.operation import (
 )
 from launcher.estimate.sizes import Sizes, plain_sizes
 
+# Kernels of the rotation of query and key in Megatron-core's own form (0.16.1 rope_utils.py).
+_ROPE_KERNELS = 12
+
 
 class LayerBuilder(Builder):
     """Builds the operations of one job's layers."""
@@ -61,7 +64,12 @@ class LayerBuilder(Builder):
         rotated = self.tokens * (query + key) * act
         gate = query if s.variants.gate else 0
         operations = [self.linear("qkv", "attention", self.tokens, s.hidden, query + gate + 2 * key, split="column")]
-        if s.qk_norm:
+        if s.qk_norm and s.composed_norm:
+            statistics = 4.0 * self.tokens * (query + key) / s.head_dim
+            normed = self.composed_norm("qk norm", "attention", rotated, statistics)
+            # Query and key are parts of the product's output, which also holds the value.
+            operations.append(replace(normed, keeps=normed.keeps + self.tokens * key * act))
+        elif s.qk_norm:
             moved = self.machine.moved
             operations.append(
                 Operation(
@@ -73,7 +81,14 @@ class LayerBuilder(Builder):
                     backward=2 * moved(1.5 * rotated),
                 )
             )
-        operations.append(self.elementwise("rope", "attention", 2 * rotated, needs=rotated))
+        rope = self.elementwise("rope", "attention", 2 * rotated, needs=rotated)
+        if s.local and not s.fused_rope:
+            # Halves are negated and concatenated; two products and a sum, of query and of key.
+            seconds = _ROPE_KERNELS * self.machine.moved(rotated)
+            rope = replace(
+                rope, forward=seconds, backward=seconds, forward_needs=3 * rotated, backward_needs=3 * rotated
+            )
+        operations.append(rope)
         operations += self._core(query, key, key, s.heads // s.tp, s.head_dim, s.head_dim)
         if gate:
             made = self.tokens * query * act
@@ -142,6 +157,15 @@ class LayerBuilder(Builder):
             backward += machine.moved(6 * scores * act)
         elif s.swap_attention:
             statistics = 0.0
+        if s.local:
+            # Keys and values are repeated for the queries that share them; the output is copied into its own order.
+            repeated = 2.0 * (q - k) if k < q and not s.mla else 0.0
+            keeps += repeated + (out if s.flash else 0.0)
+            extra_forward += repeated
+            extra_backward += repeated
+            copies = machine.moved(repeated) + machine.moved(2 * out)
+            forward += copies
+            backward += copies
         if s.fp8:
             keeps += out  # in addition to the FP8 copy that the output projection keeps
         kept = 0.0 if s.swap_attention else q + k + v + keeps

@@ -67,6 +67,7 @@ class Machine:
     attention_overhead: float
     latent_share: float
     memory: float
+    optimizer: float
     permute: float
     cross_entropy: float
     latency: float
@@ -161,6 +162,7 @@ def _read(
         attention_overhead=figure("attention_overhead_us") * 1e-6,
         latent_share=figure("latent_attention_share"),
         memory=memory,
+        optimizer=memory if hardware.optimizer_efficiency is None else bandwidth * hardware.optimizer_efficiency,
         permute=bandwidth * figure("permute_efficiency"),
         cross_entropy=bandwidth * figure("cross_entropy_efficiency"),
         latency=figure("kernel_latency_us") * 1e-6,

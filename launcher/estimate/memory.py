@@ -52,22 +52,30 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
 
 
 def step_peak(sizes: Sizes, counts: Counts, adapters: int) -> float:
-    """Return the temporary bytes of a rank's optimizer update, when no activations are live."""
-    if not sizes.step_bytes:
-        return 0.0
+    """Return the temporary bytes of a rank's reduction and optimizer update, when no activations are live."""
     dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)
+    copied = sizes.grad_bytes * float(max(dense, expert)) if sizes.copied_gradients and sizes.zero >= 1 else 0.0
     share, expert_share = shares(sizes) if sizes.zero >= 1 else (1, 1)
-    return sizes.step_bytes * sizes.optimizer_fraction * (dense / share + expert / expert_share)
+    return max(copied, _updated(sizes, dense / share + expert / expert_share))
+
+
+def _updated(sizes: Sizes, owned: float) -> float:
+    """Return bytes of the fp32 copies that the update makes of `owned` parameters."""
+    return sizes.step_bytes * sizes.optimizer_fraction * owned
 
 
 # Tokens, masks, rotary tables, optimizer scalars: what every measured run holds beyond the terms here, 30 to 60 MiB.
 _SMALL_BUFFERS = 40 * 2**20
 
 
-def library_workspace(sizes: Sizes, one: float) -> float:
-    """Return bytes of the workspaces of GEMM libraries, `one` bytes for each stream and library."""
+def library_workspace(sizes: Sizes, one: float, small_buffers: float | None = None) -> float:
+    """Return bytes of the workspaces of GEMM libraries, `one` bytes for each stream and library, and of small buffers.
+
+    Args:
+        small_buffers: bytes of them; None: those of a GPU.
+    """
     libraries = 2 + (sizes.grouped_workspaces if sizes.experts and sizes.grouped else 0)
-    return libraries * one + _SMALL_BUFFERS
+    return libraries * one + (_SMALL_BUFFERS if small_buffers is None else small_buffers)
 
 
 def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:

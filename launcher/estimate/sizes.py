@@ -98,6 +98,7 @@ class Sizes:
     recompute_layers: int
     per_stage: bool
     saved_over_tp: bool
+    copied_gradients: bool
     swap_attention: bool
     offload_modules: tuple[str, ...]
     offload_layers: int
@@ -110,6 +111,8 @@ class Sizes:
     placeholders: bool
     grouped_workspaces: int
     separate_norm: bool
+    local: bool
+    composed_norm: bool
     duplicated_mla: bool
     fused_router: bool
     fused_rope: bool
@@ -179,6 +182,7 @@ _BEYOND_KERNELS = frozenset(
         "master_bytes",
         "state_bytes",
         "step_bytes",
+        "copied_gradients",
         "optimizer_fraction",
         "overlap_grad",
         "overlap_param",
@@ -340,6 +344,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         recompute_layers=job.recompute.num_layers or 1,
         per_stage=bool(job.recompute.per_pp_rank),
         saved_over_tp=bool(job.recompute.distribute_saved_activations),
+        copied_gradients=job.hardware.reduce_scatter_copies,
         swap_attention=bool(job.offload.attention),
         offload_modules=job.offload.modules,
         offload_layers=job.offload.activation_layers or 0,
@@ -351,6 +356,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         placeholders=profile.placeholder_gradients and kernels.gradient_accumulation_fusion is not False,
         grouped_workspaces=profile.grouped_workspaces,
         separate_norm=kernels.transformer_impl == "local",
+        local=kernels.transformer_impl == "local",
+        composed_norm=kernels.rmsnorm_fusion is False and model.normalization != "LayerNorm",
         duplicated_mla=kernels.transformer_impl != "local",
         fused_router=bool(moe.router_fusion),
         # For MLA the kernel supports YaRN only (megatron-core 0.16.1 transformer_config.py:2068).

@@ -65,7 +65,7 @@ def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float
     scaling = 2 if sizes.dp * sizes.cp > 1 else 0
     moved = float(total * sizes.grad_bytes * (1 + scaling))
     moved += owned * (2 * sizes.grad_bytes + 2 * (sizes.master_bytes + sizes.state_bytes) + 2 * sizes.dtype)
-    seconds = moved / machine.memory + 50 * machine.latency
+    seconds = moved / machine.optimizer + 50 * machine.latency
     swapped = owned * (sizes.master_bytes + sizes.state_bytes) * (1 - sizes.optimizer_fraction)
     return seconds + 2 * swapped / machine.host
 

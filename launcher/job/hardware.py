@@ -231,6 +231,12 @@ class Hardware:
     memory_efficiency: float | None = option(
         None, "Memory bandwidth of element-wise kernels.", source=_MEASURED, minimum=0
     )
+    optimizer_efficiency: float | None = option(
+        None,
+        "Memory bandwidth of the optimizer's update, counted as one pass; none: as element-wise kernels.",
+        source=_MEASURED,
+        minimum=0,
+    )
     permute_efficiency: float | None = option(
         None, "Memory bandwidth of the permutation of tokens.", source=_MEASURED, minimum=0
     )
@@ -263,9 +269,21 @@ class Hardware:
         None, "Links between two devices, of one direction.", source=_MEASURED, minimum=0
     )
     inter_node_efficiency: float | None = option(None, "Network between nodes.", source=_MEASURED, minimum=0)
+    reduce_scatter_copies: bool = option(
+        False,
+        "The library of collectives copies what it reduces and scatters (gloo): of gradients with the distributed "
+        "optimizer, also on one replica.",
+    )
     workspace_gib: float | None = option(
         None,
         "Workspace of one library of matrix products, inside the framework's allocator.",
+        unit="GiB",
+        source=_MEASURED,
+        minimum=0,
+    )
+    small_buffers_gib: float | None = option(
+        None,
+        "Tokens, masks, rotary tables and other small tensors; none: 0.039 GiB (40 MiB), as on GPUs.",
         unit="GiB",
         source=_MEASURED,
         minimum=0,

@@ -198,8 +198,8 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_is_done(
 
 def test_every_verb_is_in_a_table() -> None:
     reported = {args[0] for args, _, _ in ALONE.values()} | {verb.split()[0] for verb in OF_JOBS}
-    # ps takes nothing that could be wrong but options; parity's refusals are in tests/parity/test_command.py.
-    assert set(VERBS) - reported == {"ps", "parity"}
+    # ps takes nothing that could be wrong but options; the others' refusals are in tests/VERB/test_command.py.
+    assert set(VERBS) - reported == {"ps", "parity", "calibrate"}
 
 
 def test_a_sweep_s_refusal_is_a_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

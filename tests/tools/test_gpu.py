@@ -169,6 +169,7 @@ def test_the_script_measures_on_the_cpu(tmp_path: Path) -> None:
     rows = {row["check"]: row for row in json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["rows"]}
     assert rows["checkpoint"]["status"] == "ok"
     assert "loss 0e+00, gradient norm 0e+00" in rows["checkpoint"]["figures"]  # the same processor twice
-    assert rows["calibrate"]["status"] == "not run"
+    assert rows["calibrate"]["status"] == "ok"
+    assert "memory" in rows["calibrate"]["figures"]
     assert "GiB peak of the process (estimate " in rows["estimate"]["figures"]
     assert "| estimate " in done.stdout

@@ -2,27 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-Layers = Literal["local", "transformer_engine"]
+from launcher.rehearse.implementation import IMPLEMENTATION, Layers
 
 DENSE, MOE, LATENT = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe", "+recipe=tiny_deepseek_v3"
 _SHORT = ("schedule.lr_warmup_iters=1", "checkpoint.save_interval=null", "logging.interval=1", "model.pretrained=false")
-# What the trainer's local layers are: no kernel is fused, attention is torch's scaled_dot_product_attention, which has
-# flash attention for 16 bits (launcher/rehearse/core/configs.py, launcher/rehearse/cpu/modules.py). The estimate reads
-# these fields, so that it counts what runs.
-IMPLEMENTATION: Mapping[Layers, tuple[str, ...]] = {
-    "local": (
-        "kernels.transformer_impl=local",
-        "kernels.attention_backend=flash",
-        "kernels.gradient_accumulation_fusion=false",
-        "kernels.bias_activation_fusion=false",
-        "kernels.bias_dropout_fusion=false",
-        "kernels.rope_fusion=false",
-        "moe.grouped_gemm=false",
-    ),
-    "transformer_engine": ("kernels.gradient_accumulation_fusion=false",),
-}
 
 
 def job(recipe: str, *words: str, iterations: int, layers: Layers | None = None) -> tuple[str, ...]:

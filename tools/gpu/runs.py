@@ -97,13 +97,13 @@ class Runner:
         self.kept[name] = Run(trained=trained, result=result)
         return self.kept[name]
 
-    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run another command of `launch`, on the CPU.
+    def command(self, *words: str, hide_devices: bool = True) -> "subprocess.CompletedProcess[str]":
+        """Run another command of `launch`, on the CPU or with the devices of this machine.
 
         Raises:
             OutOfTimeError: too few seconds are left.
         """
-        environ = {**os.environ, "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environ = {**os.environ, "NO_COLOR": "1", **({"CUDA_VISIBLE_DEVICES": ""} if hide_devices else {})}
         return subprocess.run(
             [*launch_words(), *words], capture_output=True, text=True, check=False, timeout=self.left(), env=environ
         )

@@ -10,8 +10,9 @@ from typing import Any
 
 from launcher.families.config_json import config_from_model
 from launcher.parity.compare import Compared, compared, tolerances
+from launcher.rehearse.implementation import Layers
 from tools.gpu.device import Device
-from tools.gpu.layouts import DENSE, LATENT, LAYOUTS, MOE, SCALES, Layers, Layout, job, words_of
+from tools.gpu.layouts import DENSE, LATENT, LAYOUTS, MOE, SCALES, Layout, job, words_of
 from tools.gpu.runs import OutOfTimeError, Run, Runner
 from tools.gpu.table import Row
 
@@ -206,18 +207,26 @@ def _beside_estimate(measured: float, estimated: float | None, unit: str, digits
 
 
 def calibrate(shared: Verification) -> Iterator[Row]:
-    """Run `launch calibrate`, where this version of Launch has it."""
-    done = shared.runner.command("calibrate", "--help")
-    if done.returncode:
-        yield Row(check="calibrate", what="launch calibrate", status="not run", figures="this version does not have it")
-        return
+    """Run `launch calibrate`: errors of step time and memory on the layouts that it did not fit."""
     out = shared.runner.folder / "calibrated.yaml"
-    done = shared.runner.command("calibrate", DENSE, "backend=megatron_lm", "-o", str(out))
+    kind = shared.device.kind
+    sizes = ("model=qwen3_0_6b", *_BF16) if kind == "cuda" else ("--layouts", "4", "--steps", "3", "--rounds", "1")
+    words = ("calibrate", DENSE, *sizes, f"rehearse.device={kind}", "--json", "-o", str(out))
+    done = shared.runner.command(*words, hide_devices=kind == "cpu")
     if done.returncode:
-        yield Row(check="calibrate", what="launch calibrate", status="failed", figures=_line(done.stderr))
-    else:
-        figures = f"{len(out.read_text(encoding='utf-8').splitlines())} lines written"
-        yield Row(check="calibrate", what="launch calibrate", status="ok", figures=figures)
+        yield Row(
+            check="calibrate", what="launch calibrate", status="failed", figures=_line(done.stderr or done.stdout)
+        )
+        return
+    found = json.loads(done.stdout)
+    held_out = found["errors"]["held_out"]
+    figures = "; ".join(
+        f"{what} {held_out[what]['mean']:.1%} mean, {held_out[what]['worst']:+.1%} worst"
+        for what in ("time", "memory")
+        if held_out[what]
+    )
+    count = sum(each["held_out"] for each in found["layouts"])
+    yield Row(check="calibrate", what=f"launch calibrate, {count} layouts held out", status="ok", figures=figures)
 
 
 def checkpoint(shared: Verification) -> Iterator[Row]:

@@ -20,8 +20,11 @@ from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, 
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
 from launcher.rehearse.core.supported_args import IgnoredArg
+from launcher.rehearse.core.tensor_memory import TensorMemory
 from launcher.rehearse.cpu import recorder, routing, tracer
 
+# Iterations in which tensors are counted: the first one makes the optimizer's states, the second has them.
+_COUNTED = 2
 _VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
 
@@ -37,6 +40,8 @@ class History:
     """Gradient norm before clipping, of each iteration of this run."""
     validation: list[tuple[int, float]] = dataclasses.field(default_factory=list)
     milliseconds: list[float] = dataclasses.field(default_factory=list)
+    processor_milliseconds: list[float] = dataclasses.field(default_factory=list)
+    """Processor time of this rank's threads in each iteration, which other programs of the machine do not lengthen."""
     earlier: list[float] = dataclasses.field(default_factory=list)
     """Losses of the run that this one continues, for the plot; on the first rank only."""
     skipped: int = 0
@@ -55,7 +60,7 @@ class Trainer:
     def __init__(self, settings: Settings, options: TrainerOptions, ignored: Sequence[IgnoredArg]) -> None:
         self.settings = for_preferences(settings) if options.preference else settings
         self.options, self.ignored = options, ignored
-        self.interrupt = Interrupt()
+        self.interrupt, self.tensor_memory = Interrupt(), TensorMemory()
         self.started = time.perf_counter()
         self.output_dir = Path(options.output_dir)
 
@@ -69,6 +74,7 @@ class Trainer:
         tokenised = self.options.data.kind == "megatron"
         vocab, padded = padded_vocabulary(settings, None if tokenised else tokenizer.size)
         data = batches.build(settings, self.options.data, tokenizer, vocab_size=vocab)
+        self.tensor_memory.start()
         with stage("model"):
             model = build(
                 settings,
@@ -143,6 +149,8 @@ class Trainer:
         loop_started = time.perf_counter()
         while history.iteration < settings.train_iters:
             stop = self.iterate(stepper, iterators, history, progress)
+            if len(history.losses) == _COUNTED:
+                self.tensor_memory.stop()
             self._evaluate(stepper, data, history, progress)
             self._save_if_due(stepper, history, progress)
             if stop or self._leaves(history, loop_started):
@@ -156,7 +164,7 @@ class Trainer:
         progress: Progress | None,
     ) -> bool:
         """Run and report one iteration; True where some rank received a stop request."""
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         trained = stepper.train(iterators, stop=self.interrupt.signal is not None)
         if self.settings.value("check_for_nan_in_loss_and_grad") and trained.loss != trained.loss:
             raise RehearsalError(f"the loss is not a number at iteration {history.iteration + 1}")
@@ -164,6 +172,7 @@ class Trainer:
         recorder.record(history.iteration, trained.loss, trained.grad_norm)
         history.grad_norms.append(trained.grad_norm)
         history.milliseconds.append((time.perf_counter() - started) * 1e3)
+        history.processor_milliseconds.append((time.process_time() - busy) * 1e3)
         history.skipped += trained.skipped
         if progress is not None:
             self._report(stepper, history, trained.grad_norm, progress)
@@ -285,6 +294,7 @@ class Trainer:
             "skipped_iterations": history.skipped,
             "ms_per_iteration": mean,
             "milliseconds": history.milliseconds,
+            "processor_milliseconds": history.processor_milliseconds,
             "tokens_per_s": self._tokens() / mean * 1e3 if mean else None,
             "parameters": self.parameters,
             "trained_parameters": self.trained,
@@ -292,6 +302,7 @@ class Trainer:
             "seconds": time.perf_counter() - self.started,
             "peak_memory_bytes": peak_memory(),
             "peak_reserved_bytes": peak_reserved(),
+            "peak_tensor_bytes": self.tensor_memory.peak,
             "checkpoint": history.last_checkpoint,
             "interrupted": self.interrupt.signal.name if self.interrupt.signal else None,
             "layout": dataclasses.asdict(self.settings.layout),

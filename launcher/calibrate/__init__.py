@@ -1,0 +1,1 @@
+"""`launch calibrate`: a hardware file from short measured runs."""
