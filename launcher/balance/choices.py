@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from launcher.balance.from_job import RECOMPUTED, Posed, layer_times, pose, with_limits
+from launcher.balance.parts import MODULES, PARTS, union
 from launcher.balance.problem import Problem
 from launcher.estimate.layout import parse_layout
 from launcher.job import Job, Origin, Value, value_at, with_values
@@ -14,23 +15,7 @@ from launcher.pipeline import Outcome, judge
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 _FULL, _PART = "recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"
-_MODULES = "recompute.modules"
-# Parts of a layer that can be recomputed, alone or together. Of equally good parts, the cheaper comes first.
-_PARTS: tuple[dict[str, Value], ...] = (
-    {"recompute.activation": True},
-    {"recompute.norm": True},
-    *(
-        {"recompute.granularity": "selective", "recompute.modules": (module,)}
-        for module in ("layernorm", "moe_act", "core_attn", "mla_up_proj", "shared_experts", "mlp", "moe")
-    ),
-)
-_OWN = (_MODULES, "recompute.activation", "recompute.norm")
-# Parts that recomputing a module includes.
-_INSIDE = {
-    "moe": ("moe_act", "shared_experts", "recompute.activation"),
-    "mlp": ("recompute.activation",),
-    "shared_experts": ("recompute.activation",),
-}
+_OWN = (MODULES, "recompute.activation", "recompute.norm")
 # Maximum number of unions of parts to try.
 _MOST = 5
 
@@ -142,7 +127,7 @@ def parts_of(job: Job, backend: _Backend) -> list[dict[str, Value]]:
         return [own]
     rated = [part for _, part in sorted(_rated(backend), key=lambda item: item[0])]
     sets, refused = _chain(backend, rated)
-    return sets + (_chain(backend, [part for part in rated if _MODULES in part])[0] if refused else [])
+    return sets + (_chain(backend, [part for part in rated if MODULES in part])[0] if refused else [])
 
 
 def _chain(backend: _Backend, rated: list[dict[str, Value]]) -> tuple[list[dict[str, Value]], bool]:
@@ -150,22 +135,22 @@ def _chain(backend: _Backend, rated: list[dict[str, Value]]) -> tuple[list[dict[
     sets: list[dict[str, Value]] = []
     freed, refused = 0.0, False
     for part in rated:
-        union = _union(sets[-1] if sets else {}, part)
+        joined = union(sets[-1] if sets else {}, part)
         if len(sets) == _MOST:
             break
-        if not backend.takes(union):
+        if not backend.takes(joined):
             refused = True
             continue
-        more = _figures(backend.start, union)[0]
+        more = _figures(backend.start, joined)[0]
         if more > 1.001 * freed:
-            sets.append(union)
+            sets.append(joined)
             freed = more
     return sets, refused
 
 
 def _rated(backend: _Backend) -> Iterator[tuple[float, dict[str, Value]]]:
     """Yield each part that frees memory with its seconds per byte, unless it costs as much as the whole layer."""
-    for part in _PARTS:
+    for part in PARTS:
         if backend.takes(part):
             freed, seconds, whole = _figures(backend.start, part)
             if freed > 0 and seconds < whole:
@@ -181,19 +166,6 @@ def _figures(start: Job, part: Mapping[str, Value]) -> tuple[float, float, float
         seconds += kind.count * (some.backward - none.backward)
         whole += kind.count * (full.backward - none.backward)
     return freed, seconds, whole
-
-
-def _union(one: Mapping[str, Value], other: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the union of both, without parts that a module of `other` includes."""
-    inside = {name for module in _modules(other.get(_MODULES)) for name in _INSIDE.get(str(module), ())}
-    left = [module for module in _modules(one.get(_MODULES)) if module not in inside]
-    modules = tuple(dict.fromkeys([*left, *_modules(other.get(_MODULES))]))
-    both = {**one, **other, **({_MODULES: modules} if modules else {})}
-    return {path: value for path, value in both.items() if path not in inside}
-
-
-def _modules(value: Value) -> tuple[Value, ...]:
-    return value if isinstance(value, tuple) else ()
 
 
 def choices_of(job: Job, *, recompute: bool, empty_ends: bool) -> tuple[Posed, list[Choice], Taken]:

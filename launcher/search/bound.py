@@ -16,7 +16,7 @@ from launcher.pipeline_schedule.bounds import even_stages, one_chunk_stages
 from launcher.search.uneven import Work
 
 # Fields that the time of a micro-batch through all layers depends on. Stages only divide it.
-_READS = (
+READS = (
     *("parallel.tp", "parallel.cp", "parallel.ep", "parallel.etp", "parallel.sequence_parallel"),
     "batch.micro_batch_size",
 )
@@ -31,7 +31,7 @@ class Floor:
 
     def __init__(self, job: Job, more_reads: tuple[str, ...] = (), fastest: Mapping[str, Value] | None = None) -> None:
         self._job = job
-        self._reads = (*_READS, *more_reads)
+        self._reads = (*READS, *more_reads)
         self._fastest = fastest or {}
         self._known: dict[tuple[Value, ...], tuple[Work, float]] = {}
         self._computing: dict[tuple[Value, ...], tuple[float, float]] = {}
@@ -47,7 +47,7 @@ class Floor:
         That of the computation alone, with the dispatcher that has the smallest kernels: each other one copies at
         least as many tokens.
         """
-        key = tuple([point[path] for path in _READS])
+        key = tuple([point[path] for path in READS])
         if key not in self._computing:
             found = self._work({**point, **self._fastest}, communicates=False)
             if found is None:

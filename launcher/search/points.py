@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from launcher.balance.encode import encodings
-from launcher.balance.from_job import UNEVEN
+from launcher.balance.from_job import RECOMPUTED, UNEVEN
 from launcher.balance.local import even
+from launcher.balance.parts import MODULES
 from launcher.balance.problem import Kind, Mode, Problem
 from launcher.job import Job, Value
 from launcher.search.space import FIELDS, axes_of
 from launcher.search.switches import SWITCHES, paths_of
 
-RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
 SWITCHED = paths_of([switch.axis for switch in SWITCHES])
 """Fields of all switches."""
-_PER_CHUNK = ("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk")
+PARTLY = (
+    *("recompute.modules", "recompute.activation", "recompute.norm"),
+    *("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"),
+)
+"""Fields that tell which parts of which layers are recomputed, beside the number of layers of every chunk."""
 
 
 def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[str, Value]]:
@@ -60,7 +64,7 @@ def _at(job: Job, path: str) -> Value:
 
 def kept(job: Job) -> dict[str, Value]:
     """Return the job's recomputation."""
-    return {path: _at(job, path) for path in (*RECOMPUTE, *_PER_CHUNK)}
+    return {path: _at(job, path) for path in RECOMPUTED}
 
 
 def own(job: Job) -> dict[str, Value]:
@@ -76,31 +80,33 @@ def own(job: Job) -> dict[str, Value]:
 
 def nothing_recomputed() -> dict[str, Value]:
     """Return the values for no recomputation."""
-    return _recompute(None, None, None)
+    return dict(RECOMPUTED)
 
 
-def selectively() -> dict[str, Value]:
-    """Return recomputation of core attention, Megatron-core's default for `selective`."""
-    return _recompute("selective", None, None)
+def in_part(part: Mapping[str, Value]) -> dict[str, Value]:
+    """Return recomputation of parts of every layer. Megatron-core's default for `selective` is core attention."""
+    plain = {MODULES: ()} if part.get(MODULES) == ("core_attn",) else {}
+    return {**RECOMPUTED, **part, **plain}
 
 
 def in_block(layers: int) -> dict[str, Value]:
     """Return full recomputation of the first layers of every chunk."""
-    return _recompute("full", "block", layers)
+    return _in_full("block", layers)
 
 
 def everything() -> dict[str, Value]:
     """Return full recomputation of all layers."""
-    return _recompute("full", "uniform", 1)
+    return _in_full("uniform", 1)
 
 
-def _recompute(granularity: str | None, method: str | None, layers: int | None) -> dict[str, Value]:
-    return {**dict(zip(RECOMPUTE, (granularity, method, layers, ()), strict=True)), **dict.fromkeys(_PER_CHUNK, ())}
+def _in_full(method: str, layers: int) -> dict[str, Value]:
+    values = {"recompute.granularity": "full", "recompute.method": method, "recompute.num_layers": layers}
+    return {**RECOMPUTED, **values}
 
 
 def layout_of(point: Mapping[str, Value]) -> tuple[Value, ...]:
     """Return the key of a point's layout: all values but stages, recomputation and switches."""
-    own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK, *SWITCHED}
+    own = {*UNEVEN, *RECOMPUTED, *SWITCHED}
     return tuple(point[path] for path in sorted(point) if path not in own)
 
 

@@ -13,7 +13,7 @@ from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
 from launcher.outputs.kinds import table
 from launcher.search.found import Candidate, Found
-from launcher.search.points import SWITCHED
+from launcher.search.points import PARTLY, SWITCHED
 
 _SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
 
@@ -28,7 +28,7 @@ def recompute_of(candidate: Candidate) -> str:
     """Return a short description of a candidate's recomputation."""
     granularity = candidate.point["recompute.granularity"]
     if granularity is None:
-        return "none"
+        return "selective" if candidate.point["recompute.activation"] or candidate.point["recompute.norm"] else "none"
     layers = candidate.point["recompute.num_layers"]
     return f"{layers} layers" if candidate.point["recompute.method"] == "block" else str(granularity)
 
@@ -50,8 +50,8 @@ def screen(job: Job, found: Found) -> str:
 
 
 def _switches(best: list[Candidate]) -> list[str]:
-    """Return which switches differ from the job's: first what all candidates have in common."""
-    each = [{path: value for path, value in one.values.items() if path in SWITCHED} for one in best]
+    """Return which switches and recomputed parts differ from the job's: first what all candidates have in common."""
+    each = [{path: value for path, value in one.values.items() if path in (*SWITCHED, *PARTLY)} for one in best]
     common = dict(item for item in each[0].items() if all(item in other.items() for other in each))
     lines = [f"  all: {_values(common)}"] if common else []
     for number, values in enumerate(each, start=1):
@@ -66,6 +66,8 @@ def _values(values: dict[str, Value]) -> str:
 
 def shown(value: Value) -> str:
     """Return a value as an override has it; none for a field without an opinion."""
+    if isinstance(value, tuple) and value:
+        return f"[{','.join(map(str, value))}]"
     return "none" if value in (None, ()) else str(value).lower() if isinstance(value, bool) else str(value)
 
 

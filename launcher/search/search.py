@@ -7,9 +7,11 @@ only where that does not fit, and is still fast enough, the least recomputation 
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.as_run import overruled_by_validation
@@ -19,9 +21,10 @@ from launcher.estimate.kin import spread
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
-from launcher.search import points
-from launcher.search.bound import Floor
+from launcher.search import by_stage, points
+from launcher.search.bound import READS, Floor
 from launcher.search.found import Candidate, Found
+from launcher.search.partial import Partial
 from launcher.search.space import Space, axes_of, space_of
 from launcher.search.switches import Switching
 from launcher.search.uneven import moves, shared
@@ -39,6 +42,8 @@ _STANDING = (
     *("parallel.tp", "parallel.pp", "parallel.vpp", "parallel.cp", "parallel.ep", "parallel.etp"),
     *("parallel.distributed_optimizer", "offload.optimizer", "optimizer.precision_aware", *UNEVEN),
 )
+# Maximum number of sets of recomputed parts that are estimated for one point.
+_SETS = 8
 # Number of candidates reported that do not fit.
 _NEAREST = 3
 
@@ -66,6 +71,7 @@ class Search:
         self.space: Space = space_of(self.job)
         self.layouts = list(self.space.layouts())
         self.switching = Switching(self.job, validity.judges, axes_of(self.job), frozenset(points.own(self.job)))
+        self.partial = Partial(validity.judges, frozenset(points.own(self.job)), (*READS, *self.switching.in_layers))
         self.floor = Floor(self.job, self.switching.in_layers, self.switching.fastest)
         self.found = Found()
         self.own: Candidate | None = None
@@ -118,8 +124,8 @@ class Search:
             self.watch(self.found)
 
     def _depths(self) -> int:
-        """Return the number of recomputation choices of a layout: none, selective, all, and every number of layers."""
-        return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
+        """Return the number of recomputations of a layout: none, all, every number of layers, every set of parts."""
+        return 2 + (self.job.model.num_hidden_layers or 0) + len(self.partial) if self.space.recompute else 1
 
     def in_full(self, candidate: Candidate) -> Candidate:
         """Return a candidate with every micro-batch of its step simulated."""
@@ -245,7 +251,7 @@ class Search:
             return [{}]
         if point["recompute.method"] == "block" and isinstance(layers, int) and layers > 1:
             return [points.in_block(layers - 1), {}]
-        return [points.nothing_recomputed(), {}]
+        return [*self.partial.lighter(point), points.nothing_recomputed(), {}]
 
     def _written(self, point: dict[str, Value], counts: tuple[int, ...]) -> dict[str, Value] | None:
         """Return the first encoding of a split that all rules accept."""
@@ -320,33 +326,64 @@ class Search:
         if plain.step_s >= (1 + SHORT) * self._slowest():
             self.found.too_slow += self._depths()
             return True
-        some = self._also({**point, **points.selectively()})
-        if some is not None and some.fits:
-            # A few layers in full may cost less than a part of every layer.
+        some = self._in_part(plain)
+        if some is not None:
+            # A few layers in full may cost less than parts of every layer.
             few = self._also({**point, **points.in_block(1)})
-            if few is not None and few.step_s < some.step_s and not few.fits:
-                self._depth(point)
+            if few is not None and few.step_s < some.step_s:
+                self._by_stage(few if few.fits else self._depth(point))
+            self._by_stage(some)
             return True
         most = self._also({**point, **points.everything()})
         if most is None:
             return True
         if most.fits:
-            self._depth(point)
+            self._by_stage(self._depth(point) or most)
         return most.fits
+
+    def _by_stage(self, candidate: Candidate | None) -> None:
+        """Recompute only as many layers of each stage as it needs, where the backends count them per chunk."""
+        if candidate is None or candidate.point["parallel.pp"] == 1:
+            return
+        if all(judge.expresses(by_stage.path_of(candidate.point)) for judge in self.validity.judges):
+            point = by_stage.least(self.job, candidate.point, self._fitting_stages)
+            if point is not None:
+                self._also(point)
+
+    def _fitting_stages(self, point: dict[str, Value]) -> list[bool] | None:
+        try:
+            answer = quick(with_values(self.job, point))
+        except CannotSplit:
+            return None
+        self.found.estimates += 1
+        return [each.peak_reserved + answer.outside <= self.found.limit for each in answer.stages]
+
+    def _in_part(self, plain: Candidate) -> Candidate | None:
+        """Return the fastest found recomputation of parts of every layer with which a point fits."""
+        best: Candidate | None = None
+        for expected, values in islice(self.partial.least(plain, self.found.limit, self._estimated), _SETS):
+            if expected >= min(best.step_s if best else math.inf, (1 + SHORT) * self._slowest()):
+                break
+            found = self._also({**plain.point, **values})
+            if found is not None and found.fits and (best is None or found.step_s < best.step_s):
+                best = found
+        return best
 
     def _standing_key(self, point: dict[str, Value]) -> tuple[Value, ...]:
         """Return what the memory of weights, gradients and optimizer depends on."""
         return tuple([point[path] for path in _STANDING if path in point])
 
-    def _depth(self, point: dict[str, Value]) -> None:
-        """Find the fewest recomputed layers that fit, by bisection."""
+    def _depth(self, point: dict[str, Value]) -> Candidate | None:
+        """Find the fewest recomputed layers that fit, by bisection; None: all layers are needed, or a rule refuses."""
         low, high = 0, max(layers_of(with_values(self.job, point)))
+        best: Candidate | None = None
         while high - low > 1:
             middle = (low + high) // 2
             found = self._also({**point, **points.in_block(middle)})
             if found is None:
-                return
-            low, high = (low, middle) if found.fits else (middle, high)
+                return best
+            low, high, best = (low, middle, found) if found.fits else (middle, high, best)
+        return best
 
     def _slowest(self) -> float:
         """Return the step time that a candidate must be below to be among the best, or before the user's layout."""

@@ -193,7 +193,7 @@ class Switching:
         self, job: Job, judges: Sequence[Variants], axes: Collection[str], searched: frozenset[str] = frozenset()
     ) -> None:
         every = [
-            (switch, tuple(option for option in switch.options if not _impossible(option, judges, searched)))
+            (switch, tuple(option for option in switch.options if possible(option.values, judges, searched)))
             for switch in SWITCHES
             if switch.axis in axes
         ]
@@ -238,18 +238,18 @@ def _merged(parts: Iterable[Sequence[Values]]) -> Iterator[Values]:
         yield values
 
 
-def _impossible(option: Option, judges: Sequence[Variants], searched: frozenset[str]) -> bool:
-    """Return whether a backend has no argument for an option, or refuses it whatever is searched.
+def possible(values: Values, judges: Sequence[Variants], searched: frozenset[str]) -> bool:
+    """Return whether all backends have arguments for these values, and refuse them for no reason that is not searched.
 
     Args:
         searched: fields that the search varies, switches excepted.
     """
-    used = {path for path, value in option.values.items() if value is not None}
+    used = {path for path, value in values.items() if value is not None}
     for judge in judges:
         if not all(map(judge.expresses, used)):
-            return True
+            return False
         before = {(error.rule, error.fields) for error in judge.errors({})}
-        for error in judge.errors(option.values):
+        for error in judge.errors(values):
             if (error.rule, error.fields) not in before and error.fields and searched.isdisjoint(error.fields):
-                return True
-    return False
+                return False
+    return True

@@ -6,6 +6,7 @@ from itertools import combinations, product
 import pytest
 
 from launcher.balance.from_job import UNEVEN, layout_text
+from launcher.balance.parts import MODULES, PARTS
 from launcher.compose import compose
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
@@ -13,7 +14,7 @@ from launcher.job import Job, Value, value_at, with_values
 from launcher.pipeline import judge
 from launcher.search.begin import begin
 from launcher.search.found import Found
-from launcher.search.points import everything, in_block, nothing_recomputed, selectively
+from launcher.search.points import everything, in_block, in_part, nothing_recomputed
 from launcher.search.switches import SWITCHES, paths_of
 
 # The brute force asks the estimate alone.
@@ -52,7 +53,15 @@ CASES = {
             *("cluster.devices_per_node=4", "batch.global_batch_size=32", "model.pretrained=false"),
             *("parallel.sequence_parallel=true", "parallel.tp=2", "search.fit_probability=null"),
         ],
-        ("pp", "vpp", "ep", "dispatcher", "expert_overlap", "group_order", "dp_overlap", "tp_overlap", "offload"),
+        ("pp", "ep", "dispatcher", "expert_overlap", "offload"),
+    ),
+    "experts, overlap": (
+        [
+            *("+recipe=qwen3_moe", "backend=megatron_lm", "hardware=h100_80g", "cluster.nodes=2"),
+            *("cluster.devices_per_node=4", "batch.global_batch_size=32", "model.pretrained=false"),
+            *("parallel.sequence_parallel=true", "parallel.tp=2", "search.fit_probability=null", "parallel.ep=2"),
+        ],
+        ("pp", "vpp", "group_order", "dp_overlap", "tp_overlap"),
     ),
     "experts, static graph": (
         [
@@ -131,9 +140,19 @@ def every_depth(job: Job, axes: tuple[str, ...], point: dict[str, Value]) -> Ite
     layers = job.model.num_hidden_layers or 0
     chunk = layers // (int(str(point.get("parallel.pp", job.parallel.pp))) * int(str(point.get("parallel.vpp") or 1)))
     deepest = layers if "stages" in axes else chunk
-    ways = [nothing_recomputed(), selectively(), everything(), *(in_block(n) for n in range(1, deepest + 1))]
+    ways = [nothing_recomputed(), *every_part(), everything(), *(in_block(n) for n in range(1, deepest + 1))]
     for recompute in ways if "recompute" in axes else [{}]:
         yield point | recompute
+
+
+def every_part() -> Iterator[dict[str, Value]]:
+    """Yield the recomputation of every set of modules, and of activation function and normalisations."""
+    modules = [part[MODULES] for part in PARTS if MODULES in part]
+    for count in range(1, len(modules) + 1):
+        for chosen in combinations(modules, count):
+            yield in_part({"recompute.granularity": "selective", MODULES: sum(chosen, ())})
+    for activation, norm in ((True, True), (True, None), (None, True)):
+        yield in_part({"recompute.activation": activation, "recompute.norm": norm})
 
 
 def every_split(job: Job, point: dict[str, Value]) -> Iterator[dict[str, Value]]:
@@ -184,6 +203,35 @@ def test_trying_every_point_finds_none_better(name: str) -> None:
         assert answer.time is not None
         if answer.fits and answer.time.step_s < best * (1 - 1e-9):
             assert not judge(one, fixes=False).ok, (answer.time.step_s, best, point)
+
+
+def test_trying_every_count_of_recomputed_layers_of_every_stage_finds_none_better() -> None:
+    args, _ = UNEVEN_CASES["a dense layer before those with experts, a static graph"]
+    job = compose(
+        [
+            *args,
+            "search.axes=[recompute]",
+            "hardware.memory_gib=47",
+            "batch.seq_length=16384",
+            "parallel.layout=Et*2|t*3|t*2|t*2mL",
+        ]
+    )
+    found = searched(job)
+    assert found.best
+    best, tried = found.best[0], 0
+    assert best.point["recompute.layers_per_chunk"] or best.point["recompute.selective_layers_per_chunk"]
+    chunks = [range(layers + 1) for layers in (2, 3, 2, 2)]
+    for part in [{}, *PARTS]:
+        for counts in product(*chunks):
+            full: dict[str, Value] = in_block(max(1, *counts)) | {"recompute.layers_per_chunk": counts}
+            some: dict[str, Value] = in_part(part) | {"recompute.selective_layers_per_chunk": counts} | part
+            one = with_values(job, some if part else full)
+            answer = quick(one, exact=True)
+            assert answer.time is not None
+            tried += 1
+            if answer.fits and answer.time.step_s < best.step_s * (1 - 1e-9):
+                assert not judge(one, fixes=False).ok, (answer.time.step_s, best, part, counts)
+    assert tried > 700
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,114 @@
+"""Recomputation of parts of every layer: which parts a backend can recompute, and which of them cost the least time.
+
+The estimate decides; this module only says what to ask it. What a part frees and costs is nearly the same share of
+what all parts free and cost, whatever the stages are, so it is asked once for each set of sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from launcher.balance.parts import MODULES, PARTS, modules_of, union
+from launcher.job import Value
+from launcher.rules.variants import Variants
+from launcher.search.found import Candidate
+from launcher.search.points import in_part
+from launcher.search.switches import possible
+
+Values = dict[str, Value]
+Point = Mapping[str, Value]
+# Error of a sum of shares.
+_ERROR = 0.03
+
+
+def _members(part: Mapping[str, Value]) -> frozenset[str]:
+    flags = {path for path, value in part.items() if value is True}
+    return frozenset(flags | {str(module) for module in modules_of(part.get(MODULES))})
+
+
+class Partial:
+    """The sets of parts that all backends can recompute.
+
+    Args:
+        searched: fields that the search varies.
+        reads: fields on which the shares of the parts depend.
+    """
+
+    def __init__(self, judges: Sequence[Variants], searched: frozenset[str], reads: tuple[str, ...]) -> None:
+        self._single = [part for part in PARTS if possible(part, judges, searched - set(part))]
+        sets: dict[frozenset[str], Values] = {}
+        whole: Values = {}
+        for count in range(1, len(self._single) + 1):
+            for parts in combinations(self._single, count):
+                whole = {}
+                for part in parts:
+                    whole = union(whole, part)
+                sets.setdefault(_members(whole), whole)
+        self._sets, self._reads = sets, reads
+        self._most: Values = whole if self._single else {}
+        self._shares: dict[tuple[Value, ...], dict[frozenset[str], tuple[float, float]]] = {}
+
+    def __len__(self) -> int:
+        """Number of sets."""
+        return len(self._sets)
+
+    def least(
+        self, plain: Candidate, limit: float, ask: Callable[[Values], Candidate | None]
+    ) -> Iterator[tuple[float, Values]]:
+        """Yield the sets to estimate for a point that does not fit, with the seconds of a step that each should take.
+
+        Those that should take the least come first; sets that free too little by far are left out.
+
+        Args:
+            plain: the point without recomputation.
+            limit: bytes that fit.
+            ask: returns the estimate of a point without recording it.
+        """
+        if not self._sets:
+            return
+        most = ask({**plain.point, **in_part(self._most)})
+        if most is None or most.peak >= plain.peak:
+            return
+        freed, cost = plain.peak - most.peak, most.step_s - plain.step_s
+        enough = (plain.peak - limit) / freed - _ERROR
+        shares = self._of(plain, most, ask)
+        for members, (saved, spent) in sorted(shares.items(), key=lambda item: (item[1][1], len(item[0]))):
+            if saved >= enough:
+                yield plain.step_s + spent * cost, in_part(self._sets[members])
+
+    def _of(
+        self, plain: Candidate, most: Candidate, ask: Callable[[Values], Candidate | None]
+    ) -> dict[frozenset[str], tuple[float, float]]:
+        """Return the shares of memory and time of every set, of those of all parts together."""
+        key = tuple([plain.point[path] for path in self._reads])
+        found = self._shares.get(key)
+        if found is None:
+            freed, cost = plain.peak - most.peak, max(most.step_s - plain.step_s, 1e-12)
+            each: dict[str, tuple[float, float]] = {}
+            for part in self._single:
+                asked = ask({**plain.point, **in_part(part)})
+                if asked is not None and asked.peak < plain.peak:
+                    (name,) = _members(part)
+                    each[name] = ((plain.peak - asked.peak) / freed, (asked.step_s - plain.step_s) / cost)
+            found = self._shares[key] = {
+                members: (sum(each[name][0] for name in members), sum(each[name][1] for name in members))
+                for members in self._sets
+                if members <= each.keys()
+            }
+        return found
+
+    def lighter(self, point: Point) -> Iterator[Values]:
+        """Yield what recomputes one part less than a point that recomputes parts."""
+        members = self.members(point)
+        for name in sorted(members):
+            less = self._sets.get(members - {name})
+            if less is not None:
+                yield in_part(less)
+
+    @staticmethod
+    def members(point: Point) -> frozenset[str]:
+        """Return the parts that a point recomputes."""
+        if point["recompute.granularity"] == "selective" and not point[MODULES]:
+            return frozenset({"core_attn"})
+        return _members({path: value for path, value in point.items() if path.startswith("recompute.")})
