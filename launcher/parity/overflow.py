@@ -62,7 +62,7 @@ def _changes(request: Request, scale: LossScale, largest: float) -> Iterator[tup
     if scale.dynamic:
         skipped = scale.hysteresis - 1 + math.ceil(math.log2(scale.value / used))
         count = skipped + _UPDATES
-        yield f"--iterations {count} (the first {skipped} are skipped)", replace(request, iterations=count)
+        yield f"--iterations {count} (the first are skipped)", replace(request, iterations=count)
 
 
 def largest_scale(options: Options) -> float | None:
