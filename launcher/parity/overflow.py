@@ -7,7 +7,6 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from launcher.parity.request import Request
 from launcher.parity.runs import NO_UPDATE, Trained
 from launcher.parity.samples import reference_lacks, reference_options
 from launcher.parity.sides import CannotCompare, Side
-
-_UPDATES = 4  # iterations after the skipped ones
 
 
 def check_updates(request: Request, side: Side, first: Trained, model: Path, folder: Path) -> None:
@@ -37,12 +34,12 @@ def check_updates(request: Request, side: Side, first: Trained, model: Path, fol
     """
     if first.problem != NO_UPDATE:
         return
-    works = [] if reference_lacks(side.job) else list(_works(request, side, model, folder))
-    raise CannotCompare(f"{first.label} {NO_UPDATE} (log: {first.log})", *works[:1], job=side.job)
+    works = () if reference_lacks(side.job) else _works(request, side, model, folder)
+    raise CannotCompare(f"{first.label} {NO_UPDATE} (log: {first.log})", *works, job=side.job)
 
 
-def _works(request: Request, side: Side, model: Path, folder: Path) -> Iterator[str]:
-    """Yield changes of the command line with finite gradients, the nearest first."""
+def _works(request: Request, side: Side, model: Path, folder: Path) -> list[str]:
+    """Return the override with which the reference's gradients are finite, if there is one that no side refuses."""
     own = folder / "overflow"
     own.mkdir()
     options = reference_options(side.job, folder / "data", model=model, out=own / "trained")
@@ -51,18 +48,11 @@ def _works(request: Request, side: Side, model: Path, folder: Path) -> Iterator[
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     (own / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     largest: float | None = None if done.returncode else json.loads(done.stdout)
-    if largest is not None and options.scale is not None:
-        yield from not_refused(_changes(request, options.scale, largest), folder)
-
-
-def _changes(request: Request, scale: LossScale, largest: float) -> Iterator[tuple[str, Request]]:
+    if largest is None or options.scale is None:
+        return []
     used = max(1.0, largest / 2)  # backends round differently
-    word = f"precision.{'initial_loss_scale' if scale.dynamic else 'loss_scale'}={used:.0f}"
-    yield word, replace(request, overrides=[*request.overrides, word])
-    if scale.dynamic:
-        skipped = scale.hysteresis - 1 + math.ceil(math.log2(scale.value / used))
-        count = skipped + _UPDATES
-        yield f"--iterations {count} (the first are skipped)", replace(request, iterations=count)
+    word = f"precision.{'initial_loss_scale' if options.scale.dynamic else 'loss_scale'}={used:.0f}"
+    return list(not_refused([(word, replace(request, overrides=[*request.overrides, word]))], folder))
 
 
 def largest_scale(options: Options) -> float | None:
