@@ -327,7 +327,7 @@ EXPERTS = (
           "without an option for it, relies on skipping those iterations.",
           "ms-swift 4.6.0 swift/megatron/utils/megatron_lm_utils.py:674; megatron-core 0.16.1 "
           "distributed/param_and_grad_buffer.py:222; measured: docs/parity.md",
-          message="fp16: its check of gradients stops training at the first overflow, which dynamic loss scaling expects",
+          message="fp16: its check of gradients stops training at the first overflow, which loss scaling expects",
           since=FOUR, phase="launch", flags=("torch_dtype", "fp16"), fields=("precision.dtype",)),
     needs("SW-CP-MEAN", "context_parallel_size>1 & !calculate_per_token_loss & job.task.type!=dpo",
           "job.task.type=pretrain & job.batch.packing",
