@@ -21,7 +21,12 @@ def as_tree(result: Result) -> dict[str, Any]:
                 "version": by_label[each.label].version if each.label in by_label else None,
                 "entry": by_label[each.label].entry if each.label in by_label else None,
                 "iterations": [
-                    {"iteration": one.iteration, "loss": finite(one.loss), "grad_norm": finite(one.grad_norm)}
+                    {
+                        "iteration": one.iteration,
+                        "loss": finite(one.loss),
+                        "grad_norm": finite(one.grad_norm),
+                        "skipped": one.skipped,
+                    }
                     for one in each.iterations
                 ],
                 "seconds": round(each.seconds, 1),

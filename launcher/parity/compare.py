@@ -107,8 +107,8 @@ def _differences(reference: Trained, side: Trained, allowed: Mapping[int, tuple[
         if other is None:
             return
         for quantity, tolerance in zip(QUANTITIES, allowed[each.iteration], strict=True):
-            expected, value = getattr(each, quantity), getattr(other, quantity)
-            if expected is None or value is None:
+            expected, value = (one.loss if quantity == "loss" else one.norm for one in (each, other))
+            if expected is None or value is None or (quantity == "grad_norm" and each.skipped and other.skipped):
                 continue
             yield Difference(
                 iteration=each.iteration,
@@ -139,7 +139,10 @@ def _cells(number: int, sides: Sequence[Mapping[int, Iteration]]) -> Iterator[st
     for side in sides:
         each = side.get(number)
         yield "-" if each is None else f"{each.loss:.6f}"
-        yield "-" if each is None or each.grad_norm is None else f"{each.grad_norm:.5f}"
+        if each is not None and each.skipped:
+            yield "skipped"
+        else:
+            yield "-" if each is None or each.grad_norm is None else f"{each.grad_norm:.5f}"
 
 
 def finite(value: float | None) -> float | None:

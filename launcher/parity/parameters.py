@@ -173,19 +173,27 @@ def _relative(start: Any, one: Any, other: Any) -> float:
     if one.shape != other.shape or one.shape != start.shape:
         return math.inf
     moved = float((one.double() - start.double()).norm())
-    difference = float(_beyond_rounding(one, other).norm())
+    difference = float(_beyond_rounding(start, one, other).norm())
     return difference / moved if moved else (0.0 if difference == 0.0 else math.inf)
 
 
-def _beyond_rounding(one: Any, other: Any) -> Any:
+def _beyond_rounding(start: Any, one: Any, other: Any) -> Any:
     """Return how far apart two tensors are; in 16 bits, without what rounding may make of one value.
 
-    The spacing of bf16 at 1 is 0.008: a norm's weight that moves by less is stored as one of two neighbours.
+    The spacing of bf16 at 1 is 0.008: a norm's weight that moves by less is stored as one of two neighbours, and two
+    trainings that are one store some of them differently. A tensor that only one of them trains differs from the other
+    by as little, but in all that moved: where more than half of it differs by a step, the steps count.
     """
     import torch
 
     difference = (other.double() - one.double()).abs()
     if one.dtype not in (torch.bfloat16, torch.float16):
         return difference
-    spacing = torch.finfo(one.dtype).eps * torch.maximum(one.double().abs(), other.double().abs())
-    return (difference - spacing).clamp(min=0.0)
+    info = torch.finfo(one.dtype)
+    exponent = torch.frexp(torch.maximum(one.double().abs(), other.double().abs())).exponent
+    step = torch.ldexp(torch.full_like(difference, info.eps), exponent - 1).clamp(min=info.eps * info.tiny)
+    moved = (one != start) | (other != start)
+    neighbours = (difference > 0) & (difference <= step)
+    if 2 * int(neighbours.sum()) > int(moved.sum()):
+        return difference
+    return (difference - step).clamp(min=0.0)

@@ -17,6 +17,7 @@ from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located
 from launcher.parity.model import make_model, with_tokenizer
+from launcher.parity.overflow import check_updates
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.refusals import check_jobs
 from launcher.parity.request import Request, Result, Show
@@ -63,7 +64,8 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         advanced: called with the label of a training, the iterations done, and all of them.
 
     Raises:
-        CannotCompare: a backend is not installed, or refuses the job; nothing has been trained.
+        CannotCompare: a backend is not installed, or refuses the job, and nothing has been trained; or the reference
+            updated no weights.
         ComposeError, Refused: the overrides do not describe a job, or there is no such version.
         OSError: the folder cannot be written.
     """
@@ -102,8 +104,10 @@ def _measured(
     if request.reference is not None:
         show("transformers: trains")
         trained.append(train_reference(request, sides[0].job, model, folder, advanced))
+        check_updates(request, sides[0], trained[0], model, folder)
     for side, job in zip(sides, jobs, strict=True):
         trained.append(train_side(side, job, folder / name_of(side), request.iterations, show, advanced))
+        check_updates(request, sides[0], trained[0], model, folder)
     measures = request.tolerance is None and not trained[0].problem
     again = train_again(request, sides[0], model, folder, show, advanced) if measures else None
     formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}

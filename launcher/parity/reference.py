@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from launcher.job import Job, fields, value_at
 from launcher.parity.conversations import IGNORED
 from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
-from launcher.parity.reference_precision import MainParameters
+from launcher.parity.reference_precision import LossScale, MainParameters
 from launcher.parity.reference_routers import Routers, Routing
 from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.cpu.recorder import record
@@ -32,11 +32,13 @@ _COMPUTED = frozenset(
         *("schedule.lr_warmup_init", "moe.aux_loss_coeff", "moe.z_loss_coeff", "moe.bias_update_rate"),
         *("moe.load_balancing_type", "moe.token_dispatcher_type", "moe.capacity_factor", "moe.token_drop_policy"),
         *("precision.dtype", "precision.grad_reduce_in_fp32", "schedule.lr_decay_style"),
+        *("precision.initial_loss_scale", "precision.loss_scale_window", "precision.loss_scale"),
+        *("precision.min_loss_scale", "precision.loss_scale_hysteresis"),
         *("lora.rank", "lora.alpha", "lora.target_modules", "lora.rslora"),
     }
 )
 _CHOICES: Mapping[str, tuple[object, ...]] = {
-    "precision.dtype": ("fp32", "bf16"),
+    "precision.dtype": ("fp32", "bf16", "fp16"),
     "schedule.lr_decay_style": ("constant", "linear", "cosine"),
 }
 _BALANCING = ("aux_loss", "seq_aux_loss")
@@ -69,7 +71,9 @@ class Options:
         warmup_init: learning rate at the first step of the warm-up.
         mtp_scale: weight of the multi-token prediction's loss.
         lora: the adapter that is trained; None: all parameters are.
-        dtype: fp32, or bf16 with fp32 copies of the weights and fp32 gradients.
+        dtype: fp32, or bf16 or fp16 with fp32 copies of the weights.
+        sums_in_fp32: whether gradients of micro-batches are added in fp32, or in `dtype`.
+        scale: of the loss, in fp16; None: there is none.
     """
 
     module: ClassVar[str] = "launcher.parity.reference"
@@ -95,6 +99,8 @@ class Options:
     per_token: bool = False
     lora: LowRank | None = None
     dtype: str = "fp32"
+    sums_in_fp32: bool = True
+    scale: LossScale | None = None
 
     def to_json(self) -> str:
         """Return the options as JSON."""
@@ -104,7 +110,9 @@ class Options:
 def decoded(read: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `Options` of what `to_json` wrote."""
     lora = None if read["lora"] is None else LowRank(**read["lora"])
-    return {**read, "betas": tuple(read["betas"]), "routing": Routing(**read["routing"]), "lora": lora}
+    scale = None if read["scale"] is None else LossScale(**read["scale"])
+    routing = Routing(**read["routing"])
+    return {**read, "betas": tuple(read["betas"]), "routing": routing, "lora": lora, "scale": scale}
 
 
 def options_of(
@@ -140,6 +148,23 @@ def options_of(
         warmup_init=schedule.lr_warmup_init or 0.0,
         mtp_scale=_mtp_scale(job),
         dtype=str(job.precision.dtype),
+        sums_in_fp32=job.precision.dtype != "fp16" or bool(job.precision.grad_reduce_in_fp32),
+        scale=_scale(job),
+    )
+
+
+def _scale(job: Job) -> LossScale | None:
+    precision = job.precision
+    if precision.dtype != "fp16":
+        return None
+    if precision.loss_scale is not None:
+        return LossScale(value=precision.loss_scale, dynamic=False)
+    own = LossScale()
+    return LossScale(
+        value=precision.initial_loss_scale or own.value,
+        window=precision.loss_scale_window or own.window,
+        hysteresis=precision.loss_scale_hysteresis or own.hysteresis,
+        least=own.least if precision.min_loss_scale is None else precision.min_loss_scale,
     )
 
 
@@ -191,7 +216,16 @@ def unsupported(job: Job, computed: frozenset[str] = frozenset()) -> Iterator[tu
 def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
     """Yield values that the reference computes, but not beside another one."""
     moe, model = job.moe, job.model
-    if job.precision.dtype == "bf16":
+    if job.precision.dtype == "fp16":
+        # Megatron-core divides the sums of the tokens' gradients after the backward pass: they overflow earlier.
+        if job.precision.calculate_per_token_loss:
+            path = "precision.calculate_per_token_loss"
+            yield path, True, f"{path}=false"
+        if job.precision.loss_scale_factor not in (None, 2):  # Megatron-core doubles the scale
+            yield "precision.loss_scale_factor", job.precision.loss_scale_factor, "precision.loss_scale_factor=2"
+        if job.task.type == "dpo":
+            yield "precision.dtype", "fp16", "precision.dtype=fp32"
+    if job.precision.dtype in ("bf16", "fp16"):
         # Which products of routers, of a further layer and of adapters are in fp32 differs between backends.
         for path, value, without in (
             ("model.model_type", model.model_type if model.is_moe else None, "precision.dtype=fp32"),
@@ -244,7 +278,7 @@ def rate(options: Options, iteration: int) -> float:
 
 
 def _formats(torch: Any) -> Mapping[str, Any]:
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 Gradients = Callable[[Any, Any, Options, int], tuple[float, float | None]]
@@ -258,54 +292,82 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
     Args:
         gradients: adds the gradients of a global batch; None: of the loss of the next token.
     """
+    tracer.install()
+    routing.install()
+    torch, model, mtp = loaded(options)
+    factors = add_factors(model, options.lora) if options.lora is not None else {}
+    routers = Routers(torch, model, options.routing)
+    add_gradients = gradients or partial(next_token_gradients, mtp=mtp, routers=routers)
+    main = MainParameters(torch, model, sums_in_fp32=options.sums_in_fp32)
+    optimizer = _optimizer(torch, main, options)
+    updates = 0
+    for iteration in range(options.iterations):
+        optimizer.zero_grad()
+        loss, token_loss = add_gradients(torch, model, options, iteration)
+        norm = None
+        finite = main.gather(None if options.scale is None else options.scale.value)
+        if finite:
+            norm = _clipped(torch, main, options.clip_grad)
+            for group in optimizer.param_groups:
+                # megatron/training/training.py, train_step: the schedule advances with successful updates.
+                group["lr"] = rate(options, updates)
+            optimizer.step()
+            main.write_back()
+            updates += 1
+        routers.end_iteration()
+        if options.scale is not None:
+            options = replace(options, scale=options.scale.update(not finite))
+        record(iteration + 1, loss, norm, token_loss=token_loss, skipped=not finite)
+        if iteration + 1 == options.iterations:
+            if options.lora is None:
+                model.save_pretrained(options.out)
+            else:
+                save_factors(factors, options.lora, Path(options.out))
+        said = "skipped" if norm is None else f"grad norm {norm:.5f}"
+        print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | {said}", flush=True)
+
+
+def loaded(options: Options) -> tuple[Any, Any, Any]:
+    """Return torch, the model in its number format, and its layer of multi-token prediction or None."""
     import torch
     import transformers
 
-    tracer.install()
-    routing.install()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
-    loaded = {name: _formats(torch)[options.dtype]}
-    model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **loaded)
+    given = {name: _formats(torch)[options.dtype]}
+    model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **given)
     model.train()
-    factors = add_factors(model, options.lora) if options.lora is not None else {}
-    routers = Routers(torch, model, options.routing)
-    add_gradients = gradients or partial(_gradients, mtp=mtp, routers=routers)
-    # Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
-    main = MainParameters(torch, model)
+    return torch, model, mtp
+
+
+def _optimizer(torch: Any, main: MainParameters, options: Options) -> Any:
+    """Return AdamW that decays matrices.
+
+    Megatron-core decays neither biases nor vectors (megatron/core/optimizer/__init__.py, _get_param_groups).
+    """
     matrices = [parameter for parameter in main if parameter.dim() > 1]
     vectors = [parameter for parameter in main if parameter.dim() <= 1]
-    optimizer = torch.optim.AdamW(
+    return torch.optim.AdamW(
         [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
         lr=options.lr,
         betas=options.betas,
         eps=options.eps,
         foreach=False,
     )
-    for iteration in range(options.iterations):
-        optimizer.zero_grad()
-        loss, token_loss = add_gradients(torch, model, options, iteration)
-        parameters = [parameter for parameter in main if parameter.grad is not None]
-        norm = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
-        if options.clip_grad > 0 and norm > options.clip_grad:
-            for parameter in parameters:
-                parameter.grad.mul_(options.clip_grad / (norm + 1e-6))
-        for group in optimizer.param_groups:
-            group["lr"] = rate(options, iteration)
-        optimizer.step()
-        main.write_back()
-        routers.end_iteration()
-        record(iteration + 1, loss, norm, token_loss=token_loss)
-        if iteration + 1 == options.iterations:
-            if options.lora is None:
-                model.save_pretrained(options.out)
-            else:
-                save_factors(factors, options.lora, Path(options.out))
-        print(f"iteration {iteration + 1}/{options.iterations} | loss {loss:.6f} | grad norm {norm:.5f}", flush=True)
 
 
-def _gradients(
+def _clipped(torch: Any, main: MainParameters, largest: float) -> float:
+    """Clip the gradients to a norm, if it is not 0, and return the norm that they had."""
+    parameters = [parameter for parameter in main if parameter.grad is not None]
+    norm: float = torch.sqrt(sum((parameter.grad.double() ** 2).sum() for parameter in parameters)).item()
+    if largest > 0 and norm > largest:
+        for parameter in parameters:
+            parameter.grad.mul_(largest / (norm + 1e-6))
+    return norm
+
+
+def next_token_gradients(
     torch: Any, model: Any, options: Options, iteration: int, *, mtp: Any, routers: Routers
 ) -> tuple[float, float]:
     """Add the gradients of one global batch, micro-batch by micro-batch.
@@ -322,6 +384,7 @@ def _gradients(
     batches = [padded(options, start, start + size) for start in starts]
     predicted = sum(_predictions(labels) for _, labels, _ in batches)
     trained = per_token = 0.0
+    scale = 1.0 if options.scale is None else options.scale.value
     for numbers, labels, mask in batches:
         tokens = torch.tensor(numbers)
         if mtp is None:
@@ -333,7 +396,7 @@ def _gradients(
             logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
         )
         loss = total / (predicted if options.per_token else _predictions(labels) * len(batches))
-        (loss + (options.mtp_scale * ahead + routers.loss(mask)) / len(batches)).backward()
+        ((loss + (options.mtp_scale * ahead + routers.loss(mask)) / len(batches)) * scale).backward()
         trained += loss.item()
         per_token += total.item() / predicted
     return trained, per_token

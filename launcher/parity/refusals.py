@@ -127,11 +127,13 @@ def _left(request: Request, folder: Path) -> list[Finding] | None:
 def _works(request: Request, refused: Sequence[str], job: Job, folder: Path) -> list[str]:
     """Return changes of the command line with which no side refuses the job, those that keep the training first."""
 
-    def passing(candidates: Iterable[tuple[str, Request]]) -> Iterator[str]:
-        yield from (words for words, changed in candidates if _left(changed, folder) == [])
+    same = list(islice(not_refused(_other_backends(request, refused, job), folder), _MOST_BACKENDS))
+    return [*same, *not_refused(_other_trainings(request, job), folder)]
 
-    same = list(islice(passing(_other_backends(request, refused, job)), _MOST_BACKENDS))
-    return [*same, *passing(_other_trainings(request, job))]
+
+def not_refused(candidates: Iterable[tuple[str, Request]], folder: Path) -> Iterator[str]:
+    """Yield the words of those changed requests whose job no side refuses."""
+    yield from (words for words, changed in candidates if _left(changed, folder) == [])
 
 
 def _other_backends(request: Request, refused: Sequence[str], job: Job) -> Iterator[tuple[str, Request]]:

@@ -15,6 +15,8 @@ from typing import Any
 
 from launcher.rehearse.cpu.recorder import VARIABLE
 
+NO_UPDATE = "updated no weights: gradients overflow in every iteration"
+"""Problem of a training in fp16 whose loss scale is too large from the first to the last iteration."""
 _POLL_SECONDS = 0.2
 
 
@@ -26,12 +28,19 @@ class Iteration:
         loss: mean over its micro-batches or over its predicted tokens, as the backend reports it.
         grad_norm: None where the backend reports none.
         token_loss: the reference's mean over predicted tokens, where its `loss` is that of micro-batches.
+        skipped: whether no weight was updated, because gradients were not finite.
     """
 
     iteration: int
     loss: float
     grad_norm: float | None
     token_loss: float | None = None
+    skipped: bool = False
+
+    @property
+    def norm(self) -> float | None:
+        """The gradient norm, infinite where gradients were not finite; None where none is reported."""
+        return math.inf if self.skipped else self.grad_norm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +103,15 @@ def train(
         except BaseException:
             _end(child)
             raise
-    text = log.read_text(encoding="utf-8", errors="replace")
+    iterations = read_record(record)
+    problem = stopped or ("" if child.returncode == 0 else _reason(log, child.returncode))
+    # What fails after it is a consequence: MindSpeed-LLM saves Adam's moments, which no update has made.
+    if iterations and all(each.skipped for each in iterations):
+        problem = NO_UPDATE
     return Trained(
         label=label,
-        iterations=read_record(record),
-        problem=stopped or ("" if child.returncode == 0 else _reason(text, child.returncode)),
+        iterations=iterations,
+        problem=problem,
         command=" ".join((*(f"{name}={shlex.quote(value)}" for name, value in environ.items()), shlex.join(argv))),
         log=str(log),
         seconds=time.monotonic() - started,
@@ -127,8 +140,9 @@ def read_record(file: Path) -> tuple[Iteration, ...]:
     return tuple(Iteration(**each) for each in found)
 
 
-def _reason(text: str, code: int) -> str:
+def _reason(log: Path, code: int) -> str:
     """Return the line of the output that says why the command failed."""
+    text = log.read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [
         line.removeprefix("launch: ").strip() for line in lines if line.startswith("launch") and "exit code" not in line

@@ -75,10 +75,6 @@ REFUSED = {
         ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
         "DPO's first pass is that of its reference model",
     ),
-    "fp16": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "precision.dtype=fp16"],
-        "precision.dtype=fp32",
-    ),
     "adapters in bf16": (
         [
             "--backends",

@@ -1,6 +1,7 @@
 """What counts as the same training, and where two trainings part."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,26 @@ def test_a_norm_that_is_not_reported_is_no_difference_of_zero() -> None:
     assert found.agrees
     assert math.isnan(found.largest["grad_norm"])
     assert compare.as_tree(found)["largest_relative_difference"] == {"loss": 0.0, "grad_norm": None}
+
+
+def skips(label: str, *skipped: bool) -> Trained:
+    plain = trained(label, *((6.0, 1.0) for _ in skipped))
+    iterations = (
+        replace(each, grad_norm=None, skipped=True) if skip else each
+        for each, skip in zip(plain.iterations, skipped, strict=True)
+    )
+    return replace(plain, iterations=tuple(iterations))
+
+
+def test_skipped_updates_are_the_same_training_if_both_skip_them() -> None:
+    reference = skips("a", True, True, False)
+    allowed = tolerances("fp16", reference, None, None)
+    assert compared(reference, skips("b", True, True, False), allowed).agrees
+    for other in (skips("b", True, False, False), skips("b", True, True, True)):
+        found = compared(reference, other, allowed)
+        assert found.first is not None
+        assert found.first.quantity == "grad_norm"
+    assert table([reference])[1] == ["1", "6.000000", "skipped"]
 
 
 def test_a_training_that_ends_early_does_not_agree() -> None:

@@ -1,5 +1,6 @@
 """Parameters after training: what is a difference, and what the reference's own second training explains."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,16 +64,19 @@ def test_without_tolerance_only_equal_parameters_agree(tmp_path: Path) -> None:
 
 def test_neighbours_in_bf16_are_one_value(tmp_path: Path) -> None:
     folders = {}
-    for name, values in {
-        "start": (1.0, 0.01),
-        "one": (1.0, 0.02),
-        "near": (1.0078125, 0.02),
-        "far": (1.0, 0.03),
-    }.items():
+    step = 2.0**-7
+    for name, norm, weight in (
+        ("start", (1.0, 1.0, 1.0), 0.01),
+        ("one", (1.0, 1.0 + step, 1.0 + step), 0.02),
+        ("near", (1.0 + step, 1.0 + step, 1.0 + step), 0.02),
+        ("untrained norm", (1.0, 1.0, 1.0), 0.02),
+        ("far", (1.0, 1.0 + step, 1.0 + step), 0.03),
+    ):
         (tmp_path / name).mkdir()
-        tensors = {"norm": torch.tensor(values[:1]).bfloat16(), "weight": torch.tensor(values[1:]).bfloat16()}
+        tensors = {"norm": torch.tensor(norm).bfloat16(), "weight": torch.tensor([weight]).bfloat16()}
         save_file(tensors, tmp_path / name / "model.safetensors")
         folders[name] = tmp_path / name
     start, one = folders["start"], folders["one"]
     assert compare_parameters(start, lambda: one, lambda: folders["near"], allowed=0.2).agrees
-    assert not compare_parameters(start, lambda: one, lambda: folders["far"], allowed=0.2).agrees
+    for name in ("untrained norm", "far"):
+        assert not compare_parameters(start, lambda: one, partial(folders.get, name), allowed=0.2).agrees

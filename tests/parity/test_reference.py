@@ -67,7 +67,12 @@ def options(**values: object) -> Options:
 
 REFUSED = {
     "passed through": (["+recipe=tiny_qwen3", "backend=megatron_lm", "+backend.args.adam-beta2=0.999"], "adam-beta2"),
-    "fp16": (["+recipe=tiny_qwen3", "precision.dtype=fp16"], "precision.dtype"),
+    "experts in fp16": (["+recipe=tiny_qwen3_moe", "precision.dtype=fp16"], "model.model_type"),
+    "preferences in fp16": (["+recipe=tiny_qwen3", "task=dpo", "precision.dtype=fp16"], "precision.dtype"),
+    "loss per token in fp16": (
+        ["+recipe=tiny_qwen3", "precision.dtype=fp16", "precision.calculate_per_token_loss=true"],
+        "calculate_per_token_loss",
+    ),
     "experts in bf16": (["+recipe=tiny_qwen3_moe", "precision.dtype=bf16"], "model.model_type"),
     "optimizer": (["+recipe=tiny_qwen3", "optimizer.type=sgd"], "optimizer.type"),
     "schedule": (["+recipe=tiny_qwen3", "schedule.lr_decay_style=inverse-square-root"], "lr_decay_style"),

@@ -19,7 +19,7 @@ from launcher.rehearse.sample_data import tokenizer_directory
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-_CONFIG: dict[str, Any] = {
+CONFIG: dict[str, Any] = {
     "hidden_size": 16,
     "intermediate_size": 32,
     "num_hidden_layers": 2,
@@ -33,8 +33,8 @@ _CONFIG: dict[str, Any] = {
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
 _ITERATIONS = 3
 _MODELS = {
-    "qwen3": {**_CONFIG, "model_type": "qwen3"},
-    "qwen3_moe": {**_CONFIG, **_EXPERTS, "model_type": "qwen3_moe"},
+    "qwen3": {**CONFIG, "model_type": "qwen3"},
+    "qwen3_moe": {**CONFIG, **_EXPERTS, "model_type": "qwen3_moe"},
 }
 
 

@@ -51,7 +51,9 @@ def _recorded(module: Any) -> None:
     def on_recorded_log(self: Any, logs: Any, prefix: str = "") -> Any:
         result = on_log(self, logs, prefix)
         if "loss" in logs and not prefix:
-            recorder.record(self.state.iteration, logs["loss"], logs.get("grad_norm"))
+            # Megatron-core's optimizer has no norm of gradients that are not finite.
+            skipped = "grad_norm" in logs and logs["grad_norm"] is None
+            recorder.record(self.state.iteration, logs["loss"], logs.get("grad_norm"), skipped=skipped)
         return result
 
     module.BaseMegatronTrainer.on_log = on_recorded_log

@@ -169,7 +169,8 @@ class Trainer:
         if self.settings.value("check_for_nan_in_loss_and_grad") and trained.loss != trained.loss:
             raise RehearsalError(f"the loss is not a number at iteration {history.iteration + 1}")
         history.losses.append(trained.loss)
-        recorder.record(history.iteration, trained.loss, trained.grad_norm)
+        norm = None if trained.skipped else trained.grad_norm
+        recorder.record(history.iteration, trained.loss, norm, skipped=trained.skipped)
         history.grad_norms.append(trained.grad_norm)
         history.milliseconds.append((time.perf_counter() - started) * 1e3)
         history.processor_milliseconds.append((time.process_time() - busy) * 1e3)

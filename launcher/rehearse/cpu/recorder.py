@@ -19,7 +19,13 @@ VARIABLE = "LAUNCH_RECORD"
 
 
 def record(
-    iteration: int, loss: Any, grad_norm: Any, *, reports: bool | None = None, token_loss: float | None = None
+    iteration: int,
+    loss: Any,
+    grad_norm: Any,
+    *,
+    reports: bool | None = None,
+    token_loss: float | None = None,
+    skipped: bool = False,
 ) -> None:
     """Append the values of one iteration.
 
@@ -27,6 +33,7 @@ def record(
         token_loss: the mean loss of its predicted tokens, where `loss` is that of its micro-batches.
         reports: whether this rank writes them; None: the last rank of torchrun does, which has the loss under pipeline
             parallelism.
+        skipped: whether no weight was updated, because gradients were not finite.
     """
     tracer.write()
     routing.write(iteration)
@@ -38,6 +45,8 @@ def record(
     values = {"iteration": iteration, "loss": float(loss), "grad_norm": None if grad_norm is None else float(grad_norm)}
     if token_loss is not None:
         values["token_loss"] = token_loss
+    if skipped:
+        values["skipped"] = True
     with Path(file).open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(values) + "\n")
 
@@ -53,7 +62,8 @@ def training_log(module: ModuleType) -> None:
     def recorded(*args: Any, **kwargs: Any) -> Any:
         given: Mapping[str, Any] = signature.bind(*args, **kwargs).arguments
         if "lm loss" in given["loss_dict"]:
-            record(given["iteration"], given["loss_dict"]["lm loss"], given["grad_norm"])
+            skipped = bool(given["skipped_iter"])
+            record(given["iteration"], given["loss_dict"]["lm loss"], given["grad_norm"], skipped=skipped)
         return log(*args, **kwargs)
 
     module.training_log = recorded  # type: ignore[attr-defined]

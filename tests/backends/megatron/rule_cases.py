@@ -306,6 +306,7 @@ CORE: Mapping[str, Pair] = {
     "SW-CONFIG-NAMES": Pair(
         {"model": {"newer_names": ["rope_parameters"]}}, {"model": {"newer_names": ["dtype"]}}, "3.12.6"
     ),
+    "SW-FP16-OVERFLOW": Pair({"precision": {"dtype": "fp16"}}, {"precision": {"dtype": "bf16"}}),
     "SW-CP-MEAN": Pair(
         {"task": {"type": "sft"}, "data": {"format": "messages"}, "parallel": {"cp": 2}},
         {
