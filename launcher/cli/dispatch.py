@@ -48,6 +48,7 @@ VERBS = {
     "explain": Verb(module="launcher.cli.explain", doc="meaning of a field, argument, variable or rule"),
     "import": Verb(module="launcher.cli.import_", doc="convert an existing script or configuration to a job"),
     "convert": Verb(module="launcher.cli.convert", doc="convert checkpoints to another format or layout, verified"),
+    "tokenize": Verb(module="launcher.cli.tokenize", doc="conversations as token numbers and labels"),
     "args": Verb(module="launcher.cli.args", doc="the arguments that a backend accepts, from its own parser"),
     "ps": Verb(module="launcher.cli.ps", doc="the runs that you started, with their state"),
     "status": Verb(module="launcher.cli.status", doc="one run: its nodes, its progress, why it failed"),

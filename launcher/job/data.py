@@ -17,9 +17,9 @@ class Data:
     )
     format: str | None = option(
         None,
-        "Megatron's token files, JSONL of text or chat messages, a hub name, the shipped sample text, mock tokens, or "
-        "MindSpore's record files.",
-        choices=("megatron", "text", "messages", "hub", "sample", "mock", "mindrecord"),
+        "Megatron's token files, JSONL of text, of chat messages or of token numbers and labels (tokenized), a hub "
+        "name, the shipped sample text, mock tokens, or MindSpore's record files.",
+        choices=("megatron", "text", "messages", "tokenized", "hub", "sample", "mock", "mindrecord"),
         affects_training=True,
     )
     validation_paths: tuple[str, ...] = option((), "Data of the evaluation; none: a share of paths.")

@@ -17,10 +17,11 @@ from typing import Any
 from launcher.families.registry import FAMILIES
 from launcher.job import Job
 from launcher.parity.data import shipped_text
+from launcher.tokenized import IGNORED, sample
 
+TOKENIZED = "tokenized.jsonl"
 CONVERSATIONS, STRIDED = "conversations.jsonl", "conversations_strided.jsonl"
 PACKED = 2  # samples of a packed sequence
-IGNORED = -100  # label of a token that is not predicted, as in torch and transformers
 _LEAST_QUESTION, _LEAST_ANSWER = 4, 8
 _SECOND_TURN_EVERY = 3
 
@@ -230,3 +231,17 @@ def labelled(folder: Path, model: Path, job: Job) -> tuple[list[list[int]], list
         pairs = zip(made["input_ids"], made["assistant_masks"], strict=True)
         labels.append([token if learned else IGNORED for token, learned in pairs])
     return tokens, labels
+
+
+def write_tokenized(folder: Path, model: Path, job: Job) -> None:
+    """Write the conversations for backends that format no messages: token numbers and labels.
+
+    Nothing is written where the job's chat template is not known here.
+    """
+    if template_of(job) is None:
+        return
+    length = job.batch.seq_length or 0
+    lines = [
+        json.dumps(sample(*each, length=length)) + "\n" for each in zip(*labelled(folder, model, job), strict=True)
+    ]
+    (folder / TOKENIZED).write_text("".join(lines), encoding="utf-8")

@@ -174,7 +174,7 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     except adapter.WrongAdapter as error:
         raise CannotCompare(str(error), *error.works, job=sides[0].job) from None
     try:
-        write_samples(folder / "data", sides[0].job, request.iterations)
+        write_samples(folder / "data", sides[0].job, request.iterations, model)
     except ValueError as error:
         raise CannotCompare(str(error), "fewer --iterations") from None
     return model, tuple(

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
-from launcher.parity.conversations import IGNORED
 from launcher.parity.low_rank import LowRank, add_factors, save_factors
 from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
 from launcher.parity.reference_precision import LossScale, MainParameters
 from launcher.parity.reference_routers import Routers, Routing
 from launcher.rehearse.cpu import routing, tracer
 from launcher.rehearse.cpu.recorder import record
+from launcher.tokenized import IGNORED
 
 # Sections whose values change the computation; those of `model` are in config.json, which transformers reads.
 _SECTIONS = frozenset({"schedule", "optimizer", "moe", "precision", "task", "lora"})

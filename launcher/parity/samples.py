@@ -5,15 +5,18 @@ from pathlib import Path
 
 from launcher.job import Job
 from launcher.parity import reference_dpo
-from launcher.parity.conversations import PACKED, labelled, write_conversations
+from launcher.parity.conversations import PACKED, labelled, write_conversations, write_tokenized
 from launcher.parity.data import read_samples, write_data
 from launcher.parity.preference import read_pairs, write_pairs
 from launcher.parity.reference import Options, options_of, unsupported
 from launcher.parity.reference_dpo import preference_options
 
 
-def write_samples(folder: Path, job: Job, iterations: int) -> None:
+def write_samples(folder: Path, job: Job, iterations: int, model: Path) -> None:
     """Write the data of a small job for so many iterations.
+
+    Args:
+        model: folder with the tokenizer.
 
     Raises:
         ValueError: the shipped text is too short, or a sequence is too short for a sample.
@@ -22,6 +25,8 @@ def write_samples(folder: Path, job: Job, iterations: int) -> None:
     samples = iterations * batch
     if job.task.type == "sft":
         write_conversations(folder, job, samples=batch if job.batch.packing else samples, seq_length=length)
+        if not job.batch.packing:
+            write_tokenized(folder, model, job)
     elif job.task.type == "dpo":
         write_pairs(folder, job, samples=samples, seq_length=length)
     else:

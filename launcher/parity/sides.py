@@ -18,7 +18,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity import adapter
-from launcher.parity.conversations import CONVERSATIONS, STRIDED
+from launcher.parity.conversations import CONVERSATIONS, STRIDED, TOKENIZED
 from launcher.parity.data import TEXT, TOKENS
 from launcher.parity.preference import PAIRS, STRIDED_PAIRS
 from launcher.parity.tolerance import number_format
@@ -278,13 +278,22 @@ _MESSAGES = {
 def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
     """Return the fields that make a backend read the shared data, in the format that it has."""
     if job.task.type != "pretrain":
-        return {
+        messages: dict[str, Value] = {
             "data.format": "messages",
             "data.paths": (str(data / _MESSAGES[job.task.type, side.strided]),),
             "data.shuffle": False,
             "data.split": "100,0,0",
             **{path: value_at(side.job, path) for path in _FORMATTING},
         }
+        formatted: dict[str, Value] = {
+            "data.format": "tokenized",
+            "data.paths": (str(data / TOKENIZED),),
+            "data.shuffle": False,
+        }
+        reads_tokens = job.task.type == "sft" and not job.batch.packing and side.entry == "native"
+        if reads_tokens and not _accepts(with_values(job, messages, _ORIGIN), side, messages):
+            return formatted if _accepts(with_values(job, formatted, _ORIGIN), side, formatted) else messages
+        return messages
     tokens: dict[str, Value] = {
         "data.format": "megatron",
         "data.paths": (str(data / TOKENS),),

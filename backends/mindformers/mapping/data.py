@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.batch_arithmetic import EPOCHS, SIZES, STOP_STEP, batch_of, global_batch
 from backends.mindformers.mapping.data_pipeline import document_rows, seed_rows, worker_rows
-from backends.mindformers.mapping.hub_data import common_row, hub_row
+from backends.mindformers.mapping.hub_data import common_row, hub_row, tokenized_row
 from backends.mindformers.mapping.loader import (
     CONFIG,
     DOCUMENT_MASK,
@@ -227,6 +227,7 @@ def data_rows(version: str) -> tuple[Row, ...]:
     return (
         loader_row(version),
         _shuffled(),
+        tokenized_row(),
         hub_row(),
         common_row(),
         _records(),

@@ -9,6 +9,8 @@ from backends.mindformers.mapping.loader import (
     LOADER,
     TYPE,
     is_hub,
+    is_tokenized,
+    is_tokenized_file,
     mask_of,
     mask_of_file,
     packs,
@@ -69,8 +71,47 @@ def hub_row() -> Row:
     )
 
 
+def tokenized_row() -> Row:
+    """Return the row of token numbers and labels, which no handler changes."""
+    place, files = f"{LOADER}path", f"{LOADER}data_files"
+    function, share, shuffle = f"{LOADER}load_func", f"{LOADER}split", f"{LOADER}shuffle"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        paths = job.data.paths
+        require(len(paths) <= 1, "data.paths", "its loader reads one file", "data.paths=[FILE.jsonl]")
+        why = "the samples of its loader are as long as the file has them"
+        require(not job.batch.packing, "batch.packing", why, "batch.packing=false")
+        yield function, "load_dataset"
+        yield place, "json"
+        if paths:
+            yield files, paths[0]
+        yield share, "train"
+        yield shuffle, bool(job.data.shuffle)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not is_tokenized_file(view):
+            return {}
+        found: dict[str, Value] = {}
+        given = view.peek(files)
+        if isinstance(given, str):
+            found["data.paths"] = (view.take(files),)
+        if view.has(shuffle):
+            found["data.shuffle"] = view.take(shuffle)
+        drop(view, {function: "load_dataset", share: "train", place: "json"})
+        return found
+
+    return Row(
+        fields=("data.paths", "data.shuffle", "batch.packing"),
+        flags=(function, place, files, share, shuffle),
+        emit=emit,
+        read=read,
+        when=is_tokenized,
+        note="JSON lines of input_ids and labels, each as long as batch.seq_length; labels[i] is predicted at i",
+    )
+
+
 def _read_hub(view: NativeView) -> Mapping[str, Value]:
-    if view.peek(TYPE) != HUB:
+    if view.peek(TYPE) != HUB or is_tokenized_file(view):
         return {}
     found: dict[str, Value] = {}
     drop(view, {f"{LOADER}load_func": "load_dataset", f"{LOADER}split": "train"})

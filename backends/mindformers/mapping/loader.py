@@ -11,9 +11,11 @@ LOADER = "train_dataset.data_loader."
 CONFIG = f"{LOADER}config."
 TYPE = f"{LOADER}type"
 MEGATRON, HUB, RECORDS = "BlendedMegatronDatasetDataLoader", "HFDataLoader", "MindDataset"
+COMMON = "CommonDataLoader"  # HFDataLoader's predecessor, in 1.6
 HANDLER = f"{LOADER}handler"
 FULL_MASK, DOCUMENT_MASK = "create_attention_mask", "create_compressed_eod_mask"
 _COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
+_OF_ONE_SAMPLE = ("input_ids", "labels")  # hf_dataloader.py:546 @1.8.0: of samples that are not packed
 _MASK_FROM_SEQUENCE = 2048  # A compressed mask needs at least this (mask_generate.py:68 @2.1.0).
 _FLASH, _COMPRESSED = key("use_flash_attention"), key("use_attn_mask_compression")
 _DOCUMENTS = key("use_eod_attn_mask_compression")
@@ -40,6 +42,11 @@ def is_hub(job: Job) -> bool:
     return data_format(job) == "hub"
 
 
+def is_tokenized(job: Job) -> bool:
+    """Return whether the data is JSONL of token numbers and labels."""
+    return data_format(job) == "tokenized"
+
+
 def mask_of(job: Job) -> str:
     """Return how the causal mask is built: `compressed` and `documents` in the kernel, `full` by the loader.
 
@@ -55,7 +62,8 @@ def mask_of(job: Job) -> str:
         return "full"
     if job.kernels.attention_mask is not None:
         return job.kernels.attention_mask
-    return _plain_mask(uses_flash(job), job.batch.seq_length)
+    plain = _plain_mask(uses_flash(job), job.batch.seq_length)
+    return "tokens" if plain == "full" and is_tokenized(job) else plain
 
 
 def _plain_mask(flash: bool, length: int | None) -> str:
@@ -87,6 +95,8 @@ def _columns(job: Job) -> tuple[str, ...]:
         return tuple(given)
     if job.data.columns:
         return job.data.columns
+    if is_tokenized(job):
+        return _OF_ONE_SAMPLE
     return (*_COLUMNS, *_MASK_COLUMN[mask_of(job)])
 
 
@@ -100,7 +110,15 @@ _MASK_COLUMN: Mapping[str, tuple[str, ...]] = {
 
 def columns_of_file(view: NativeView) -> tuple[str, ...]:
     """Return the columns that the launcher would write for a file that is read."""
+    if is_tokenized_file(view):
+        return _OF_ONE_SAMPLE
     return (*_COLUMNS, *_MASK_COLUMN[mask_of_file(view)])
+
+
+def is_tokenized_file(view: NativeView) -> bool:
+    """Return whether a file's data is JSONL of token numbers: no handler makes them."""
+    json = view.peek(f"{LOADER}path") == "json"
+    return json and view.peek(TYPE) in (HUB, COMMON) and not view.peek(HANDLER)
 
 
 def strategy(columns: tuple[str, ...], dp: int) -> Value:
@@ -118,17 +136,22 @@ def loader_row(version: str) -> Row:
         if kind == "open":
             return
         if kind in ("text", "messages"):
-            why = "its loaders take Megatron token files, and instruction data with Alpaca's columns: tokenize first"
-            forms = ("megatron",) if job.task.type == "pretrain" or version == "1.6.0" else ("hub",)
+            why = "its loaders take Megatron token files, token numbers with labels (launch tokenize), and instruction "
+            why += "data with Alpaca's columns: tokenize first"
+            forms = ("megatron",) if job.task.type == "pretrain" else ("tokenized",)
             raise Unsupported(path, why, tuple(f"{path}={form}" for form in forms))
         require(kind != "mock", path, "it has no mock data that can be trained on", f"{path}=megatron")
         require(kind != "hub" or version != "1.6.0", path, "version 1.6 has no HFDataLoader", f"{path}=megatron")
-        yield TYPE, {"hub": HUB, "mindrecord": RECORDS}.get(kind, MEGATRON)
+        tokens = COMMON if version == "1.6.0" else HUB
+        yield TYPE, {"hub": HUB, "tokenized": tokens, "mindrecord": RECORDS}.get(kind, MEGATRON)
         if kind in ("megatron", "sample"):
             yield kinds, "GPTDataset"
 
     def read(view: NativeView) -> Mapping[str, Value]:
         names = {MEGATRON: "megatron", HUB: "hub", RECORDS: "mindrecord"}
+        if is_tokenized_file(view):
+            view.take(TYPE)
+            return {path: "tokenized"}
         if view.peek(TYPE) not in names:
             return {}
         drop(view, {kinds: "GPTDataset"})
@@ -175,7 +198,7 @@ def columns_row() -> Row:
     path = "data.columns"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        by_columns = is_megatron(job) or is_hub(job)
+        by_columns = is_megatron(job) or is_hub(job) or is_tokenized(job)
         if by_columns or job.data.columns:
             yield _COLUMN_FLAG, _columns(job)
         if by_columns:
@@ -183,7 +206,8 @@ def columns_row() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         written = frozen(view.peek(_COLUMN_FLAG))
-        fallback = columns_of_file(view) if view.peek(TYPE) in (MEGATRON, HUB) or not is_file(view) else None
+        written_here = view.peek(TYPE) in (MEGATRON, HUB) or is_tokenized_file(view)
+        fallback = columns_of_file(view) if written_here or not is_file(view) else None
         names = fallback if written is None else written
         view.take(_COLUMN_FLAG)
         if fallback is not None:
@@ -201,7 +225,7 @@ def strategy_row() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         dp = data_parallel(job)
-        known = is_megatron(job) or is_hub(job) or job.data.columns
+        known = is_megatron(job) or is_hub(job) or is_tokenized(job) or job.data.columns
         if dp is not None and known and not job.graph.full_batch:
             yield _STRATEGY, strategy(_columns(job), dp)
 

@@ -28,6 +28,7 @@ NATIVE_CPU = NativeOnCpu(
     # Two pairs were tested, see TESTED: the rank warns about any other.
     tested_with=(),
     # msrun sets it for every worker; for its scheduler it is also 0.
+    loss_mean="micro_batches",  # core/callback/callback.py: the mean of what each micro-batch returned
     rank_variable="RANK_ID",
     env=(("GLOG_v", "3"),),
     note="Data parallelism only, in float32: MindSpore partitions graphs (tensor, pipeline, context and expert "
