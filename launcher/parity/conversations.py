@@ -19,7 +19,7 @@ from launcher.job import Job
 from launcher.parity.data import shipped_text
 from launcher.tokenized import IGNORED, sample
 
-TOKENIZED = "tokenized.jsonl"
+TOKENIZED, STRIDED_TOKENIZED = "tokenized.jsonl", "tokenized_strided.jsonl"
 CONVERSATIONS, STRIDED = "conversations.jsonl", "conversations_strided.jsonl"
 PACKED = 2  # samples of a packed sequence
 _LEAST_QUESTION, _LEAST_ANSWER = 4, 8
@@ -244,4 +244,6 @@ def write_tokenized(folder: Path, model: Path, job: Job) -> None:
     lines = [
         json.dumps(sample(*each, length=length)) + "\n" for each in zip(*labelled(folder, model, job), strict=True)
     ]
+    micro, ranks = job.batch.micro_batch_size, job.parallel.dp or 1
     (folder / TOKENIZED).write_text("".join(lines), encoding="utf-8")
+    (folder / STRIDED_TOKENIZED).write_text("".join(strided(lines, micro, ranks)), encoding="utf-8")

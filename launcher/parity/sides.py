@@ -18,7 +18,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity import adapter
-from launcher.parity.conversations import CONVERSATIONS, STRIDED, TOKENIZED
+from launcher.parity.conversations import CONVERSATIONS, STRIDED, STRIDED_TOKENIZED, TOKENIZED
 from launcher.parity.data import TEXT, TOKENS
 from launcher.parity.preference import PAIRS, STRIDED_PAIRS
 from launcher.parity.tolerance import number_format
@@ -287,7 +287,7 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         }
         formatted: dict[str, Value] = {
             "data.format": "tokenized",
-            "data.paths": (str(data / TOKENIZED),),
+            "data.paths": (str(data / (STRIDED_TOKENIZED if side.strided else TOKENIZED)),),
             "data.shuffle": False,
         }
         reads_tokens = job.task.type == "sft" and not job.batch.packing and side.entry == "native"

@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backends.mindformers.families import FAMILIES
-from backends.mindformers.mapping.loader import HUB, MEGATRON, TYPE, is_hub, is_megatron
+from backends.mindformers.mapping.loader import (
+    HUB,
+    MEGATRON,
+    TYPE,
+    is_hub,
+    is_megatron,
+    is_tokenized,
+    is_tokenized_file,
+)
 from backends.mindformers.mapping.support import drop, is_legacy, key, legacy_file, require
 from launcher.job import Job, Value, fields, value_at
 from launcher.mapping.rows import NativeView, Row
@@ -396,11 +404,11 @@ def _shifted_labels_row() -> Row:
     flag = key("input_sliced_sig")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if is_megatron(job) or is_hub(job):
+        if is_megatron(job) or is_hub(job) or is_tokenized(job):
             yield flag, True
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        drop(view, {flag: view.peek(TYPE) in (MEGATRON, HUB)})
+        drop(view, {flag: view.peek(TYPE) in (MEGATRON, HUB) or is_tokenized_file(view)})
         return {}
 
     note = "version 1.6 refuses token files without it (trainer/base_trainer.py:816 @1.6.0)"

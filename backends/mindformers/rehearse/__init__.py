@@ -29,6 +29,7 @@ NATIVE_CPU = NativeOnCpu(
     tested_with=(),
     # msrun sets it for every worker; for its scheduler it is also 0.
     loss_mean="micro_batches",  # core/callback/callback.py: the mean of what each micro-batch returned
+    strided_samples=True,  # GeneratorDataset with shards, without shuffling: dataset/dataloader/hf_dataloader.py
     rank_variable="RANK_ID",
     env=(("GLOG_v", "3"),),
     note="Data parallelism only, in float32: MindSpore partitions graphs (tensor, pipeline, context and expert "
