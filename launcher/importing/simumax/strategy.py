@@ -138,9 +138,7 @@ def _layout(made: Converted, ask: Mapping[str, Any], size: Mapping[str, Any], pe
         made.imply("enable_sequence_parallel", "tp_size is 1")
     zero = int(ask["zero_state"])
     note = f"SimuMax also divides {'gradients' if zero == 2 else 'gradients and weights'}: Megatron-LM's optimizer not"
-    made.put(
-        "zero_state", "parallel.distributed_optimizer", zero > 0, note if zero > 1 else "", exact=zero < 2
-    )
+    made.put("zero_state", "parallel.distributed_optimizer", zero > 0, note if zero > 1 else "", exact=zero < 2)
     if ask["order_of_paralielism"] != STRATEGY["order_of_paralielism"].default:
         made.drop("order_of_paralielism", "SimuMax refuses any other order than tp-cp-ep-dp-pp")
 

@@ -128,9 +128,7 @@ STRATEGY: Final[Mapping[str, FieldRow]] = {
     "use_fused_norm": _without(BOOL, True, "normalisation is fused in Transformer Engine's layers, without a switch"),
     "use_fused_swiglu": _flag(True, "kernels.bias_activation_fusion"),
     "use_fused_grad_accumulation": _flag(True, "kernels.gradient_accumulation_fusion"),
-    "cross_entropy_loss_fusion": _flag(
-        False, "kernels.cross_entropy_fusion", "kernels.cross_entropy_fusion_impl"
-    ),
+    "cross_entropy_loss_fusion": _flag(False, "kernels.cross_entropy_fusion", "kernels.cross_entropy_fusion_impl"),
     "overlap_grad_reduce": _without(
         BOOL, True, "SimuMax does not read it: its gradient reduction is never overlapped (set overlap.grad_reduce)"
     ),
@@ -144,9 +142,7 @@ STRATEGY: Final[Mapping[str, FieldRow]] = {
 }
 
 MODEL: Final[Mapping[str, FieldRow]] = {
-    "model_type": FieldRow(
-        type=TEXT, reason="follows from the number of experts", choices=("dense", "moe")
-    ),
+    "model_type": FieldRow(type=TEXT, reason="follows from the number of experts", choices=("dense", "moe")),
     "model_name": FieldRow(type=TEXT, to="name"),
     "hidden_size": _size(None, to="model.hidden_size", required=True),
     "head_num": _size(None, to="model.num_attention_heads", required=True),
