@@ -13,7 +13,9 @@ from launcher.outputs.kinds import HARDWARE, JOB
 
 # Options of `launch import` that need a command line or a script.
 _OTHERS = ("backend_version", "to", "accept", "set", "all_commands", "partial")
-_FIELDS = 2
+_STATUSES = (MAPPED, NEAREST, IMPLIED, DROPPED, UNKNOWN)
+# Fields of a job shown for one field of SimuMax, and fields of SimuMax without one that share a reason.
+_FIELDS, _MOST = 2, 6
 
 
 def import_simumax(options: argparse.Namespace, paths: Sequence[str]) -> int | None:
@@ -50,13 +52,14 @@ def _lines(described: Described, output: str | None) -> Iterator[str]:
     cluster = described.job.cluster
     devices = f", {cluster.nodes} node(s) x {cluster.devices_per_node} device(s)" if described.has_job else ""
     yield f"# SimuMax: {names}{devices}"
-    shown = [row for row in described.rows if row.given or row.status != IMPLIED]
-    names_of = [_name(row) for row in shown]
-    width = max(map(len, names_of), default=0)
-    values = [repr_of(row.value) for row in shown]
-    of_values = min(24, max(map(len, values), default=0))
-    for row, name, value in zip(shown, names_of, values, strict=True):
-        yield f"{name.ljust(width)}  {shortened(value, 24).ljust(of_values)}  {_meaning(row)}"
+    shown = [row for row in described.rows if row.fields]
+    width = max((len(_name(row)) for row in shown), default=0)
+    values = [shortened(repr_of(row.value), 24) for row in shown]
+    of_values = max(map(len, values), default=0)
+    for row, value in zip(shown, values, strict=True):
+        yield f"{_name(row).ljust(width)}  {value.ljust(of_values)}  {_meaning(row)}"
+    for status in (UNKNOWN, DROPPED, NEAREST, IMPLIED):
+        yield from _without_field(status, [row for row in described.rows if row.status == status and not row.fields])
     given = [row for row in described.rows if row.given]
     counts = {
         status: sum(row.status == status for row in given) for status in (MAPPED, NEAREST, IMPLIED, DROPPED, UNKNOWN)
@@ -77,6 +80,18 @@ def _lines(described: Described, output: str | None) -> Iterator[str]:
         yield f"# written: {output}   use it as hardware={output}"
 
 
+def _without_field(status: str, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield fields that no field of a job takes, those of one reason on one line."""
+    reasons: dict[str, list[Row]] = {}
+    for row in rows:
+        reasons.setdefault(row.note, []).append(row)
+    for reason, same in reasons.items():
+        names = [f"{row.field}={shortened(repr_of(row.value), 24)}" for row in same if row.given]
+        if names:
+            more = f" and {len(names) - _MOST} more (--json has all)" if len(names) > _MOST else ""
+            yield f"{status}  {', '.join(names[:_MOST])}{more}: {reason}"
+
+
 def _name(row: Row) -> str:
     return row.field if row.given else f"({row.field})"
 
@@ -84,8 +99,5 @@ def _name(row: Row) -> str:
 def _meaning(row: Row) -> str:
     more = [f"and {len(row.fields) - _FIELDS} more"] if len(row.fields) > _FIELDS + 1 else []
     fields = ", ".join([*row.fields[:_FIELDS], *(more or row.fields[_FIELDS:])])
-    if row.status == MAPPED:
-        return f"{fields} ({row.note})" if row.note else fields
-    if row.status == NEAREST and fields:
-        return f"{fields} (nearest{': ' + row.note if row.note else ''})"
-    return f"{row.status}: {row.note}"
+    said = ", ".join(filter(None, ["nearest" if row.status == NEAREST else "", row.note]))
+    return f"{fields}  ({said})" if said else fields

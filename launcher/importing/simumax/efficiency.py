@@ -59,7 +59,8 @@ def _product(shape: Mapping[str, str], *names: str) -> float:
 
 def products(table: Mapping[str, float]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return (FLOP, efficiency) of forward and input gradients, and of weight gradients."""
-    forward, weight = [], []
+    forward: list[tuple[float, float]] = []
+    weight: list[tuple[float, float]] = []
     for shape, efficiency in keys(table):
         if {"b", "m", "k", "n"} <= shape.keys():
             into = weight if shape.get("accumulate") == "True" else forward

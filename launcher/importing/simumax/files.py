@@ -158,7 +158,7 @@ def describe(files: Sequence[InputFile], backend: str | None = None) -> Describe
     if "strategy" in by_kind:
         strategy, model = by_kind["strategy"], by_kind["model"]
         made, of_model = convert(strategy.tree, model.tree, system.per_node if system else 8)
-        _check_sizes(made, strategy)
+        _check_sizes(strategy, model)
         rows += [*_rows(strategy, made, STRATEGY), *_rows(model, of_model, MODEL)]
         fixed = {path: value for path, (value, _) in ASSUMED.items()}
         length = {"model.max_position_embeddings": made.values["batch.seq_length"]}
@@ -223,8 +223,8 @@ def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _check_sizes(made: Converted, strategy: InputFile) -> None:
-    """Refuse sizes that do not divide the devices, as SimuMax does."""
+def _check_sizes(strategy: InputFile, model: InputFile) -> None:
+    """Refuse sizes that do not divide the devices or experts, as SimuMax does."""
     tree = {name: strategy.tree.get(name, row.default) for name, row in STRATEGY.items()}
     world = int(tree["world_size"])
     notes = []
@@ -237,6 +237,11 @@ def _check_sizes(made: Converted, strategy: InputFile) -> None:
             most = max(product, world // product * product)
             message = f"field world_size is {world}: not divisible by {text} = {product}"
             notes.append(Note(message=message, where=strategy.path, works=(f"world_size: {most}",)))
+    experts, groups = int(model.tree.get("expert_num") or 1), int(tree["ep_size"])
+    if experts % groups:
+        message = f"field ep_size is {groups}: does not divide expert_num {experts} of {model.path}"
+        works = tuple(f"ep_size: {size}" for size in range(groups - 1, 0, -1) if experts % size == 0)[:2]
+        notes.append(Note(message=message, where=strategy.path, works=works))
     if notes:
         raise ImportRefused(notes)
 

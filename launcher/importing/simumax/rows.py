@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def repr_of(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):
         return f"{value:g}"
-    text = str(value)
+    text = json.dumps(value) if isinstance(value, (dict, list)) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 

@@ -38,7 +38,8 @@ class Converted:
     def put(self, name: str, path: str, value: Value, note: str = "", *, exact: bool = True) -> None:
         """Set a field of the job from a field of SimuMax."""
         self.values[path] = value
-        _, paths, before = self.said.get(name, ("", (), ""))
+        status, paths, before = self.said.get(name, ("", (), ""))
+        before = "" if status == IMPLIED else before  # it was said to have no field
         notes = "; ".join(dict.fromkeys(text for text in (before, note) if text))
         self.said[name] = (MAPPED if exact else NEAREST, tuple(dict.fromkeys((*paths, path))), notes)
 
@@ -85,6 +86,7 @@ def convert(strategy: Mapping[str, Any], model: Mapping[str, Any], per_node: int
     _attention(of_model, model, size)
     _experts(of_model, model, size)
     of_model.put("use_swiglu", "model.hidden_act", "silu" if size["use_swiglu"] else "gelu")
+    of_model.imply("model_type", MODEL["model_type"].reason)
     if isinstance(size["model_name"], str):
         of_model.put("model_name", "name", re.sub(r"[^A-Za-z0-9_.-]+", "_", size["model_name"]).strip("._-") or "job")
     return made, of_model

@@ -32,15 +32,15 @@ _REASONS: tuple[tuple[str, str, str], ...] = (
     ("accelerator.bandwidth.*.latency_us", DROPPED, "one kernel latency holds for all: that of bandwidth.default"),
     ("accelerator.bandwidth.*.fixed_latency*", IMPLIED, "SimuMax reads it for networks only"),
     ("accelerator.bandwidth.*", DROPPED, "a bandwidth that the estimate does not tell from others"),
+    ("networks.low_intra_node.*", IMPLIED, "SimuMax never selects this network"),
+    ("networks.*.op.*.scale", IMPLIED, "bytes that the collective moves, as in the estimate"),
+    ("networks.*.op.*.offset", IMPLIED, "bytes that the collective moves, as in the estimate"),
     ("networks.*.processor_usage", IMPLIED, "SimuMax does not read it"),
     ("networks.*.fixed_latency_us_by_comm_num", DROPPED, "one latency holds for all sizes of a group"),
-    ("networks.low_intra_node.*", IMPLIED, "SimuMax never selects this network"),
     ("networks.intra_node_pcie_8x.*", DROPPED, "the estimate computes it: groups across the host bridge share it"),
     ("networks.intra_node_pcie_2x.*", DROPPED, "groups within half of a node have the figures of intra_node_pcie_4x"),
     ("networks.inter_node.op.*", DROPPED, "one efficiency and latency hold for the network: those of its bandwidth"),
     ("networks.*.dp_fixed_bw", DROPPED, "the largest total of concurrent groups is hardware.shared_link_gbs"),
-    ("networks.*.op.*.scale", IMPLIED, "bytes that the collective moves, as in the estimate"),
-    ("networks.*.op.*.offset", IMPLIED, "bytes that the collective moves, as in the estimate"),
     ("networks.*.bandwidth.efficient_factor", IMPLIED, "every operation has its own"),
     ("networks.*.bandwidth.latency_us", IMPLIED, "every operation has its own"),
     ("networks.*.bandwidth.fixed_latency*", DROPPED, "a fixed latency of the network is read from its operations"),
@@ -71,6 +71,8 @@ class System:
         made = []
         for path, value in leaves(self.tree):
             status, fields, note = self._said.get(path) or _reason(path)
+            if value in ({}, None) and status == DROPPED:
+                status, note = IMPLIED, "empty"
             if not status:
                 made.append(unknown("system", path, value, known_paths()))
                 continue
@@ -262,7 +264,7 @@ class System:
         fixed = [float(own[op].get("fixed_latency_us") or 0) for op in _COLLECTIVES]
         paths = [f"{where}op.{op}.fixed_latency_us" for op in _COLLECTIVES if "fixed_latency_us" in own[op]]
         one = len(set(fixed)) == 1
-        self._put("collective_latency_us", mean(fixed), *paths, note="" if one else "mean of collectives", exact=one)
+        self._put("collective_latency_us", mean(fixed), *paths, note=_of_mean(one), exact=one)
         if pcie:
             self._shared(networks)
         self._between(networks["inter_node"])
@@ -285,6 +287,10 @@ class System:
         self._put("inter_node_gbs", each, f"{where}gbps", note="GiB/s of a node; here of each of its devices")
         self._share("inter_node_efficiency", float(plain["efficient_factor"]), f"{where}efficient_factor")
         self._put("inter_node_latency_us", float(plain["latency_us"]), f"{where}latency_us")
+
+
+def _of_mean(one: bool) -> str:
+    return "" if one else "mean of the collectives"
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
