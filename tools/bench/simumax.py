@@ -1,10 +1,11 @@
 """Imports every strategy x model x system of a SimuMax checkout, and compares the estimate with SimuMax's own answer.
 
     python -m tools.bench.simumax CHECKOUT --python PYTHON [--show N]
+    python -m tools.bench.simumax CHECKOUT --python PYTHON --measured
 
 PYTHON runs SimuMax (it needs pandas, numpy, matplotlib, sympy and tabulate); CHECKOUT is a work tree of
 MooreThreads/SimuMax. SimuMax accepts a triple if its own run ends with a memory and a time. Differences are between two
-models of the same run, not errors of either: published measurements are in tools/bench/measured.jsonl.
+models of the same run, not errors of either; --measured compares both with SimuMax's published runs (measured.jsonl).
 """
 
 from __future__ import annotations
@@ -111,6 +112,55 @@ def ours(triple: Sequence[Path], folder: Path) -> tuple[Described, float, float]
     return described, max(stage.peak_allocated for stage in found.stages), found.time.step_s
 
 
+_MEASURED = Path(__file__).with_name("measured.jsonl")
+_SYSTEMS = {"b200": "b200_bf16_ceperm.json", "a100": "a100_pcie.json"}
+
+
+def measured_triples(checkout: Path, folder: Path) -> Iterator[tuple[Mapping[str, Any], tuple[Path, ...]]]:
+    """Yield SimuMax's published runs, each with the three files that describe it."""
+    lines = map(json.loads, _MEASURED.read_text(encoding="utf-8").splitlines())
+    for number, row in enumerate(line for line in lines if line["source"].startswith("SimuMax")):
+        sizes = {f"{name}_size": row[name] for name in ("tp", "pp", "cp", "ep", "etp")}
+        strategy = sizes | {
+            "seq_len": row["seq_len"],
+            "micro_batch_size": row["mbs"],
+            "micro_batch_num": row["mbc"],
+            "world_size": row["world_size"],
+            "interleaving_size": row["vpp"] or 1,
+            "zero_state": row["zero"],
+            "enable_sequence_parallel": row["sequence_parallel"],
+            "grad_reduce_in_bf16": row["grad_dtype"] != "fp32",
+            "cross_entropy_loss_fusion": bool(row["ce_fusion"]),
+            "enable_recompute": False,
+            "dispatch_probs": True,
+            "te_version": "2.11.0" if row["system"].startswith("b200") else "2.1.0",
+        }
+        model = json.loads((checkout / "configs" / "models" / f"{row['model']}.json").read_text(encoding="utf-8"))
+        model |= {"layer_num": row["layer_num"], "dense_layers": row["dense_layers"]}
+        paths = folder / f"{number}_strategy.json", folder / f"{number}_model.json"
+        for path, tree in zip(paths, (strategy, model), strict=True):
+            path.write_text(json.dumps(tree), encoding="utf-8")
+        yield row, (*paths, checkout / "configs" / "system" / _SYSTEMS[row["system"][:4]])
+
+
+def print_measured(checkout: Path, python: str) -> None:
+    """Print the errors of both models against SimuMax's published runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = list(measured_triples(checkout, Path(folder)))
+        theirs = [peak_and_step(answer) for answer in answers(checkout, python, [triple for _, triple in pairs])]
+        errors: dict[tuple[str, str], list[float]] = {}
+        for (row, triple), answer in zip(pairs, theirs, strict=True):
+            _, memory, step = ours(triple, Path(folder))
+            real = row["real_mem_gb"] * 2**30, row["real_iter_ms"] / 1e3
+            for name, found in (("Launch, files imported", (memory, step)), ("SimuMax itself", answer)):
+                for what, value, truth in zip(("memory", "time"), found or (), real, strict=bool(found)):
+                    for group in ("all", row["system"][:4], row["model"]):
+                        errors.setdefault((f"{group:12} {what:7}", name), []).append(value / truth - 1)
+        for (group, name), values in sorted(errors.items()):
+            mean = statistics.mean(map(abs, values))
+            print(f"{group} {name:24} {len(values):3} runs, mean error {mean:6.1%}, worst {max(values, key=abs):+.1%}")
+
+
 def _percent(values: Sequence[float]) -> str:
     low, high = statistics.quantiles(values, n=20)[0], statistics.quantiles(values, n=20)[-1]
     return f"median {statistics.median(values):+.1%}, 90 % between {low:+.1%} and {high:+.1%}"
@@ -126,13 +176,16 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="work tree of MooreThreads/SimuMax")
     parser.add_argument("--python", default=sys.executable, help="Python that has what SimuMax needs")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="triples with the largest differences")
+    parser.add_argument("--measured", action="store_true", help="compare both with SimuMax's published runs")
     options = parser.parse_args()
+    if options.measured:
+        print_measured(options.checkout, options.python)
+        return
     folders = [sorted((options.checkout / "configs" / kind).glob("*.json")) for kind in _KINDS]
     triples = list(itertools.product(*folders))
     said = answers(options.checkout, options.python, triples)
-    print(
-        f"{len(triples)} triples: {' x '.join(f'{len(paths)} {kind}' for kind, paths in zip(_KINDS, folders, strict=True))}"
-    )
+    sizes = " x ".join(f"{len(paths)} {kind}" for kind, paths in zip(_KINDS, folders, strict=True))
+    print(f"{len(triples)} triples: {sizes}")
     theirs = [peak_and_step(answer) for answer in said]
     errors = Counter(
         re.sub(r"[\d.]+", "N", answer.get("error", "no figure"))[:90]
@@ -149,9 +202,8 @@ def main() -> None:
     for text, count in refused.most_common(12):
         print(f"  not answered {count:4}: {text}")
     print(f"answered although SimuMax refuses: {sum(not row['accepted'] and 'refused' not in row for row in rows)}")
-    print(
-        f"fields of these files: {sum(map(len, (row['fields'] for row in done)))}, unknown: {sum(row['unknown'] for row in done)}"
-    )
+    fields = sum(len(row["fields"]) for row in done)
+    print(f"fields of these files: {fields}, unknown: {sum(row['unknown'] for row in done)}")
     for title, group in _groups(done):
         if len(group) > 1:
             print(f"{title} ({len(group)})")
