@@ -1,15 +1,16 @@
 """`launch import strategy.json model.json system.json`: SimuMax's input files to a job and its hardware."""
 
 import argparse
+import json
 from collections.abc import Iterator, Sequence
 
 from launcher.cli.notes import printable, shortened
 from launcher.cli.options import print_json, writable, write_file
 from launcher.cli.refusal import WrongUse
-from launcher.importing.simumax.files import Described, describe, hardware_text, job_text, simumax_files
+from launcher.importing.simumax.files import Described, describe, job_text, simumax_files
 from launcher.importing.simumax.rows import DROPPED, IMPLIED, MAPPED, NEAREST, UNKNOWN, Row, repr_of
 from launcher.mapping.backend import get_backend
-from launcher.outputs.kinds import HARDWARE, JOB
+from launcher.outputs.kinds import HARDWARE, HARDWARE_HEAD, JOB
 
 # Options of `launch import` that need a command line or a script.
 _OTHERS = ("backend_version", "to", "accept", "set", "all_commands", "partial")
@@ -39,12 +40,20 @@ def import_simumax(options: argparse.Namespace, paths: Sequence[str]) -> int | N
         if described.has_job:
             write_file(options.output, job_text(described), JOB)
         else:
-            write_file(options.output, hardware_text(described), HARDWARE)
+            write_file(options.output, _hardware_text(described), HARDWARE)
     if options.json:
         print_json(described.as_tree())
     else:
         print("\n".join(map(printable, _lines(described, options.output))))
     return 0
+
+
+def _hardware_text(described: Described) -> str:
+    """Return the text of a hardware file (`hardware=FILE`)."""
+    notes = [f"# not as in SimuMax: {' '.join(line.split())}" for line in described.warnings]
+    figures = [f"{name}: {json.dumps(value)}" for name, value in described.hardware.items()]
+    head = [HARDWARE_HEAD, f"# Imported from {described.files[0].path} (SimuMax)."]
+    return "\n".join([*head, *notes, *figures]) + "\n"
 
 
 def _lines(described: Described, output: str | None) -> Iterator[str]:

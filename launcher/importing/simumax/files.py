@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from launcher.job import Job, Value, as_tree
 from launcher.job.build import build
 from launcher.job.file_text import job_file_text
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.outputs.kinds import HARDWARE_HEAD
 
 _TABLES: Final[Mapping[str, Mapping[str, FieldRow]]] = {"strategy": STRATEGY, "model": MODEL, "system": SYSTEM}
 # Names that only SimuMax's files have: two of them tell a file from a config.json or a backend's configuration.
@@ -270,10 +268,3 @@ def job_text(described: Described, *, with_backend: bool = True) -> str:
     tree = {"defaults": [{"override /backend": described.backend}], **_nested(described.sections)}
     head = [f"# Imported from {names} (SimuMax).", *notes]
     return "\n".join(head) + "\n" + job_file_text(tree if with_backend else _nested(described.sections))
-
-
-def hardware_text(described: Described) -> str:
-    """Return the text of a hardware file (`hardware=FILE`)."""
-    notes = [f"# not as in SimuMax: {' '.join(line.split())}" for line in described.warnings]
-    lines = [f"{name}: {json.dumps(value)}" for name, value in described.hardware.items()]
-    return "\n".join([HARDWARE_HEAD, f"# Imported from {described.files[0].path} (SimuMax).", *notes, *lines]) + "\n"
