@@ -73,7 +73,7 @@ def main(words: list[str]) -> int:
     search_profile.refuse_wrong(options)
     if options.yaml is None:
         return _search(composed(options), options)
-    return _search(job_of_yaml(options.yaml, options.overrides, options.config_dir), options)
+    return _search(job_of_yaml(options.yaml, options.overrides, options.config_dir, search=True), options)
 
 
 def _search(job: Job, options: argparse.Namespace) -> int:
