@@ -51,4 +51,4 @@ def _searched(imported: Imported) -> Imported:
     kept = [path for path in fields() if path in SEARCHED or path.startswith("model.")]
     values = {path: value_at(imported.job, path) for path in kept if path not in _NOT_OF_MODEL}
     fresh = replace(Job(), backend=replace(Job().backend, name=imported.job.backend.name))
-    return replace(imported, job=with_values(fresh, values | _FIXED))
+    return replace(imported, job=with_values(fresh, {**values, **_FIXED}))
