@@ -74,7 +74,7 @@ _NAMES = (
     *("act_mem0", "act_mem12", "act_mem", "layer_mem012", "layer_mem", "static_mem0", "static_mem", "lm_head_mem"),
 )
 # Sizes, options, memory constants in MB, objective.
-CASES: dict[str, tuple[dict[str, int], str, tuple[float, ...], float]] = {
+CASES: dict[str, tuple[dict[str, Any], str, tuple[float, ...], float]] = {
     "t4": (
         {"dp": 16, "tp": 4, "pp": 8, "ep": 64, "vp": 2, "micro": 240},
         "-layer_ratio 0.71 -b_ratio 1.627 -head_loss 1.493 -ra_ratio 0.246",
@@ -227,7 +227,7 @@ BAD: dict[str, tuple[str, int, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_refusals_name_field_reason_and_what_works(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command, code, texts = BAD[name]
-    sizes = {"dp": 32, "tp": 4, "pp": 6, "ep": 64, "vp": 1, "micro": 120}
+    sizes: dict[str, Any] = {"dp": 32, "tp": 4, "pp": 6, "ep": 64, "vp": 1, "micro": 120}
     write_yaml(Path("a.yaml"), **sizes)
     write_yaml(Path("micro.yaml"), **{**sizes, "micro": 4})
     write_yaml(Path("stages.yaml"), **{**sizes, "pp": 64})
