@@ -189,7 +189,7 @@ def _check_complete(by_kind: Mapping[str, InputFile]) -> None:
         return
     for kind, what in (("strategy", "parallel sizes and batch"), ("model", "the architecture")):
         if kind not in by_kind:
-            names = {file.kind: Path(file.path).name for file in by_kind.values()}
+            names = {file.kind: file.path for file in by_kind.values()}
             command = " ".join(names.get(each, f"{each.upper()}.json") for each in _TABLES)
             works = [f"launch import {command}"]
             if kind == "strategy" and "system" in by_kind:
