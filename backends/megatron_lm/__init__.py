@@ -72,6 +72,7 @@ BACKEND = Backend(
     catalogue=_catalogue,
     launch=late("backends.megatron_lm.launch:launch"),
     native_cpu="backends.megatron_lm.rehearse",
+    described_by=("simumax",),
     families=late("backends.megatron_lm.families:families"),
     checkpoint_format="launcher.convert.formats.torch_dist",
     unbuildable=late("backends.megatron_lm.families:rows"),

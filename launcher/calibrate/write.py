@@ -4,31 +4,21 @@ import datetime
 import statistics
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from launcher.calibrate.calibrate import Calibration
 from launcher.calibrate.fit import Row
 from launcher.job.hardware import Hardware
-from launcher.outputs.kinds import Kind
+from launcher.outputs.kinds import HARDWARE_HEAD
 
-_HEAD = "# @package hardware"
 _GOAL = 0.05
-
-
-def _is_hardware_file(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_HEAD)) == _HEAD.encode()
-
-
-FILE = Kind(title="a hardware file that launch made", recognises=_is_hardware_file)
 
 
 def hardware_file(found: Calibration, command: str) -> str:
     """Return the text of the hardware file: `hardware=FILE.yaml` reads it."""
     fitted = found.fitted
     lines = [
-        _HEAD,
+        HARDWARE_HEAD,
         f"# Measured by {command}",
         f"# {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC on {found.device}; {_loads(found)}.",
         f"# {_steps(found)}",

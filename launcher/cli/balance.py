@@ -7,8 +7,11 @@ from pathlib import Path
 
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
+from launcher.cli import balance_taylor
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
+from launcher.cli.taylor_job import job_of_yaml
+from launcher.cli.taylor_words import translated
 from launcher.estimate.estimate import CannotEstimate
 from launcher.job import Job
 from launcher.job.finding import Finding
@@ -33,9 +36,33 @@ def main(words: list[str]) -> int:
         "launch balance +recipe=deepseek_v3 backend={npu} hardware=ascend_910c -o balanced.yaml",
     )
     _options(made)
-    options = parse(made, words)
+    taylor = translated("balance", words)
+    options = parse(made, taylor.words)
+    for note in taylor.notes:
+        _print_error(note)
+    balance_taylor.refuse_wrong(options)
     _refuse_wrong(options)
-    return _balance(composed(options), options)
+    if options.yaml is None:
+        return _balance(composed(options), options)
+    constants = balance_taylor.constants_of(options)
+    if constants:
+        if options.overrides:
+            raise WrongUse(f"{options.overrides[0]}: with memory constants only the YAML is read", "leave it out")
+        return _with_solver(lambda: balance_taylor.balance_yaml(options, constants))
+    if Path(options.yaml).is_dir():
+        raise WrongUse(
+            f"--yaml {options.yaml}: a folder needs memory constants of its layouts",
+            f"--memory FOLDER, with Taylor's files such as {balance_taylor.STORED}/layers3_59_….txt",
+        )
+    return _balance(job_of_yaml(options.yaml, options.overrides, options.config_dir), options)
+
+
+def _with_solver(solve: Callable[[], int]) -> int:
+    try:
+        import launcher.balance.solve  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise NotDone(f"needs {error.name}", "pip install 'launch-llm[search]'") from None
+    return solve()
 
 
 def _options(made: argparse.ArgumentParser) -> None:
@@ -54,6 +81,22 @@ def _options(made: argparse.ArgumentParser) -> None:
         metavar="FILE.csv",
         help="measured times; the row of this layout is used (see launch search)",
     )
+    made.add_argument(
+        "--yaml",
+        metavar="FILE|FOLDER",
+        help="instead of overrides: a MindFormers YAML, or a folder of DPx_TPx_PPx_EPx….yaml, as Taylor's options take",
+    )
+    made.add_argument(
+        "--memory",
+        action="append",
+        default=[],
+        metavar="FILE|NAME=MB,…",
+        help="with --yaml: Taylor's memory constants; default: pipeline_output/memory_info, else the estimate",
+    )
+    made.add_argument("--moe-bw", type=float, metavar="MS", help="with --memory: milliseconds of a MoE layer's forward")
+    made.add_argument(
+        "--corrected", action="store_true", help="with --memory: dense layers take the recomputation ratio, too"
+    )
     for flag, name, text in _RATIOS:
         made.add_argument(flag, dest=f"ratio_{name}", type=float, metavar="R", help=f"measured: {text}")
 
@@ -69,7 +112,8 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         raise WrongUse(f"--gap {options.gap:g}: must be from 0 to below 1", "--gap 0.001")
     writable("--plot", options.plot, PICTURE, ".html", ".svg", ".png")
     writable("--mps", options.mps, PROGRAM, ".mps")
-    writable("-o", options.output, JOB, ".yaml", ".yml")
+    if options.yaml is None or not (options.memory or Path(options.yaml).is_dir()):
+        writable("-o", options.output, JOB, ".yaml", ".yml")
     readable("--profile-result", options.profile_result)
 
 

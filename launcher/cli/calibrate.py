@@ -6,6 +6,7 @@ import sys
 from launcher.cli.options import parse, parser, print_json, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job.secret import without_secrets
+from launcher.outputs.kinds import HARDWARE
 from launcher.terminal import can_redraw
 
 _STEPS, _ROUNDS = 8, 3
@@ -38,7 +39,7 @@ def main(words: list[str]) -> int:
     )
     options = parse(made, words)
     from launcher.calibrate.calibrate import CannotCalibrate, Request, calibrate
-    from launcher.calibrate.write import FILE, as_tree, hardware_file, screen
+    from launcher.calibrate.write import as_tree, hardware_file, screen
     from launcher.estimate.estimate import CannotEstimate
 
     for flag, value, least in (
@@ -48,7 +49,7 @@ def main(words: list[str]) -> int:
     ):
         if value is not None and value < least:
             raise WrongUse(f"{flag} {value}: must be at least {least}", f"{flag} {least}")
-    writable("-o", options.out, FILE, ".yaml", ".yml")
+    writable("-o", options.out, HARDWARE, ".yaml", ".yml")
     request = Request(
         overrides=options.overrides,
         config_dirs=options.config_dir,
@@ -68,7 +69,7 @@ def main(words: list[str]) -> int:
     finally:
         progress.end()
     command = " ".join(shlex.join(["launch", "calibrate", *without_secrets(words)]).split())
-    write_file(options.out, hardware_file(found, command), FILE)
+    write_file(options.out, hardware_file(found, command), HARDWARE)
     if options.json:
         print_json(as_tree(found, options.out))
     else:

@@ -22,8 +22,17 @@ def main(words: list[str]) -> int:
     """Import a file; exit 1 if it cannot be read as a whole, 2 for a wrong command line."""
     words, argv = _split(words)
     options = parse(_parser(), words)
+    given = list(options.files)
+    options.file = given[0] if given else None
     _refuse_wrong(options, argv)
+    if given:
+        from launcher.cli.import_simumax import import_simumax
 
+        code = import_simumax(options, given)
+        if code is not None:
+            return code
+
+    writable("-o", options.output, JOB)
     jobs = _imported(options, argv)
     source = options.file or "arguments"
     if options.to is None:
@@ -46,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     made = parser(
         "import", "Read a script or configuration and write the job that it describes.", _EXAMPLE, overrides=False
     )
-    made.add_argument("file", nargs="?", metavar="FILE", help="bash script, YAML, JSON, or a file of arguments")
+    made.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="bash script, YAML, JSON, or a file of arguments; or SimuMax's strategy, model and system files together",
+    )
     made.add_argument("--backend", metavar="B", help="backend of the file, if it is not recognised")
     made.add_argument("--backend-version", metavar="V", help="its version; default: the one that fits best")
     made.add_argument("--to", metavar="B[@V]", help="port: check and write the job for this backend")
@@ -94,11 +108,11 @@ def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
     if argv and options.backend is None and argv[0].startswith("-"):
         works = (f"--backend {name}" for name in backend_names())
         raise WrongUse("arguments need --backend B: they do not name their backend", *works)
-    if file and not Path(file).exists():
-        raise WrongUse(f"there is no file {file}")
-    if file and output and Path(output).exists() and Path(output).samefile(file):
-        raise WrongUse(f"-o {output} is the file that is read: it would be overwritten")
-    writable("-o", output, JOB)
+    for each in options.files:
+        if not Path(each).exists():
+            raise WrongUse(f"there is no file {each}")
+        if output and Path(output).exists() and Path(output).samefile(each):
+            raise WrongUse(f"-o {output} is the file that is read: it would be overwritten")
     wrong = next((pair for pair in options.set if "=" not in pair or not pair.split("=")[0]), None)
     if wrong is not None:
         raise WrongUse(f"--set takes VARIABLE=VALUE, got {wrong!r}")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from launcher.balance.profile import BadTable
 from launcher.cli import search_profile
-from launcher.cli.options import composed, parse, parser, print_json, writable, write_file
+from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
+from launcher.cli.taylor_job import job_of_yaml
+from launcher.cli.taylor_words import translated
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
@@ -47,8 +49,13 @@ def main(words: list[str]) -> int:
         "--compare", action="store_true", help="rank the job's own layout (+strategy=FILE) and say what separates it"
     )
     made.add_argument("--resume", metavar="FILE.json", help="save the search state to this file, and resume from it")
+    made.add_argument("--yaml", metavar="FILE", help="instead of +job=: a configuration such as MindFormers' YAML")
     search_profile.add_options(made)
-    options = parse(made, words)
+    taylor = translated("search", words)
+    options = parse(made, taylor.words)
+    for note in taylor.notes:
+        print(f"launch search: {note}", file=sys.stderr)
+    readable("--yaml", options.yaml)
     from launcher.search.screen import CANDIDATES
     from launcher.search.state import STATE
 
@@ -64,7 +71,9 @@ def main(words: list[str]) -> int:
     ):
         writable(flag, file, kind, *endings)
     search_profile.refuse_wrong(options)
-    return _search(composed(options), options)
+    if options.yaml is None:
+        return _search(composed(options), options)
+    return _search(job_of_yaml(options.yaml, options.overrides, options.config_dir, search=True), options)
 
 
 def _search(job: Job, options: argparse.Namespace) -> int:

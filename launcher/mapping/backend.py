@@ -146,6 +146,7 @@ class Backend:
         watch: its log line of an iteration and the files that mark complete checkpoints.
         environment: variables that its jobs get, with condition and reason.
         support: its dependencies, and the versions of them that work.
+        described_by: tools whose input files describe runs of this backend (`simumax`), for `launch import`.
     """
 
     name: str
@@ -184,6 +185,7 @@ class Backend:
     watch: Watch = Watch()
     environment: tuple[Variable, ...] = ()
     support: tuple[Needed, ...] = ()
+    described_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.default_version and self.versions:

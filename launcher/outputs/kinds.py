@@ -42,6 +42,13 @@ def _head(path: Path, count: int = _HEAD) -> bytes:
         return file.read(count)
 
 
+HARDWARE_HEAD: Final = "# @package hardware"
+
+
+def _is_hardware_file(path: Path) -> bool:
+    return _head(path, len(HARDWARE_HEAD)) == HARDWARE_HEAD.encode()
+
+
 def _marked(path: Path) -> bool:
     return MARK.encode() in _head(path)
 
@@ -73,6 +80,7 @@ def _has_job_sections(text: str) -> bool:
 
 NEW: Final = Kind(title="a file to replace", recognises=lambda path: False)
 JOB: Final = Kind(title="a job file", recognises=_is_job)
+HARDWARE: Final = Kind(title="a hardware file that launch made", recognises=_is_hardware_file)
 PICTURE: Final = Kind(title="a picture that launch made", recognises=_marked, edited=False)
 TRACE: Final = Kind(title="a trace that launch made", recognises=_marked, edited=False)
 PROGRAM: Final = Kind(title="a mixed-integer program that launch made", recognises=_marked, edited=False)

@@ -14,11 +14,11 @@ from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Spl
 pytest.importorskip("highspy")
 
 from launcher.balance.solve import Balanced, Infeasible, balance_any
+from launcher.balance.taylor import Ratios, taylor_problem
 from launcher.balance.timing import pipeline_of, seconds
 from launcher.pipeline_schedule.precedence import precedence
 from launcher.pipeline_schedule.simulation import simulate
 from tests.sampling import examples
-from tools.bench.taylor_problem import Ratios, taylor_problem
 
 
 def balance(problem: Problem, **options: Any) -> Balanced:

@@ -12,7 +12,7 @@ import time
 
 from launcher.balance.problem import Problem
 from launcher.balance.solve import balance_any
-from tools.bench.taylor_problem import Ratios, taylor_problem
+from launcher.balance.taylor import Ratios, taylor_problem
 
 _KINDS = (
     *("act_mem0", "act_mem", "select_mem0", "select_mem", "re_comp_mem0", "re_comp_mem", "layer_mem012", "layer_mem"),

@@ -31,7 +31,7 @@ class Ratios:
 
 
 _MEMORY = (
-    *("act_mem0", "act_mem", "select_mem0", "select_mem", "re_comp_mem0", "re_comp_mem", "layer_mem012", "layer_mem"),
+    *("act_mem0", "act_mem", "re_comp_mem0", "re_comp_mem", "layer_mem012", "layer_mem"),
     *("mem_lim_stage0", "mem_lim_others", "mem_lim_last"),
 )
 

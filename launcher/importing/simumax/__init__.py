@@ -1,0 +1,1 @@
+"""Imports the three input files of SimuMax (strategy, model, system): a job and its hardware."""
