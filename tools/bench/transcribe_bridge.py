@@ -1,16 +1,18 @@
 """Transcribes Megatron-Bridge's published performance tables into `measured_bridge.jsonl`: figures and settings, no text.
 
-    python -m tools.bench.transcribe_bridge GIT_DIRECTORY
+    python -m tools.bench.transcribe_bridge GIT_DIRECTORY --seen measured_dev.jsonl
 
 GIT_DIRECTORY is a clone of NVIDIA-NeMo/Megatron-Bridge with its tags. Each line is one run: what the table says, and of the
 recipe of the same release and layout what the table omits (`tools/bench/bridge_recipes.py`). A cell such as `37556 (36108)`
-is two runs; a footnote names the number format of the second. A run of which no recipe has the layout says so.
+is two runs; a footnote names the number format of the second. A run without `recipe` has a layout that no recipe of its
+release has. `seen` marks the runs that this project was developed on (the project's file of facts); the others were
+transcribed later.
 """
 
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +128,23 @@ def recipe_of(run: dict[str, Any], known: Sequence[tuple[Release, Sequence[Recip
     return None
 
 
+def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what identifies a run in the file of facts, whose rows name systems and formats as the tables do."""
+    gpu = run.get("gpu") or str(run["system"]).removeprefix("DGX-").lower()
+    precision = str(run["precision"]).split(" ")[0]
+    model = str(run["model"]).partition(" (")[0].strip()
+    layout = (run.get(name) or 1 for name in ("gpus", "gbs", "mbs", "tp", "pp", "cp", "ep"))
+    return (run["release"], model, gpu, _FORMATS.get(precision, precision), *layout, run.get("vp") or run.get("vpp") or 1)
+
+
 def main() -> None:
     """Write the rows."""
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     made.add_argument("git", type=Path, help="git directory of Megatron-Bridge")
+    made.add_argument("--seen", type=Path, help="JSON lines of the runs that this project was developed on")
     options = made.parse_args()
+    facts = options.seen.read_text(encoding="utf-8").splitlines() if options.seen else []
+    seen = {_key(row) for row in map(json.loads, facts) if "docs/performance-summary" in row["source"]}
     pages = Release(options.git, COMMIT)
     tags = {tag for each in _TAGS.values() for tag in each}
     releases = {tag: Release(options.git, tag) for tag in sorted(tags)}
@@ -141,7 +155,7 @@ def main() -> None:
             where = run.pop("page")
             source = f"Megatron-Bridge {where} ({COMMIT})"
             own = [(releases[tag], known[tag]) for tag in _TAGS[run["release"]]]
-            run = {"source": source, **run, "recipe": recipe_of(run, own)}
+            run = {"source": source, **run, "seen": _key(run) in seen or None, "recipe": recipe_of(run, own)}
             lines.append(json.dumps({name: value for name, value in run.items() if value is not None}))
     ROWS.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(lines)} runs written to {ROWS.name}")
