@@ -6,10 +6,12 @@ scripts/performance/configs and utils/overrides.py of v0.2.0 to v0.5.1, src/mega
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from launcher.compose import compose
 
+ROWS = Path(__file__).with_name("measured_bridge.jsonl")
 _PRESETS: dict[str, list[str]] = {
     "LLAMA3_8B": ["model=llama3_8b"],
     "LLAMA3_70B": ["model=llama3_70b"],
@@ -63,6 +65,11 @@ _FSDP = {
     "parallel.fsdp.keep_fp8_transpose_cache": "false",
     "kernels.gradient_accumulation_fusion": "true",
 }
+
+
+def is_row(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is one of these."""
+    return str(row["source"]).startswith("Megatron-Bridge docs/performance-summary")
 
 
 def excluded(row: Mapping[str, Any]) -> str | None:
@@ -197,4 +204,9 @@ def case(row: Mapping[str, Any]) -> dict[str, Any] | None:
     seconds = row["gbs"] * row["seq_len"] / row["tokens_per_s_per_gpu"] / row["gpus"]
     name = f"{row['model']} {row['gpus']} {row['gpu']} {row['precision']} {row['release']}"
     layout = f"tp{row['tp']} pp{row['pp']}x{row.get('vp') or 1} cp{row.get('cp') or 1} ep{row.get('ep') or 1}"
-    return {"source": "Megatron-Bridge tables", "name": f"{name} {layout}", "job": compose(overrides(row)), "seconds": seconds}
+    return {
+        "source": "Megatron-Bridge tables",
+        "name": f"{name} {layout}",
+        "job": compose(overrides(row)),
+        "seconds": seconds,
+    }

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.bridge_recipes import KEPT, Recipe, Release, recipes
+from tools.bench.measured_bridge import ROWS
 
-ROWS = Path(__file__).with_name("measured_bridge.jsonl")
 COMMIT = "067f987df"
 _PAGES = ("docs/performance-summary.md", "docs/performance-summary-archive.md")
 # The tag that each container was released with; 26.02.01, 26.04.01, 26.06.01 are followed by the tag of their repairs.
