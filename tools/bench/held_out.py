@@ -85,6 +85,14 @@ USES: tuple[Use, ...] = (
         seen=True,
     ),
     Use(
+        what="products of B200 instead of B300 in the hardware file of GB200",
+        how="chosen",
+        quantity="time",
+        source="Megatron-Bridge tables",
+        hardware="GB200-NVL72",
+        names=("LLAMA",),
+    ),
+    Use(
         what="latency of an exchange inside a domain: that of eight devices",
         how="chosen",
         quantity="time",
