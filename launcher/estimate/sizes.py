@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
 
+from launcher.estimate.graphs import captured
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
 from launcher.estimate.profile import Profile, profile_of
@@ -80,6 +81,7 @@ class Sizes:
     dtype: int
     fp8: bool
     gemm_bytes: float
+    captured: tuple[str, ...]
     fp8_weights: bool
     weight_copies: int
     fp8_cast: int
@@ -328,6 +330,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         # Also NVFP4: products in fewer bits than activations.
         fp8=products.kept_bytes is not None,
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
+        captured=captured(job),
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
         weight_copies=_weight_copies(job, products),
         fp8_cast=products.cast_bytes,
