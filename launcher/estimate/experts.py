@@ -114,6 +114,20 @@ def _permuting(builder: Builder) -> float:
     return seconds
 
 
+def _waited(builder: Builder) -> float:
+    """Return the seconds that a forward waits for the host after it has read how many tokens each expert gets.
+
+    The host then starts the kernels of the dispatch and of the first product before the device has long work again
+    (megatron-core 0.16.1 token_dispatcher.py, _maybe_dtoh_and_synchronize; experts.py, tokens_per_expert.tolist()).
+    Nothing is read where each expert gets its capacity, nor in a captured step; beside another micro-batch the device
+    has that one's work.
+    """
+    s = builder.sizes
+    if s.overlap_batch or (s.capacity and s.padded_capacity):
+        return 0.0
+    return builder.machine.launch * ((_FUSED_DISPATCH if s.flex else _DISPATCH) + _GROUPED)
+
+
 def _dispatch(builder: Builder) -> list[Operation]:
     s, machine, act = builder.sizes, builder.machine, builder.act
     sent = float(builder.local * s.hidden * act) * copies(builder)
@@ -127,7 +141,7 @@ def _dispatch(builder: Builder) -> list[Operation]:
             module="moe",
             forward_needs=sent + got,
             backward_needs=sent + got,
-            forward=kernels,
+            forward=kernels + _waited(builder),
             backward=kernels,
             forward_comm=seconds,
             backward_comm=seconds,

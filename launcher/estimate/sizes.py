@@ -82,6 +82,7 @@ class Sizes:
     fp8: bool
     gemm_bytes: float
     captured: tuple[str, ...]
+    padded_capacity: bool
     fp8_weights: bool
     weight_copies: int
     fp8_cast: int
@@ -331,6 +332,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fp8=products.kept_bytes is not None,
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
         captured=captured(job),
+        padded_capacity=bool(moe.pad_to_capacity),
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
         weight_copies=_weight_copies(job, products),
         fp8_cast=products.cast_bytes,
