@@ -170,7 +170,7 @@ def _line(each: Errors) -> str:
 
 def as_markdown(rows: list[Row]) -> str:
     """Return a table for the docs; the columns of figures are set right."""
-    first = next(number for number, name in enumerate(rows[0]) if name == "runs")
+    first = next(number for number, name in enumerate(rows[0]) if name in ("runs", "rank"))
     rule = "|---" * first + "|--:" * (len(rows[0]) - first) + "|"
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], rule, *lines[1:]])
@@ -178,7 +178,7 @@ def as_markdown(rows: list[Row]) -> str:
 
 def aligned(rows: list[Row]) -> str:
     """Return a table for a terminal."""
-    first = next(number for number, name in enumerate(rows[0]) if name == "runs")
+    first = next(number for number, name in enumerate(rows[0]) if name in ("runs", "rank"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
