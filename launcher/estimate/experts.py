@@ -14,7 +14,7 @@ _COMBINE, _FUSED_COMBINE = 12, 4
 _GROUPED = 10
 # Small kernels of scores, top-k, balancing loss, token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
 _ROUTING_KERNELS = 10
-# Fused: scores and top-k, scores of the balancing loss, that loss; token counts and their cast (router.py, moe_utils.py,
+# Fused: scores and top-k, scores of the balancing loss, that loss; token counts, their cast (router.py, moe_utils.py,
 # fused_topk_with_score_function, fused_compute_score_for_moe_aux_loss, fused_moe_aux_loss).
 _FUSED_ROUTING_KERNELS = 5
 

@@ -1,6 +1,6 @@
 """Reads Megatron-Bridge's performance recipes of one release: what each sets beyond the tables of results.
 
-Three forms: YAML matrices (25.09), `WorkloadBaseConfig` constants (25.11 to 26.06), functions that set a config (26.08).
+YAML matrices (25.09), `WorkloadBaseConfig` constants (25.11 to 26.06), functions that set a config (26.08).
 Nothing is executed; Python is read as a syntax tree, of which only assignments of literals count.
 """
 

@@ -1,6 +1,6 @@
 """How far `launch estimate` is from published runs: errors of memory and time by source, device, number format, model.
 
-    python -m tools.bench.estimate_accuracy [MEASURED.jsonl …] [--rows] [--left] [--models] [--markdown] [--errors FILE.json]
+    python -m tools.bench.estimate_accuracy [MEASURED.jsonl …] [--rows] [--left] [--models] [--markdown] [--errors JSON]
 
 Each line of the files (by default `measured.jsonl` and `measured_bridge.jsonl` beside this one) is one run with its
 source. The first table holds the runs on which no figure was fitted or chosen (`held_out.py`), on the devices that have
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from launcher.estimate.kin import likeness
+from launcher.job import as_tree
 from tools.bench.measured_cases import FILES, Case, Errors, judge_all
 
 Row = list[str]
@@ -29,7 +30,7 @@ TINY = ("Megatron-LM CI, tiny models", "MindSpeed-LLM CI")
 
 
 def percent(errors: Sequence[float]) -> tuple[str, str]:
-    """Return the mean of the sizes of errors, and the largest with its sign, in percent; in parentheses for few runs."""
+    """Return the mean of the sizes of errors, and the largest with its sign, in percent; few runs in parentheses."""
     if not errors:
         return "–", "–"
     made = f"{100 * statistics.mean(map(abs, errors)):.1f}", f"{100 * max(errors, key=abs):+.1f}"
@@ -41,10 +42,34 @@ def untouched(found: Iterable[Errors]) -> list[Errors]:
     return [each for each in found if each.seconds is not None and not each.case.used("time")]
 
 
+# Two runs of one job whose times differ by more than this factor: what makes one of them slow is not in the job.
+_CONTRADICTION = 1.5
+
+
+def contradictions(found: Sequence[Errors]) -> list[Errors]:
+    """Return the runs of which another run of the same job took 1.5 times as long, or two thirds of the time."""
+    times: dict[str, list[float]] = defaultdict(list)
+    keys = {id(each): _job_key(each) for each in found if each.case.seconds}
+    for each in found:
+        if each.case.seconds:
+            times[keys[id(each)]].append(each.case.seconds)
+    wide = {key for key, of in times.items() if max(of) > _CONTRADICTION * min(of)}
+    return [each for each in found if keys.get(id(each)) in wide]
+
+
+def _job_key(each: Errors) -> str:
+    return json.dumps([each.case.source, as_tree(each.case.job)], sort_keys=True, default=str)
+
+
 def headline(found: Sequence[Errors]) -> list[Row]:
-    """Return the table of the times of runs kept out of every fit, its header first."""
+    """Return the table of the times of runs kept out of every fit, its header first.
+
+    Runs that contradict another run of the same job are left out; `report` names them.
+    """
     rows = [["model", "device", "format", "runs", "mean %", "worst %", "never looked at: runs", "mean %", "goal"]]
+    doubtful = {id(each) for each in contradictions(found)}
     kept = [each for each in untouched(found) if each.case.kind in GOALS and each.case.hardware in _DEVICES]
+    kept = [each for each in kept if id(each) not in doubtful]
     for kind, goal in GOALS.items():
         own = [each for each in kept if each.case.kind == kind]
         for device, short in _DEVICES.items():
@@ -61,7 +86,9 @@ def _summary(kind: str, device: str, precision: str, found: Sequence[Errors], go
     times = [each.seconds or 0.0 for each in found]
     mean, worst = percent(times)
     new = [each.seconds or 0.0 for each in found if not each.case.seen]
-    reached = "no claim" if len(times) < CLAIM else "met" if 100 * statistics.mean(map(abs, times)) <= goal else "missed"
+    reached = (
+        "no claim" if len(times) < CLAIM else "met" if 100 * statistics.mean(map(abs, times)) <= goal else "missed"
+    )
     verdict = f"≤ {goal:g}: {reached}"
     return [kind, device, precision, str(len(times)), mean, worst, str(len(new)), percent(new)[0], verdict]
 
@@ -76,7 +103,9 @@ def table(found: Sequence[Errors], *, models: bool = False) -> list[Row]:
     for each in found:
         if not each.case.oom:
             cells[_cell(each.case, models)].append(each)
-    rows = [["source", "device", "format", "model", "used", "runs", "memory mean %", "worst %", "time mean %", "worst %"]]
+    rows = [
+        ["source", "device", "format", "model", "used", "runs", "memory mean %", "worst %", "time mean %", "worst %"]
+    ]
     for key in sorted(cells):
         errors = cells[key]
         memory = percent([each.memory for each in errors if each.memory is not None])
@@ -86,7 +115,7 @@ def table(found: Sequence[Errors], *, models: bool = False) -> list[Row]:
 
 
 def _cell(case: Case, models: bool) -> tuple[str, ...]:
-    uses = [f"{quantity} {how}" for quantity in ("time", "memory") if (how := case.used(quantity))]  # type: ignore[arg-type]
+    uses = [f"{quantity} {how}" for quantity in ("time", "memory") if (how := case.used(quantity))]
     kind = case.name.split(" ")[0] if models and case.source.endswith("Bridge tables") else case.kind
     return case.source, case.hardware, case.precision, kind, ", ".join(uses) or "–"
 
@@ -104,18 +133,37 @@ def verdicts(found: Sequence[Errors]) -> tuple[list[str], int, list[str], int]:
 
 
 def errors_text(found: Sequence[Errors]) -> str:
-    """Return the runs with what makes a job their kin, a line each, for `launcher/estimate/kin.json`."""
-    rows = []
+    """Return the runs with what makes a job their kin, a line each, for `launcher/estimate/kin.json`.
+
+    Runs of one layout of one model (other releases, numbers of micro-batches, recomputed modules) count once, with the
+    median of their errors: as many lines would make the range of another layout too narrow.
+    """
+    alike: dict[tuple[object, ...], list[Errors]] = defaultdict(list)
     for each in found:
-        if each.case.source.startswith(TINY) or (each.memory is None and each.seconds is None):
-            continue
-        kin = asdict(likeness(each.case.job))
+        if not each.case.source.startswith(TINY) and (each.memory is not None or each.seconds is not None):
+            alike[_layout(each.case)].append(each)
+    rows = []
+    for runs in alike.values():
+        first = runs[0].case
         figures = {
-            name: None if value is None else round(value, 4)
-            for name, value in (("memory", each.memory), ("time", each.seconds))
+            "memory": _median([each.memory for each in runs if each.memory is not None]),
+            "time": _median([each.seconds for each in runs if each.seconds is not None]),
         }
-        rows.append(json.dumps({"source": each.case.source, "name": each.case.name, **kin, **figures}))
+        name = first.name if len(runs) == 1 else f"{first.name} and {len(runs) - 1} more"
+        rows.append(json.dumps({"source": first.source, "name": name, **asdict(likeness(first.job)), **figures}))
     return "[\n" + ",\n".join(rows) + "\n]\n"
+
+
+def _layout(case: Case) -> tuple[object, ...]:
+    model, parallel = case.job.model, case.job.parallel
+    sizes = (model.num_hidden_layers, model.hidden_size, model.moe_intermediate_size, model.num_attention_heads)
+    layout = (parallel.tp, parallel.pp, parallel.vpp, parallel.cp, parallel.ep, case.job.batch.micro_batch_size)
+    machine = (case.source, case.hardware, case.precision, case.job.cluster.world_size, case.kind)
+    return (*machine, *sizes, *layout)
+
+
+def _median(errors: Sequence[float]) -> float | None:
+    return round(statistics.median(errors), 4) if errors else None
 
 
 def main() -> None:
@@ -147,10 +195,14 @@ def report(found: Sequence[Errors], left: int, *, markdown: bool, models: bool =
     """Return what the command prints: counts, both tables, the errors of the verdict."""
     write: Callable[[list[Row]], str] = as_markdown if markdown else aligned
     refused, ran, accepted, failed = verdicts(found)
+    doubtful = [f"{each.case.name}: {each.case.seconds:.3g} s" for each in contradictions(found)]
     return [
         f"{len(found) + left} published runs, {len(found)} of them judged\n",
         write(headline(found)) + "\n",
         write(table(found, models=models)) + "\n",
+        _listed(
+            f"not in the first table, because two runs of one job differ by more than 1.5: {len(doubtful)}", doubtful
+        ),
         _listed(f"said not to fit though it ran: {len(refused)} of {ran}", refused),
         _listed(f"said to fit though published as out of memory: {len(accepted)} of {failed}", accepted),
     ]

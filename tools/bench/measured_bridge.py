@@ -1,7 +1,7 @@
 """Rows of Megatron-Bridge's performance tables (`measured_bridge.jsonl`) as jobs of ours.
 
-A job is the layout of the table's row, what the recipe of that release and layout sets, and what the release's recipes of
-that model all set (`_COMMON`). Sources: Megatron-Bridge v0.1.0rc4 scripts/performance/run_script.py (25.09),
+A job is the layout of a table's row, what the recipe of that release and layout sets, and what the recipes of that
+model all set (`_COMMON`). Sources: Megatron-Bridge v0.1.0rc4 scripts/performance/run_script.py (25.09),
 scripts/performance/configs and utils/overrides.py of v0.2.0 to v0.5.1, src/megatron/bridge/perf_recipes of v0.6.0.
 """
 
@@ -106,7 +106,7 @@ def overrides(row: Mapping[str, Any]) -> list[str]:
     }
     if vpp > 1:
         fields["parallel.vpp"] = str(vpp)
-    if tp > 1 and not (row["precision"] == "nvfp4"):
+    if tp > 1 and row["precision"] != "nvfp4":
         fields["overlap.tp_comm"] = "true"
     if (row.get("ep") or 1) > 1:
         fields |= {**_MOE, "parallel.ep": str(row["ep"]), **_exchange(row, recipe)}
@@ -133,11 +133,11 @@ def _dispatcher(row: Mapping[str, Any], recipe: Mapping[str, Any]) -> bool:
     """Return whether tokens are sent by DeepEP or HybridEP."""
     backend = recipe.get("moe_flex_dispatcher_backend")
     if row["release"] == "25.09":
-        return row["gpu"] == "h100" and row["model"] == "DeepSeekV3"
+        return (row["gpu"], row["model"]) == ("h100", "DeepSeekV3")
     if backend == "hybridep" and recipe["of"].startswith("v0.2.") and not row["gpu"].startswith("gb"):
         return False
     plain = any(recipe["of"].startswith(t) and row["model"] == m and row["gpu"] in gpus for t, m, gpus in _PLAIN)
-    return backend is not None and not plain
+    return bool(backend) and not plain
 
 
 def _exchange(row: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from launcher.compose import compose
 from launcher.job import Job, with_values
 from launcher.search.begin import begin, unasked
 from launcher.search.compare import Comparison, comparison, errors_of
-from launcher.search.points import layout_of, own
+from launcher.search.points import own
 from tools.bench.estimate_accuracy import aligned, as_markdown
 from tools.bench.measured_bridge import ROWS, overrides
 from tools.bench.measured_cases import Case, case_of
@@ -70,7 +70,13 @@ def published(name: str) -> Case:
     model, devices, gpu, release = CASES[name]
     for line in ROWS.read_text(encoding="utf-8").splitlines():
         row: dict[str, Any] = json.loads(line)
-        if (row["model"], row["gpus"], row["gpu"], row["release"], row["task"]) == (model, devices, gpu, release, "pretrain"):
+        if (row["model"], row["gpus"], row["gpu"], row["release"], row["task"]) == (
+            model,
+            devices,
+            gpu,
+            release,
+            "pretrain",
+        ):
             found = case_of(row)
             if found is not None:
                 # Megatron-Bridge trains with megatron-core: Megatron-LM's rules and arguments.
@@ -105,7 +111,11 @@ def rows_of(result: Result) -> Iterator[list[str]]:
     found = result.compared
     winner = found.winner or found.own
     rank = "–" if found.rank is None else f"{found.rank:,}"
-    terms = [f"{_SHORT[name]} {mine:.3g} → {its:.3g}" for name, (mine, its) in found.terms.items() if abs(its - mine) > 0.01 * found.own.step_s]
+    terms = [
+        f"{_SHORT[name]} {mine:.3g} → {its:.3g}"
+        for name, (mine, its) in found.terms.items()
+        if abs(its - mine) > 0.01 * found.own.step_s
+    ]
     yield [
         result.name,
         "yes" if result.contained else "no",
@@ -124,7 +134,16 @@ def values_of(result: Result) -> str:
     return f"{result.name}: " + ", ".join(f"{path} {mine} → {its}" for path, (mine, its) in pairs)
 
 
-HEADER = ["case", "in the space", "runs", "measured s", "estimated s", "fastest s", "faster", "seconds of a step, published → fastest"]
+HEADER = [
+    "case",
+    "in the space",
+    "runs",
+    "measured s",
+    "estimated s",
+    "fastest s",
+    "faster",
+    "seconds of a step, published → fastest",
+]
 
 
 def main() -> None:

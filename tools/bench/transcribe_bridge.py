@@ -1,12 +1,12 @@
-"""Transcribes Megatron-Bridge's published performance tables into `measured_bridge.jsonl`: figures and settings, no text.
+"""Transcribes Megatron-Bridge's performance tables into `measured_bridge.jsonl`: figures and settings, no text.
 
     python -m tools.bench.transcribe_bridge GIT_DIRECTORY --seen measured_dev.jsonl
 
-GIT_DIRECTORY is a clone of NVIDIA-NeMo/Megatron-Bridge with its tags. Each line is one run: what the table says, and of the
-recipe of the same release and layout what the table omits (`tools/bench/bridge_recipes.py`). A cell such as `37556 (36108)`
-is two runs; a footnote names the number format of the second. A run without `recipe` has a layout that no recipe of its
-release has. `seen` marks the runs that this project was developed on (the project's file of facts); the others were
-transcribed later.
+GIT_DIRECTORY is a clone of NVIDIA-NeMo/Megatron-Bridge with its tags. Each line is one run: what the table says, and of
+the recipe of the same release and layout what the table omits (`tools/bench/bridge_recipes.py`). A cell such as
+`37556 (36108)` is two runs; a footnote names the number format of the second. A run without `recipe` has a layout that
+no recipe of its release has. `seen` marks the runs that this project was developed on (the project's file of facts);
+the others were transcribed later.
 """
 
 import argparse
@@ -57,7 +57,14 @@ _COLUMNS = {
     "Tokens / sec / GPU": "tokens_per_s_per_gpu",
     "Model TFLOP / sec / GPU": "tflops_per_gpu",
 }
-_FORMATS = {"FP8": "fp8_cs", "FP8-CS": "fp8_cs", "MXFP8": "fp8_mx", "FP8-MX": "fp8_mx", "BF16": "bf16", "NVFP4": "nvfp4"}
+_FORMATS = {
+    "FP8": "fp8_cs",
+    "FP8-CS": "fp8_cs",
+    "MXFP8": "fp8_mx",
+    "FP8-MX": "fp8_mx",
+    "BF16": "bf16",
+    "NVFP4": "nvfp4",
+}
 _TASKS = {"Pre-Training Performance": "pretrain", "SFT Performance": "sft", "LoRA Performance": "lora"}
 
 
@@ -116,7 +123,9 @@ def recipe_of(run: dict[str, Any], known: Sequence[tuple[Release, Sequence[Recip
             for each in found:
                 if (each["model"], each["gpu"], each["task"]) != (name, run["gpu"], run["task"]):
                     continue
-                if each["precision"] != run["precision"] or re.search(r"large_scale|_dev_|hsdp", each["symbol"].lower()):
+                if each["precision"] != run["precision"] or re.search(
+                    r"large_scale|_dev_|hsdp", each["symbol"].lower()
+                ):
                     continue
                 same = all((each[k] or 1) == (run[k] or 1) for k in ("tp", "pp", "cp", "vp", "ep", "mbs"))
                 same &= bool(each.get("use_megatron_fsdp")) == bool(run["fsdp"])
@@ -134,7 +143,14 @@ def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
     precision = str(run["precision"]).split(" ")[0]
     model = str(run["model"]).partition(" (")[0].strip()
     layout = (run.get(name) or 1 for name in ("gpus", "gbs", "mbs", "tp", "pp", "cp", "ep"))
-    return (run["release"], model, gpu, _FORMATS.get(precision, precision), *layout, run.get("vp") or run.get("vpp") or 1)
+    return (
+        run["release"],
+        model,
+        gpu,
+        _FORMATS.get(precision, precision),
+        *layout,
+        run.get("vp") or run.get("vpp") or 1,
+    )
 
 
 def main() -> None:
