@@ -1,6 +1,6 @@
 """How far `launch estimate` is from published runs: errors of memory and time by source, device, number format, model.
 
-    python -m tools.bench.estimate_accuracy [MEASURED.jsonl …] [--rows] [--left] [--models] [--markdown] [--errors JSON]
+    python -m tools.bench.estimate_accuracy [FILE …] [--rows] [--left] [--models] [--markdown] [--docs] [--errors FILE]
 
 Each line of the files (by default `measured.jsonl` and `measured_bridge.jsonl` beside this one) is one run with its
 source. The first table holds the runs on which no figure was fitted or chosen (`held_out.py`), on the devices that have
@@ -25,6 +25,8 @@ CLAIM = 10
 GOALS: Mapping[str, float] = {"dense": 5.0, "MoE": 10.0}
 """Mean error of the time, in percent, that runs kept out of every fit should not exceed."""
 _DEVICES = {"H100-SXM5-80GB": "H100", "B200": "B200", "B300": "B300", "GB200-NVL72": "GB200", "GB300-NVL72": "GB300"}
+PAGE = Path(__file__).parents[2] / "docs" / "estimate.md"
+_MARKS = ("<!-- table: begin -->", "<!-- table: end -->")
 # Models of hidden size 512: logits and constants of libraries, which are nothing beside a model of billions, decide.
 TINY = ("Megatron-LM CI, tiny models", "MindSpeed-LLM CI")
 
@@ -174,6 +176,7 @@ def main() -> None:
     made.add_argument("--left", action="store_true", help="also print why runs have no job")
     made.add_argument("--models", action="store_true", help="a line for each model of Megatron-Bridge's tables")
     made.add_argument("--markdown", action="store_true", help="tables for the docs")
+    made.add_argument("--docs", action="store_true", help="write the tables into docs/estimate.md")
     made.add_argument(
         "--errors", type=Path, metavar="FILE.json", help="write the errors from which an estimate's range is computed"
     )
@@ -184,11 +187,20 @@ def main() -> None:
             print(_line(each))
     for text in report(found, len(left), markdown=options.markdown, models=options.models):
         print(text)
+    if options.docs:
+        written = "\n".join(report(found, len(left), markdown=True))
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), written), encoding="utf-8")
     if options.left:
         for (source, why), count in sorted(Counter(left).items()):
             print(f"{count:4}  {source}: {why}")
     if options.errors is not None:
         options.errors.write_text(errors_text(found), encoding="utf-8")
+
+
+def between(page: str, text: str) -> str:
+    """Return a page with `text` between the marks of its table."""
+    before, _, rest = page.partition(_MARKS[0])
+    return f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{rest.partition(_MARKS[1])[2]}"
 
 
 def report(found: Sequence[Errors], left: int, *, markdown: bool, models: bool = False) -> list[str]:
@@ -209,7 +221,8 @@ def report(found: Sequence[Errors], left: int, *, markdown: bool, models: bool =
 
 
 def _listed(title: str, names: Sequence[str]) -> str:
-    return "\n".join([title, *(f"- {name} × {n}" if n > 1 else f"- {name}" for name, n in Counter(names).items())])
+    lines = [f"- {name} × {n}" if n > 1 else f"- {name}" for name, n in Counter(names).items()]
+    return "\n".join([f"{title}\n", *lines, ""])
 
 
 def _line(each: Errors) -> str:
