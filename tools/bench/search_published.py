@@ -84,6 +84,17 @@ def published(name: str) -> Case:
     raise LookupError(f"no row of {name}")
 
 
+def in_space(search: Search, job: Job) -> bool:
+    """Return whether the space of a search has a job's own layout."""
+    point = own(job)
+    paths = list(search.layouts[0])
+    wanted = [point[path] or 1 for path in paths]
+    sizes = search.space.choices["batch.micro_batch_size"]
+    return job.batch.micro_batch_size in sizes and any(
+        [layout[path] or 1 for path in paths] == wanted for layout in search.layouts
+    )
+
+
 def searched(name: str) -> Result:
     """Search the job of a case and rank its published layout."""
     case = published(name)
@@ -91,10 +102,8 @@ def searched(name: str) -> Result:
     start = time.monotonic()
     search = begin(job)
     legal = not errors_of(with_values(job, unasked(job)))
-    point = own(job)
-    sizes = {path: point[path] for path in search.layouts[0]}
-    known = any(all((layout[path] or 1) == (value or 1) for path, value in sizes.items()) for layout in search.layouts)
-    search.rank_own(point)
+    known = in_space(search, job)
+    search.rank_own(own(job))
     for _ in search.run():
         pass
     return Result(
@@ -153,12 +162,13 @@ def main() -> None:
     made.add_argument("--markdown", action="store_true", help="a table for the docs")
     options = made.parse_args()
     wanted = [name for name in CASES if not options.names or any(part in name for part in options.names)]
-    results = [searched(name) for name in wanted]
+    results = []
+    for name in wanted:
+        results.append(searched(name))
+        print(values_of(results[-1]) + f" ({results[-1].took:.0f} s)", flush=True)
     header = [name if name != "runs" else "rank" for name in HEADER]
     table = [header, *(line for result in results for line in rows_of(result))]
     print((as_markdown if options.markdown else aligned)(table))
-    for result in results:
-        print(values_of(result) + f" ({result.took:.0f} s)")
 
 
 if __name__ == "__main__":
