@@ -19,6 +19,7 @@ from launcher.job import Job, with_values
 from launcher.search.begin import begin, unasked
 from launcher.search.compare import Comparison, comparison, errors_of
 from launcher.search.points import own
+from launcher.search.search import Search
 from tools.bench.estimate_accuracy import aligned, as_markdown
 from tools.bench.measured_bridge import ROWS, overrides
 from tools.bench.measured_cases import Case, case_of
