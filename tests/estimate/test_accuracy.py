@@ -12,7 +12,7 @@ from tools.bench.estimate_accuracy import headline, table, untouched, verdicts
 from tools.bench.measured_cases import FILES, Errors, case_of, judge, reason, rows
 
 # Rows that tests judge: each source, and of the CI's tiny models and Megatron-Bridge's repeated layouts a part.
-_PART = 4
+_PART = 8
 
 
 @cache
@@ -24,7 +24,7 @@ def judged(part: str) -> tuple[Errors, ...]:
 
 @cache
 def bridge() -> tuple[Errors, ...]:
-    """Return the errors of every fourth row of Megatron-Bridge's tables."""
+    """Return the errors of every eighth row of Megatron-Bridge's tables."""
     kept = [row for row in rows([measured_bridge.ROWS]) if not reason(row)][::_PART]
     found = [case_of(row) for row in kept]
     return tuple(judge(case) for case in found if case is not None)
@@ -82,7 +82,7 @@ def test_a_goal_is_kept(
 )
 def test_the_time_of_runs_kept_out_of_every_fit(kind: str, devices: tuple[str, ...], mean: float) -> None:
     kept = [each for each in untouched(bridge()) if each.case.kind == kind and each.case.hardware.startswith(devices)]
-    assert len(kept) >= 4
+    assert len(kept) >= 3
     assert statistics.mean(seconds(kept)) <= mean
 
 
@@ -110,7 +110,7 @@ def test_verdicts_of_published_runs() -> None:
     refused, ran, _, failed = verdicts(found)
     # FSDP with layers offloaded to the host, which the estimate counts as kept on the device.
     assert [name for name in refused if "LLAMA3_70B 64" not in name and "LLAMA3.1_405B 128" not in name] == []
-    assert ran > 90
+    assert ran > 70
     assert failed == 2
 
 
