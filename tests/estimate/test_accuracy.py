@@ -12,7 +12,7 @@ from tools.bench.estimate_accuracy import headline, table, untouched, verdicts
 from tools.bench.measured_cases import FILES, Errors, case_of, judge, reason, rows
 
 # Rows that tests judge: each source, and of the CI's tiny models and Megatron-Bridge's repeated layouts a part.
-_PART = 8
+_PART = 5
 
 
 @cache
@@ -24,7 +24,7 @@ def judged(part: str) -> tuple[Errors, ...]:
 
 @cache
 def bridge() -> tuple[Errors, ...]:
-    """Return the errors of every eighth row of Megatron-Bridge's tables."""
+    """Return the errors of every fifth row of Megatron-Bridge's tables."""
     kept = [row for row in rows([measured_bridge.ROWS]) if not reason(row)][::_PART]
     found = [case_of(row) for row in kept]
     return tuple(judge(case) for case in found if case is not None)
@@ -78,7 +78,7 @@ def test_a_goal_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("kind", "devices", "mean"), [("dense", ("H100", "B200", "GB300"), 0.05), ("MoE", ("H100", "GB200"), 0.10)]
+    ("kind", "devices", "mean"), [("dense", ("H100", "B200", "GB300"), 0.05), ("MoE", ("H100", "GB200", "GB300"), 0.10)]
 )
 def test_the_time_of_runs_kept_out_of_every_fit(kind: str, devices: tuple[str, ...], mean: float) -> None:
     kept = [each for each in untouched(bridge()) if each.case.kind == kind and each.case.hardware.startswith(devices)]

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.compose import compose
-from launcher.estimate import CannotEstimate, estimate
+from launcher.estimate import CannotEstimate
+from launcher.estimate.as_run import as_run
+from launcher.estimate.check import problems
+from launcher.estimate.estimate import quick
 from launcher.job import Job
 from launcher.job.number_formats import format_of
 from tools.bench import held_out, measured_ascend, measured_bridge, measured_megatron, measured_other, measured_simumax
@@ -159,7 +162,12 @@ def judge(case: Case) -> Errors:
     Raises:
         CannotEstimate: the job is not one that we can estimate.
     """
-    answer = estimate(case.job, changes=False)
+    # As `launch estimate`, without trying out which fields have no effect.
+    job, _ = as_run(case.job)
+    found = problems(job)
+    if found:
+        raise CannotEstimate(found)
+    answer = quick(job, exact=True)
     peaks = {stage.stage: stage.peak_allocated for stage in answer.stages}
     memory = None
     if case.memory:
