@@ -18,7 +18,9 @@ class Builder:
         self.act = sizes.act
         # Bytes per element that a matrix product keeps of its input: one in FP8, 0.5625 in NVFP4.
         self.gemm = sizes.gemm_bytes if sizes.fp8 else sizes.act
-        self.wire = self.act
+        # Transformer Engine gathers inputs and output gradients as it casts them for the product (d0067d0d
+        # pytorch/distributed.py, gather_along_first_dim with a quantizer; base.py, grad_output_preprocess).
+        self.wire = sizes.gemm_bytes if sizes.fp8 and not sizes.local else sizes.act
 
     # -- building blocks
     def norm(self, name: str, tokens: int, width: int, module: str, *, keeps: bool = True) -> Operation:
@@ -116,14 +118,14 @@ class Builder:
 
     def _tensor_parallel(self, given: float, made: float, split: str) -> tuple[float, float]:
         """Return seconds of the collectives of a split product, forward and backward."""
-        s, machine = self.sizes, self.machine
+        s, machine, cast = self.sizes, self.machine, self.wire / self.act
         if s.sp:
             if split == "column":
-                forward = network.all_gather(machine, given, s.tp, 1)
+                forward = network.all_gather(machine, given * cast, s.tp, 1)
                 backward = forward + network.reduce_scatter(machine, given, s.tp, 1)
             else:
                 forward = network.reduce_scatter(machine, made, s.tp, 1)
-                backward = network.all_gather(machine, made, s.tp, 1)
+                backward = network.all_gather(machine, made * cast, s.tp, 1)
             return forward * s.exposed_tp, backward * s.exposed_tp
         if split == "column":
             return 0.0, network.all_reduce(machine, given, s.tp, 1) * s.exposed_tp

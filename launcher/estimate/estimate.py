@@ -8,6 +8,7 @@ from launcher.estimate.as_run import as_run
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.effect import without_effect
+from launcher.estimate.graphs import covers, in_graph
 from launcher.estimate.kin import fit_probability, range_of
 from launcher.estimate.kinds import PLAIN
 from launcher.estimate.layers import operations_of
@@ -106,6 +107,8 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
         raise split
     sizes, assumed, placed = split.sizes, split.assumed, split.stages
     machine, unmeasured = read_machine(job, experts=sizes.experts > 0)
+    if covers(sizes.captured):
+        machine = in_graph(machine)
     kernels = kernel_sizes(sizes)
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
     memories = _memories(job, sizes, stages)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
+from launcher.estimate.graphs import covers, in_graph
 from launcher.estimate.operation import Operation
 
 # Kernels that the host starts in eager mode (megatron-core 0.16.1 router.py, token_dispatcher.py, experts.py).
@@ -13,6 +14,9 @@ _COMBINE, _FUSED_COMBINE = 12, 4
 _GROUPED = 10
 # Small kernels of scores, top-k, balancing loss, token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
 _ROUTING_KERNELS = 10
+# Fused: scores and top-k, scores of the balancing loss, that loss; token counts, their cast (router.py, moe_utils.py,
+# fused_topk_with_score_function, fused_compute_score_for_moe_aux_loss, fused_moe_aux_loss).
+_FUSED_ROUTING_KERNELS = 5
 
 
 def routed_tokens(builder: Builder) -> float:
@@ -53,6 +57,9 @@ def experts(builder: Builder) -> list[Operation]:
 def _router(builder: Builder) -> Operation:
     """Return gating: a product of hidden x experts, scores and top-k in fp32."""
     s, machine, tokens = builder.sizes, builder.machine, builder.local
+    if covers(s.captured, "moe_router"):
+        machine = in_graph(machine)
+    small = (_FUSED_ROUTING_KERNELS if s.fused_router else _ROUTING_KERNELS) * machine.latency
     flops = 2.0 * tokens * s.hidden * s.experts
     given, scores = tokens * s.hidden * builder.act, 4.0 * tokens * s.experts
     return Operation(
@@ -61,10 +68,8 @@ def _router(builder: Builder) -> Operation:
         keeps=given + 2 * scores,
         forward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
         backward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
-        forward=machine.linear(flops, given + scores) + machine.moved(2 * scores) + _ROUTING_KERNELS * machine.latency,
-        backward=2 * machine.linear(flops, given + scores)
-        + machine.moved(3 * scores)
-        + _ROUTING_KERNELS * machine.latency,
+        forward=machine.linear(flops, given + scores) + machine.moved(2 * scores) + small,
+        backward=2 * machine.linear(flops, given + scores) + machine.moved(3 * scores) + small,
         flops=flops,
         launches=_FUSED_ROUTER if s.fused_router else _ROUTER,
     )
@@ -109,6 +114,20 @@ def _permuting(builder: Builder) -> float:
     return seconds
 
 
+def _waited(builder: Builder) -> float:
+    """Return the seconds that a forward waits for the host after it has read how many tokens each expert gets.
+
+    The host then starts the kernels of the dispatch and of the first product before the device has long work again
+    (megatron-core 0.16.1 token_dispatcher.py, _maybe_dtoh_and_synchronize; experts.py, tokens_per_expert.tolist()).
+    Nothing is read where each expert gets its capacity, nor in a captured step; beside another micro-batch the device
+    has that one's work.
+    """
+    s = builder.sizes
+    if s.overlap_batch or (s.capacity and s.padded_capacity):
+        return 0.0
+    return builder.machine.launch * ((_FUSED_DISPATCH if s.flex else _DISPATCH) + _GROUPED)
+
+
 def _dispatch(builder: Builder) -> list[Operation]:
     s, machine, act = builder.sizes, builder.machine, builder.act
     sent = float(builder.local * s.hidden * act) * copies(builder)
@@ -122,7 +141,7 @@ def _dispatch(builder: Builder) -> list[Operation]:
             module="moe",
             forward_needs=sent + got,
             backward_needs=sent + got,
-            forward=kernels,
+            forward=kernels + _waited(builder),
             backward=kernels,
             forward_comm=seconds,
             backward_comm=seconds,
@@ -164,7 +183,34 @@ def _grouped(builder: Builder) -> list[Operation]:
         forward=machine.moved(given + made),
         backward=machine.moved(2 * given + made),
     )
-    return [up, activation, down]
+    return [up, activation, down, *_bias(builder, rows)]
+
+
+# Bytes that each element of the experts' output costs where their second product has a bias, which is added expert by
+# expert: forward, the bias times the probability in fp32 (4 written), the sum (2 and 4 read, 4 written), joined (4, 4)
+# and cast (4, 2); backward, the cast (2, 4), gradients of the output (4, 2), of the bias and of the probability (4, 4
+# and a sum over 4 each). Kernels that the host starts for an expert: split, product, sum (megatron-core 0.16.1
+# experts.py, TEGroupedMLP._apply_bias).
+_BIAS_FORWARD, _BIAS_BACKWARD, _BIAS_KERNELS = 28.0, 36.0, 3
+
+
+def _bias(builder: Builder, rows: float) -> list[Operation]:
+    """Return what adds the bias of the experts' second product; none where there is none."""
+    s, machine = builder.sizes, builder.machine
+    if not s.linear_bias:
+        return []
+    made = rows * s.hidden
+    return [
+        Operation(
+            name="expert bias",
+            module="moe",
+            forward_needs=10.0 * made + _held(builder),
+            backward_needs=12.0 * made,
+            forward=machine.moved(_BIAS_FORWARD * made),
+            backward=machine.moved(_BIAS_BACKWARD * made),
+            launches=_BIAS_KERNELS * (s.experts // s.ep),
+        )
+    ]
 
 
 def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, local: int) -> Operation:
@@ -176,6 +222,9 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     count = 1 if s.grouped else local
     seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
     back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
+    if s.fp8 and not s.flex:  # copied to and from a multiple of rows (experts.py, Fp8Padding, Fp8Unpadding)
+        copied = machine.moved(2 * rows * (inner if name == "expert up" else outer) * act)
+        seconds, back = seconds + copied, back + copied
     if s.fp8:  # dense layers cast in the preceding kernels; experts cast the tokens they receive
         seconds += machine.moved(s.fp8_cast * rows * inner)
         back += machine.moved(s.fp8_cast * rows * outer)

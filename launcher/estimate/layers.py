@@ -6,6 +6,7 @@ from functools import lru_cache
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.experts import experts
+from launcher.estimate.graphs import covers, in_graph
 from launcher.estimate.kinds import Kind
 from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import indexer, linear_attention, mamba
@@ -244,9 +245,25 @@ class LayerBuilder(Builder):
 @lru_cache(maxsize=512)
 def operations_of(sizes: Sizes, machine: Machine, kind: Kind) -> tuple[Operation, ...]:
     """Return the kernels of one layer, without recomputation."""
-    builder = LayerBuilder(sizes, machine)
-    mixer = [] if kind.mixer == "none" else builder.attention(kind.mixer)
-    return tuple(mixer + ([] if kind.feed == "none" else builder.feed_forward(kind.moe)))
+    mixer: list[Operation] = []
+    feed: list[Operation] = []
+    if kind.mixer != "none":
+        mixer = _part(sizes, machine, "attn", "mamba").attention(kind.mixer)
+    if kind.feed != "none":
+        feed = _part(sizes, machine, "moe" if kind.moe else "mlp").feed_forward(kind.moe)
+    if covers(sizes.captured, "moe_router"):
+        feed = [replace(op, launches=0) if op.name == "router" else op for op in feed]
+    return tuple(_launched(sizes, mixer, "attn", "mamba") + _launched(sizes, feed, "moe" if kind.moe else "mlp"))
+
+
+def _part(sizes: Sizes, machine: Machine, *parts: str) -> LayerBuilder:
+    """Return the builder of a part of a layer, on the machine as captured kernels see it if the part is captured."""
+    return LayerBuilder(sizes, in_graph(machine) if covers(sizes.captured, *parts) else machine)
+
+
+def _launched(sizes: Sizes, operations: list[Operation], *parts: str) -> list[Operation]:
+    """Return the operations of a part of a layer; the host starts none of a captured one."""
+    return [replace(op, launches=0) for op in operations] if covers(sizes.captured, *parts) else operations
 
 
 @lru_cache(maxsize=512)

@@ -4,12 +4,13 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
 
+from launcher.estimate.graphs import captured
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
 from launcher.estimate.profile import Profile, profile_of
 from launcher.estimate.stored import BYTES, copy_bytes, exposed_tp, gradient_groups, stored_bytes
 from launcher.job import Job
-from launcher.job.number_formats import format_of
+from launcher.job.number_formats import NumberFormat, format_of
 
 _TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
 
@@ -80,7 +81,10 @@ class Sizes:
     dtype: int
     fp8: bool
     gemm_bytes: float
+    captured: tuple[str, ...]
+    padded_capacity: bool
     fp8_weights: bool
+    weight_copies: int
     fp8_cast: int
     stored_bytes: int
     copy_bytes: int
@@ -327,7 +331,10 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         # Also NVFP4: products in fewer bits than activations.
         fp8=products.kept_bytes is not None,
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
+        captured=captured(job),
+        padded_capacity=bool(moe.pad_to_capacity),
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
+        weight_copies=_weight_copies(job, products),
         fp8_cast=products.cast_bytes,
         stored_bytes=stored,
         copy_bytes=copy_bytes(job, dtype, stored, zero_weights=zero_weights, profile=profile),
@@ -381,6 +388,16 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         lora=job.lora.rank or 0,
     )
     return sizes, assumed
+
+
+def _weight_copies(job: Job, products: NumberFormat) -> int:
+    """Return the copies of a weight in the format of products: by rows and by columns, or one that serves both.
+
+    From Blackwell on, products of FP8 with one scale a tensor read either order (Transformer Engine d0067d0d
+    pytorch/utils.py, is_non_tn_fp8_gemm_supported); the chips that have MXFP8 are those.
+    """
+    either_order = job.hardware.device == "cuda" and job.hardware.mxfp8_tflops is not None
+    return 1 if products.name == "fp8" and either_order else 2
 
 
 def _capacity(job: Job) -> float | None:

@@ -40,7 +40,7 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 
 def case(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return group, job, and what was measured (bytes, seconds of a step); None: no job can be formed."""
+    """Return source, name, job, and what was measured (bytes, seconds of a step); None: no job can be formed."""
     if "excluded" in row:
         return None
     job = compose(row["args"])
@@ -48,11 +48,11 @@ def case(row: Mapping[str, Any]) -> dict[str, Any] | None:
         job = replace(job, backend=replace(job.backend, args=row["backend_args"]))
     stack, found = row["source"].split(" ")[0], {"job": job, "name": f"{row['model']}, {row['hw']}"}
     if "allocated_after_step_gib" in row:
-        return {**found, "group": f"{stack} CI, after a step", "states": row["allocated_after_step_gib"] * GIB}
+        return {**found, "source": f"{stack} CI, after a step", "states": row["allocated_after_step_gib"] * GIB}
     if "max_allocated_gib" in row:
-        return {**found, "group": f"{stack} CI, peak", "memory": row["max_allocated_gib"] * GIB}
+        return {**found, "source": f"{stack} CI, peak", "memory": row["max_allocated_gib"] * GIB}
     kept = "held out" if is_held_out(row) else "not held out"
-    return {**found, "group": f"{stack} tables, Ascend A2, {kept}", "seconds": _seconds(job, row)}
+    return {**found, "source": f"{stack} tables, {kept}", "seconds": _seconds(job, row)}
 
 
 def _seconds(job: Job, row: Mapping[str, Any]) -> float:

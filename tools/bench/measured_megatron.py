@@ -7,7 +7,7 @@ from launcher.job import Job, build, derive
 
 # What the estimate does not describe: other model families, other data parallelism, reinforcement learning.
 _OTHER = ("hybrid", "bert", "t5", "mimo", "multimodal", "grpo", "muon", "offloading", "cudagraph", "megatron-fsdp")
-_HARDWARE = {"A100": "a100_80g", "H100": "h100_80g", "GB200": "b200"}
+_HARDWARE = {"A100": "a100_80g", "H100": "h100_80g", "GB200": "gb200"}
 # These runs say --microbatch-group-size-per-virtual-pipeline-stage 5, which the rows do not repeat.
 _TUNABLE, _GROUPS = "tunable_overlap", 5
 _VOCABULARY = 50257  # gpt2's vocab.json, which these tests read

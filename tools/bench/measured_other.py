@@ -1,22 +1,8 @@
-"""Rows of model guides and performance tables (Megatron-Bridge, Megatron-LM's examples) as jobs of ours."""
+"""Rows of model guides (Megatron-Bridge's skills), Megatron-LM's Llama example and MindSpeed-LLM's table as jobs."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tools.bench import measured_recipes
-
-_PRESETS = {
-    "LLAMA3-8B": "llama3_8b",
-    "LLAMA3-70B": "llama3_70b",
-    "LLAMA3_8B": "llama3_8b",
-    "LLAMA3_70B": "llama3_70b",
-    "LLAMA3.1_405B": "llama3_1_405b",
-    "LLAMA3_405B": "llama3_1_405b",
-    "DeepSeekV3": "deepseek_v3",
-    "Qwen3_30B_a3B": "qwen3_30b_a3b",
-    "Qwen3-30B-A3B": "qwen3_30b_a3b",
-    "Qwen3_235B_a22B": "qwen3_235b_a22b",
-}
 # Megatron-Bridge's recipe of Moonlight (600d069b src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). Its
 # MixedPrecisionConfig hands the optimizer its default FP8 recipe, although no FP8 is used (mixed_precision.py, setup).
 _MOONLIGHT_RECIPE = [
@@ -48,8 +34,16 @@ _MOONLIGHT = {
     "qk_layernorm": "true",
     "model_type": "deepseek_v3",
 }
-
-
+# Megatron-LM examples/llama (d98e8a64): 405B is described by its sizes, with stages that count embedding and loss.
+_LLAMA: dict[str, list[str]] = {
+    "LLAMA3-8B": ["model=llama3_8b"],
+    "LLAMA3-70B": ["model=llama3_70b"],
+    "LLAMA3-405B": [
+        *("model=llama3_70b", "model.num_hidden_layers=126", "model.hidden_size=16384"),
+        *("model.intermediate_size=53248", "model.num_attention_heads=128"),
+        *("parallel.account_for_embedding=true", "parallel.account_for_loss=true"),
+    ],
+}
 # Rows of MindSpeed-LLM's table: what its scripts set beyond the layout (examples/mcore, c77308a1).
 _MINDSPEED: dict[str, list[str]] = {
     "Qwen3-30B-A3B": ["model=qwen3_30b_a3b"],
@@ -72,52 +66,43 @@ def _mindspeed(row: Mapping[str, Any]) -> list[str]:
 
 
 def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """Return the group of a row and the overrides that describe it; None for what the estimate does not describe."""
+    """Return the source of a row and the overrides that describe it; None for what the estimate does not describe."""
     model = str(row.get("model", ""))
+    if "args" in row and "skills" in row["source"]:
+        return "Megatron-Bridge guides", list(row["args"])
     if "skills" in row["source"] and model.startswith("Moonlight"):
         kind, _, modules = str(row["recompute"]).partition(":")
         args = [f"model.{name}={value}" for name, value in _MOONLIGHT.items()]
-        args += [f"recompute.granularity={kind}", f"recompute.modules=[{modules}]"]
-        return "Megatron-Bridge, recomputation on H100", args + _MOONLIGHT_RECIPE + _common(row, "h100_80g")
-    if "MindSpeed-LLM" in row["source"] and model in _MINDSPEED and row.get("tokens_per_s_per_device"):
-        return "MindSpeed-LLM table, Ascend A2 and A3", _mindspeed(row)
+        if kind != "none":
+            args += [f"recompute.granularity={kind}", f"recompute.modules=[{modules}]"]
+        return "Megatron-Bridge guides", args + _MOONLIGHT_RECIPE + _common(row)
     if "moe-hardware-configs" in row["source"] and model == "Qwen3-30B-A3B":
         args = [
             "model=qwen3_30b_a3b",
             *("moe.batch_overlap=true", "moe.token_dispatcher_type=flex", "moe.deepep=true", "moe.router_fusion=true"),
-            *_common(row, "h100_80g"),
+            *_common(row),
             "hardware.host_launch_us=0",  # CUDA graphs
         ]
-        return "Megatron-Bridge, Qwen3-30B-A3B on 16 H100", args
-    tables = "docs/performance-summary" in row["source"] or "examples/llama" in row["source"]
-    if not tables or not row["parallel_valid"] or row["fsdp"] or "Pre" not in row["phase"]:
+        return "Megatron-Bridge guides", args
+    if "MindSpeed-LLM" in row["source"] and model in _MINDSPEED and row.get("tokens_per_s_per_device"):
+        return "MindSpeed-LLM table", _mindspeed(row)
+    if "examples/llama" not in row["source"] or not row["parallel_valid"] or model not in _LLAMA:
         return None
-    preset = _PRESETS.get(model.split(" (")[0].replace(" ", "_").replace("LLAMA3-", "LLAMA3_"))
-    hardware = {"DGX-H100": "h100_80g", "DGX-B200": "b200", "DGX-GB300": "gb300"}.get(row["system"])
-    if preset is None or hardware is None:
-        return None
-    recipe = measured_recipes.overrides(preset, row)
-    if not any(arg.startswith("model=") for arg in recipe):
-        recipe.insert(0, f"model={preset}")
-    args = [*recipe, *_common(row, hardware), "overlap.tp_comm=true"]
-    if "w/ MTP" not in model and preset == "deepseek_v3" and row["system"] == "DGX-B200":
-        return None
-    if row["precision"] == "NVFP4":
-        args += ["precision.fp4_format=e2m1", "precision.fp4_recipe=nvfp4"]
-    elif row["precision"] != "BF16":
-        scaling = "mxfp8" if "MX" in row["precision"] else "tensorwise"
-        args += ["precision.fp8_format=hybrid", f"precision.fp8_recipe={scaling}", "precision.fp8_param_gather=true"]
-    kind = ("bf16" if row["precision"] == "BF16" else "FP8") + (", MoE" if (row["ep"] or 1) > 1 else ", dense")
-    if hardware == "gb300":
-        number_format = row["precision"].removesuffix("-CS")  # FP8-CS: current scaling, which later tables call FP8
-        return f"Megatron-Bridge, Llama 3.1 405B on 256 GB300, {number_format}", args
-    return f"Megatron-Bridge and Megatron-LM tables, {kind}", args
+    args = [*_LLAMA[model], *_common(row), "overlap.tp_comm=true"]
+    if row["precision"] != "BF16":
+        args += ["precision.fp8_format=hybrid", "precision.fp8_recipe=tensorwise", "precision.fp8_param_gather=true"]
+    return "Megatron-LM examples", args
 
 
-def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
-    node = 4 if hardware == "gb300" else 8
+def name_of(row: Mapping[str, Any]) -> str:
+    """Return a run's name: with what it recomputes, where that is what differs."""
+    model = str(row.get("name") or row.get("model"))
+    return f"{model} {row['recompute']}" if model.startswith("Moonlight") else model
+
+
+def _common(row: Mapping[str, Any]) -> list[str]:
     args = [
-        f"hardware={hardware}",
+        "hardware=h100_80g",
         f"parallel.tp={row['tp']}",
         f"parallel.pp={row['pp']}",
         f"parallel.cp={row['cp'] or 1}",
@@ -128,8 +113,8 @@ def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
         f"batch.micro_batch_size={row['mbs']}",
         f"batch.global_batch_size={row['gbs']}",
         f"batch.seq_length={row['seq_len']}",
-        f"cluster.nodes={max(1, row['gpus'] // node)}",
-        f"cluster.devices_per_node={min(node, row['gpus'])}",
+        f"cluster.nodes={max(1, row['gpus'] // 8)}",
+        f"cluster.devices_per_node={min(8, row['gpus'])}",
         "kernels.attention_backend=flash",
         "kernels.cross_entropy_fusion=true",
         "kernels.cross_entropy_fusion_impl=te",
@@ -143,7 +128,9 @@ def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
 
 
 def measured(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was measured: bytes, seconds."""
+    """Return what was measured: bytes, seconds; or that the run went out of memory."""
+    if row.get("oom") or row.get("ran"):
+        return {"oom": bool(row.get("oom"))}
     seconds = row["real_iter_ms"] / 1000 if row.get("real_iter_ms") else row.get("iter_s_derived")
     if row.get("tokens_per_s_per_device"):
         seconds = row["gbs"] * row["seq_len"] / row["tokens_per_s_per_device"] / row["gpus"]

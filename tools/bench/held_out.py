@@ -1,0 +1,125 @@
+"""Which measured runs the estimate's figures were fitted to or chosen on: what is left is the test of the estimate.
+
+A figure is fitted where its value was set so that runs come out right, and chosen where alternatives were compared on
+runs. Sources of the entries: comments of `conf/hardware/*.yaml`, docs/estimate.md, git history. Kernel benchmarks
+(`kernels.jsonl`, SimuMax's system files) are measurements of kernels, not of these runs, and do not count.
+`launcher/estimate/kin.json` holds the errors of all runs: it gives an answer's range, never its value.
+
+Constants of the estimate without a record of how they were set count as assumptions: `_WITH_TP_OVERLAP` (stored.py),
+`_EXPOSED_SHARE` (experts.py), `_SHOWN` and `_BACKWARD_LAUNCHES` (operation.py), the least share of a reduction that
+stays exposed (timing.py).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Quantity = Literal["time", "memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One figure or formula, and the runs that decided it.
+
+    Attributes:
+        what: the figure.
+        how: fitted (its value) or chosen (between alternatives).
+        quantity: what of the runs decided: their time or memory.
+        source: start of the runs' source, as the table names it.
+        hardware: name of the device; empty: all.
+        experts: whether the runs have experts; None: both.
+        names: parts of the runs' names, one of which must occur; empty: all.
+        seen: only runs that were known when it was decided (`seen` in measured_bridge.jsonl).
+    """
+
+    what: str
+    how: Literal["fitted", "chosen"]
+    quantity: Quantity
+    source: str
+    hardware: str = ""
+    experts: bool | None = None
+    names: tuple[str, ...] = ()
+    seen: bool = False
+
+
+USES: tuple[Use, ...] = (
+    Use(
+        what="hardware.matmul_efficiency and weight_gradient_efficiency, H100",
+        how="fitted",
+        quantity="time",
+        source="Megatron-LM CI",
+        hardware="H100-SXM5-80GB",
+        names=("gpt3_7b",),
+    ),
+    Use(
+        what="hardware.matmul_efficiency and weight_gradient_efficiency, B200: 0.95 of kernel benchmarks",
+        how="fitted",
+        quantity="time",
+        source="SimuMax",
+        hardware="B200",
+    ),
+    Use(
+        what="hardware.matmul_efficiency and weight_gradient_efficiency, A100 PCIe: 0.98 of kernel benchmarks",
+        how="fitted",
+        quantity="time",
+        source="SimuMax",
+        hardware="A100-PCIe-80GB",
+    ),
+    Use(what="40 MiB of small buffers", how="fitted", quantity="memory", source="SimuMax"),
+    Use(what="host_launch_us", how="fitted", quantity="time", source="Megatron-Bridge guides", experts=True),
+    Use(
+        what="host_launch_us",
+        how="fitted",
+        quantity="time",
+        source="Megatron-Bridge tables",
+        hardware="H100-SXM5-80GB",
+        names=("Qwen3_30B",),
+        seen=True,
+    ),
+    Use(
+        what="products of B300 instead of B200 in the hardware files of GB300",
+        how="chosen",
+        quantity="time",
+        source="Megatron-Bridge tables",
+        hardware="GB300-NVL72",
+        names=("LLAMA3.1_405B",),
+        seen=True,
+    ),
+    Use(
+        what="products of B200 instead of B300 in the hardware file of GB200",
+        how="chosen",
+        quantity="time",
+        source="Megatron-Bridge tables",
+        hardware="GB200-NVL72",
+        names=("LLAMA",),
+    ),
+    Use(
+        what="latency of an exchange inside a domain: that of eight devices",
+        how="chosen",
+        quantity="time",
+        source="Megatron-Bridge tables",
+        hardware="GB200-NVL72",
+        experts=True,
+        seen=True,
+    ),
+    Use(
+        what="share that fine_grain_interleave leaves exposed",
+        how="fitted",
+        quantity="time",
+        source="MindFormers tables, not held out",
+    ),
+)
+
+
+def used(*, source: str, hardware: str, experts: bool, name: str, seen: bool, quantity: Quantity) -> str:
+    """Return whether a run's figure was used: `fitted`, `chosen`, or empty where no figure depends on it."""
+    found = {
+        use.how
+        for use in USES
+        if use.quantity == quantity
+        and source.startswith(use.source)
+        and use.hardware in ("", hardware)
+        and use.experts in (None, experts)
+        and (not use.names or any(part in name for part in use.names))
+        and (seen or not use.seen)
+    }
+    return "fitted" if "fitted" in found else "chosen" if found else ""
