@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from launcher.cli.options import parse, parser, print_json, writable
+from launcher.cli.options import composed, parse, parser, print_json, writable
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.terminal import can_redraw
 
@@ -20,11 +20,10 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("-o", "--out", metavar="FILE.jsonl", required=True, help="file to write")
     options = parse(made, words)
-    from launcher.compose import compose
     from launcher.tokenized import FILE, CannotTokenize, tokenize
 
     writable("-o", options.out, FILE, ".jsonl", ".json")
-    job = compose(options.overrides, options.config_dir)
+    job = composed(options)
     folder = job.tokenizer.path or job.model.path
     if len(job.data.paths) != 1:
         raise WrongUse("data.paths: one file of conversations is needed", "data.paths=[chats.jsonl]")

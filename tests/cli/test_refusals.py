@@ -25,6 +25,7 @@ OF_JOBS = {
     "balance": (),
     "diff": ("--backends", "megatron,mindspeed"),
     "convert hf-to-mcore": ("--model", "M", "--out", "x"),
+    "tokenize": ("-o", "x.jsonl"),
 }
 # name: words instead of, or besides, the job; what is said.
 WRONG_WORDS = {
@@ -149,6 +150,7 @@ WRITERS = {
     "balance --mps": (("balance", *JOB), "--mps", "x.mps"),
     "estimate": (("estimate", *JOB), "--plot", "x.svg"),
     "estimate --trace": (("estimate", *JOB), "--trace", "x.json"),
+    "tokenize": (("tokenize", *JOB), "-o", "x.jsonl"),
 }
 GOOD = (
     "NPROC_PER_NODE=2 megatron sft --model Qwen/Qwen3-8B --dataset a --tensor_model_parallel_size 2 --train_iters 10\n"

@@ -166,7 +166,7 @@ def test_data_that_mindformers_does_not_read_have_no_further_fault() -> None:
     found = port(SWIFT, "--tuner_type full", "mindformers")
     assert "messages" in message_of(found, "MAP-UNSUPPORTED")
     assert not message_of(found, "MF-STRATEGY")
-    assert "data.format=hub" in {
+    assert "data.format=tokenized" in {
         argument for each in found.findings for fix in each.fixes for argument in fix.overrides
     }
 
