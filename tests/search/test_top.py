@@ -106,7 +106,7 @@ def test_mindformers_itself_accepts_them(tmp_path: Path) -> None:
     assert len(jobs) == 10
     full, some = (3, 1, 0, 2), (1, 2, 2, 0)
     again = {"granularity": "full", "method": "block", "num_layers": 3, "layers_per_chunk": full}
-    again |= {"modules": ("core_attn",), "selective_layers_per_chunk": some}
+    again |= {"modules": ("core_attn",), "selective_layers_per_chunk": some, "activation": False, "norm": False}
     values = {"parallel.pp": 4, "parallel.vpp": None, "parallel.layout": "Et*15|t*16|t*15|t*15mL", "parallel.tp": 4}
     values |= {"parallel.first_stage_layers": None, "parallel.last_stage_layers": None, "parallel.ep": 8}
     jobs.append(with_values(jobs[0], {**values, **{f"recompute.{name}": value for name, value in again.items()}}))
