@@ -63,7 +63,7 @@ def mask_of(job: Job) -> str:
     if job.kernels.attention_mask is not None:
         return job.kernels.attention_mask
     plain = _plain_mask(uses_flash(job), job.batch.seq_length)
-    return "tokens" if plain == "full" and is_tokenized(job) else plain
+    return "tokens" if plain == "full" and (is_tokenized(job) or is_hub(job)) else plain
 
 
 def _plain_mask(flash: bool, length: int | None) -> str:
@@ -89,13 +89,18 @@ def packs(handlers: Value) -> bool:
     return any(isinstance(each, Mapping) and each.get("type") == "PackingHandler" for each in handlers or ())
 
 
+# Masks with which HFDataLoader returns the columns of its samples; with others it makes all of them, of packed samples
+# (_is_pack_mode, dataset/dataloader/hf_dataloader.py:74 @1.8.0).
+_SAMPLES_APART = ("compressed", "tokens")
+
+
 def _columns(job: Job) -> tuple[str, ...]:
     given = job.backend.args.get(_COLUMN_FLAG)
     if isinstance(given, (list, tuple)):
         return tuple(given)
     if job.data.columns:
         return job.data.columns
-    if is_tokenized(job):
+    if is_tokenized(job) or (is_hub(job) and mask_of(job) in _SAMPLES_APART):
         return _OF_ONE_SAMPLE
     return (*_COLUMNS, *_MASK_COLUMN[mask_of(job)])
 
@@ -110,7 +115,7 @@ _MASK_COLUMN: Mapping[str, tuple[str, ...]] = {
 
 def columns_of_file(view: NativeView) -> tuple[str, ...]:
     """Return the columns that the launcher would write for a file that is read."""
-    if is_tokenized_file(view):
+    if is_tokenized_file(view) or (view.peek(TYPE) == HUB and mask_of_file(view) in _SAMPLES_APART):
         return _OF_ONE_SAMPLE
     return (*_COLUMNS, *_MASK_COLUMN[mask_of_file(view)])
 

@@ -1,8 +1,9 @@
 """General settings that MindFormers rejects: context, devices, batch, pipeline."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from backends.mindformers.mapping.loader import CONFIG, FULL_MASK, MEGATRON, TYPE, data_format
+from backends.mindformers.mapping.loader import CONFIG, FULL_MASK, HANDLER, HUB, MEGATRON, TYPE, data_format
 from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.terms import (
     ACCUMULATION,
@@ -370,6 +371,20 @@ GENERAL = (
 )
 
 
+def _packs_shifted(context: RuleContext) -> Any:
+    handlers = context[HANDLER]
+    if context[TYPE] != HUB or not isinstance(handlers, (list, tuple)):
+        return None
+    kinds = [each.get("type") for each in handlers if isinstance(each, Mapping)]
+    packers = [each for each in handlers if isinstance(each, Mapping) and each.get("type") == "PackingHandler"]
+    return (
+        "AlpacaInstructDataHandler" in kinds
+        and any(each.get("pack_strategy", "pack") == "pack" for each in packers)
+        and "PackingHandler shifts the labels that AlpacaInstructDataHandler has shifted: a token is trained to predict "
+        "the second token after it"
+    )
+
+
 def _micro(context: RuleContext) -> Any:
     pp, count = size_of(context, PP), size_of(context, MICRO)
     if context[SCHEDULER] == "zero_bubble_v":
@@ -454,6 +469,16 @@ PIPELINE = (
         source="mindspore 2.7.0 parallel/_auto_parallel_context.py",
         flags=(SCHEDULER, INTERLEAVE),
         check=_scheduler,
+    ),
+    Rule(
+        id="MF-PACK-SHIFT",
+        doc="Packed Alpaca samples have labels that are shifted twice.",
+        source="mindformers 2.1.0 dataset/handler/packing_handler.py:105, alpaca_handler.py:124; measured with 1.8.0",
+        fields=("batch.packing",),
+        flags=(HANDLER,),
+        check=_packs_shifted,
+        reads=TYPE,
+        since="2.0",
     ),
     Rule(
         id="MF-SEQVPP",

@@ -47,6 +47,7 @@ _OLDER_LLAMA: Changes = {"model": {"model_type": "llama", "legacy": True, "qk_la
 _TOP_ONE: Changes = {**_DEEP, "num_experts_per_tok": 1, "scoring_func": "softmax", "router_expert_bias": False}
 _PP2: Changes = {"parallel": {"pp": 2}}
 _CHUNKED: Changes = {"parallel": {"pp": 2, "vpp": 2}}
+_ALPACA: Changes = {"task": {"type": "sft"}, "data": {"format": "hub", "paths": ["alpaca.jsonl"]}}
 _CP2: Changes = {"parallel": {"cp": 2}}
 _OFFSET = f"{_MODEL}offset"
 _NO_FLASH = {_MODEL + "use_flash_attention": False}
@@ -123,6 +124,10 @@ GENERAL: Mapping[str, Pair] = {
     "MF-SCHEDULER": Pair(
         both(_CHUNKED, keys(parallel__pipeline_config__pipeline_scheduler="2f2b")),
         both(_CHUNKED, keys(parallel__pipeline_config__pipeline_scheduler="gpipe")),
+    ),
+    "MF-PACK-SHIFT": Pair(
+        {**_ALPACA, "batch": {"packing": True}},
+        {**_ALPACA, "batch": {"packing": False}},
     ),
     "MF-SEQVPP": Pair(
         both(_CHUNKED, keys(parallel__pipeline_config__pipeline_scheduler="seqvpp")),

@@ -301,6 +301,13 @@ WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "train_dataset.data_loader.create_attention_mask": True,
         },
     ),
+    "instruction data that are not packed have the columns of their loader": (
+        tree(task={"type": "sft"}, data={"format": "hub", "paths": ["tatsu-lab/alpaca"]}, batch={"seq_length": 1024}),
+        {
+            "train_dataset.input_columns": ("input_ids", "labels"),
+            "train_dataset.data_loader.create_attention_mask": False,
+        },
+    ),
     "a padded vocabulary is written as such": (
         tree(tokenizer={"padded_vocab_size": 152064}),
         {f"{M}vocab_size": 152064},
