@@ -380,8 +380,8 @@ def _packs_shifted(context: RuleContext) -> Any:
     return (
         "AlpacaInstructDataHandler" in kinds
         and any(each.get("pack_strategy", "pack") == "pack" for each in packers)
-        and "PackingHandler shifts the labels that AlpacaInstructDataHandler has shifted: a token is trained to predict "
-        "the second token after it"
+        and "PackingHandler shifts the labels that AlpacaInstructDataHandler has shifted: a token is trained to "
+        "predict the second token after it"
     )
 
 
