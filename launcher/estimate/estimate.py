@@ -183,7 +183,7 @@ def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory
         if stage is not before:
             parts, before = static(sizes, stage.counts, stage.adapters), stage
             update = step_peak(sizes, stage.counts, stage.adapters)
-        held = max(activations(schedule, index, stage.costs), update)
+        held = max(activations(schedule, index, stage.costs, float(sizes.act)), update)
         memories.append(stage_memory(index, parts, held, library + stage.placeholders, factor))
     return tuple(memories)
 
