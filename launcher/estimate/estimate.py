@@ -21,9 +21,10 @@ from launcher.estimate.parameters import Counts, chunk_parameters, embedding_par
 from launcher.estimate.placement import Chunk
 from launcher.estimate.profile import profile_of
 from launcher.estimate.result import Estimate, StageMemory, StepTime
+from launcher.estimate.schedule import schedule_of
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
-from launcher.estimate.timing import Tail, model_flops, pipeline_of, schedule_of, step_time, tail
+from launcher.estimate.timing import Tail, model_flops, pipeline_of, step_time, tail
 from launcher.estimate.unread import unread
 from launcher.job import Job
 from launcher.job.finding import Finding

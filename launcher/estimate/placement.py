@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from launcher.estimate.kinds import Kind
 from launcher.estimate.layout import CannotSplit, parse_layout
-from launcher.estimate.sizes import Sizes, schedule_of
+from launcher.estimate.schedule import schedule_of
+from launcher.estimate.sizes import Sizes
 from launcher.job import Job
 
 

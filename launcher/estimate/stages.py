@@ -240,4 +240,6 @@ def cost(parts: list[Part]) -> ChunkCost:
         forward_comm=forward_comm,
         backward_comm=backward_comm,
         recompute=recompute,
+        weights=weights,
+        products=products,
     )

@@ -9,7 +9,8 @@ from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import delta_flops, index_flops, state_flops
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StepTime
-from launcher.estimate.sizes import Sizes, schedule_of
+from launcher.estimate.schedule import schedule_of
+from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
 from launcher.pipeline_schedule.long_step import Middle, finish
 from launcher.pipeline_schedule.simulation import Pipeline

@@ -1,8 +1,8 @@
 """DualPipeV: two chunks a stage, the second half of the model back through the stages, and a backward in two parts.
 
-Source: DeepSeek's DualPipe repository (README, dualpipev.py: eight phases). MindSpeed's `dualpipev` (core/pipeline_parallel/
-dualpipev/dualpipev_schedules.py:310 @26.1.0_core_r0.12.1) and MindSpore's `zero_bubble_v` (pipeline_transformer/
-zero_bubble_v.cc, steps 1 to 8) run the same phases.
+Source: DeepSeek's DualPipe repository (README, dualpipev.py: eight phases). MindSpeed's `dualpipev` (mindspeed/core/
+pipeline_parallel/dualpipev/dualpipev_schedules.py:310 @26.1.0_core_r0.12.1) and MindSpore's `zero_bubble_v`
+(pipeline_transformer/zero_bubble_v.cc, steps 1 to 8) run the same phases.
 """
 
 from collections import deque
@@ -18,7 +18,9 @@ def fewest_micro_batches(stages: int) -> int:
 def order(stages: int, micro_batches: int, stage: int, *, late_weights: bool) -> tuple[tuple[int, int, int], ...]:
     """Return the steps of a stage: part, micro-batch, chunk.
 
-    Where a forward and a backward run together, the backward is listed first (zero_bubble_v.cc, steps 4 and 5).
+    Where a forward and a backward run together, the backward comes first (zero_bubble_v.cc, steps 4 and 5). With equal
+    chunks, forward F, backward B and gradients of weights W of it, stages idle for (p - 1)(2 B - 3 W) and hold 2 p
+    chunks' activations; DeepSeek's table has (p - 1)(F + 2 B - 3 W) and 2 p + 1, as both end together there.
 
     Args:
         late_weights: the last micro-batches compute gradients of weights after those of all inputs.

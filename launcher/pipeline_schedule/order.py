@@ -23,6 +23,7 @@ class Part(IntEnum):
 # One step of a stage: part, micro-batch, chunk.
 Step = tuple[int, int, int]
 PLAIN, GPIPE, DUALPIPEV = "1f1b", "gpipe", "dualpipev"
+SIMULATED = (PLAIN, GPIPE, DUALPIPEV)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,5 @@ def timeline(pipeline: Pipeline) -> list[Event]:
             start=start,
             end=start + durations[move[1]],
         )
-        for (stage, (part, micro_batch, chunk)), move, start in zip(
-            program.steps, program.moves, starts, strict=True
-        )
+        for (stage, (part, micro_batch, chunk)), move, start in zip(program.steps, program.moves, starts, strict=True)
     ]
