@@ -19,6 +19,7 @@ GAPS: Mapping[str, Gap] = {
     "parallel.schedule": warning(
         "its schedule is 1f1b, interleaved where parallel.vpp is set", "1f1b", works=("parallel.schedule=1f1b",)
     ),
+    "parallel.dw_detach": warning("it has no DualPipeV", False),
     "parallel.split_vocabulary": warning("the embedding is split over tp", True),
     "precision.loss_scale_factor": Gap(why="its dynamic loss scale doubles", neutral=(2,)),
     "parallel.optimizer_shard_size": warning("the optimizer is sharded over all data-parallel ranks"),

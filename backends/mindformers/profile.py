@@ -82,6 +82,12 @@ ROWS = (
         when=_is_graph,
     ),
     StackFigure(
+        name="late_weights",
+        value=True,
+        source="mindspore ccsrc/frontend/parallel/pipeline_transformer/zero_bubble_v.cc (steps 7 and 8: nWB0, nW)",
+        when=lambda job: job.parallel.schedule == "dualpipev",
+    ),
+    StackFigure(
         name="pool_gib",
         value=58.0,
         source="mindformers 2.1.0 tools/register/template.py:426, 1.6.0 :423: max_device_memory",

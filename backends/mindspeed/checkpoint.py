@@ -105,7 +105,7 @@ def is_on(layout: Layout, name: str) -> bool:
 
 def _folded(layout: Layout) -> bool:
     given = {key.replace("-", "_"): value for key, value in (*layout.args.items(), *layout.options.items())}
-    return given.get("schedules_method") == "dualpipev"
+    return layout.folded or given.get("schedules_method") == "dualpipev"
 
 
 def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, split: bool, old: bool) -> Iterator[CoreTensor]:

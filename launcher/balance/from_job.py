@@ -22,6 +22,7 @@ from launcher.estimate.result import Estimate
 from launcher.estimate.sizes import Sizes, kernel_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.order import PLAIN, SIMULATED
 from launcher.pipeline_schedule.precedence import precedence
 
 # Fields that a split replaces: the other ways to set the layers of a stage.
@@ -134,6 +135,8 @@ def pose(
     """
     if job.parallel.pp < 2:
         raise BadProblem("parallel.pp is 1: there are no stages to balance")
+    if job.parallel.schedule in SIMULATED and job.parallel.schedule != PLAIN:
+        raise BadProblem(f"parallel.schedule is {job.parallel.schedule}: balancing knows the order of 1f1b only")
     total = job.model.num_hidden_layers or 0
     shape = Problem(
         stages=job.parallel.pp,

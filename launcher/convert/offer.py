@@ -17,6 +17,7 @@ _LAYOUT: Final = (
     "parallel.tp",
     "parallel.pp",
     "parallel.vpp",
+    "parallel.schedule",
     "parallel.ep",
     "parallel.etp",
     "parallel.first_stage_layers",

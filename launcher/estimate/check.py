@@ -11,6 +11,8 @@ from launcher.estimate.topology_check import contradictions
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.hardware import Hardware
+from launcher.pipeline_schedule.dualpipev import fewest_micro_batches
+from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
 
 # Rules that apply to every backend and that the estimate relies on.
@@ -89,7 +91,7 @@ def _of_hardware(hardware: Hardware) -> tuple[list[Violation], list[Violation]]:
 
 
 # Rules that duplicate the findings of an earlier rule.
-_FOLLOWS = frozenset({"EST-STAGES", "EST-RECOMPUTE"})
+_FOLLOWS = frozenset({"EST-STAGES", "EST-SCHEDULE", "EST-RECOMPUTE"})
 
 
 def _rule(id: str, source: str) -> Callable[[Check], Check]:
@@ -163,6 +165,22 @@ def layers_fill_stages(context: RuleContext) -> Iterator[Violation]:
     split = resolved(job)
     if isinstance(split, CannotSplit):
         yield Violation(message=str(split), fields=split.fields)
+
+
+@_rule("EST-SCHEDULE", source="launcher/pipeline_schedule/dualpipev.py")
+def schedule_has_its_chunks(context: RuleContext) -> Iterator[Violation]:
+    """DualPipeV runs two chunks on each of several stages, and at least 2 x pp - 1 micro-batches."""
+    job = context.job
+    size, dp, parallel = job.batch.global_batch_size, job.parallel.dp, job.parallel
+    if parallel.schedule != DUALPIPEV:
+        return
+    if parallel.pp < 2 or parallel.vpp != 2:
+        message = f"dualpipev needs parallel.vpp 2 and several stages, not {parallel.vpp} and pp {parallel.pp}"
+        yield Violation(message=message, fields=("parallel.schedule", "parallel.vpp", "parallel.pp"))
+    elif size and dp and size // (job.batch.micro_batch_size * dp) < fewest_micro_batches(parallel.pp):
+        count, fewest = size // (job.batch.micro_batch_size * dp), fewest_micro_batches(parallel.pp)
+        message = f"{count} micro-batches are fewer than the {fewest} that dualpipev needs with pp {parallel.pp}"
+        yield Violation(message=message, fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.pp"))
 
 
 @_rule("EST-SEQUENCE", source="megatron-core 0.16.1 get_batch_on_this_cp_rank, sequence parallel")

@@ -21,9 +21,10 @@ from launcher.estimate.parameters import Counts, chunk_parameters, embedding_par
 from launcher.estimate.placement import Chunk
 from launcher.estimate.profile import profile_of
 from launcher.estimate.result import Estimate, StageMemory, StepTime
+from launcher.estimate.schedule import schedule_of
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
-from launcher.estimate.timing import Tail, model_flops, pipeline_of, schedule_of, step_time, tail
+from launcher.estimate.timing import Tail, model_flops, pipeline_of, step_time, tail
 from launcher.estimate.unread import unread
 from launcher.job import Job
 from launcher.job.finding import Finding
@@ -183,7 +184,7 @@ def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory
         if stage is not before:
             parts, before = static(sizes, stage.counts, stage.adapters), stage
             update = step_peak(sizes, stage.counts, stage.adapters)
-        held = max(activations(schedule, index, stage.costs), update)
+        held = max(activations(schedule, index, stage.costs, float(sizes.act)), update)
         memories.append(stage_memory(index, parts, held, library + stage.placeholders, factor))
     return tuple(memories)
 

@@ -90,14 +90,19 @@ def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
     return float(sizes.act * sum(outer * inner for outer, inner in shapes))
 
 
-def activations(schedule: Schedule, stage: int, chunks: Sequence[ChunkCost]) -> float:
-    """Return the peak bytes of the micro-batches in flight on a stage, kernel temporaries included."""
+def activations(schedule: Schedule, stage: int, chunks: Sequence[ChunkCost], element: float) -> float:
+    """Return the peak bytes of the micro-batches in flight on a stage, kernel temporaries included.
+
+    Args:
+        element: bytes of an element of activations.
+    """
     return peak(
         schedule,
         stage,
         [chunk.keeps for chunk in chunks],
         [chunk.forward_peak for chunk in chunks],
         [chunk.backward_peak for chunk in chunks],
+        [chunk.products * element for chunk in chunks] if schedule.splits_backward else None,
     )
 
 

@@ -56,6 +56,8 @@ class Layer:
         forward_comm, backward_comm: seconds of exposed communication.
         flops: of the forward.
         recompute: seconds of `backward` that repeat forward work.
+        weights: seconds of `backward` that compute gradients of weights.
+        products: elements of inputs and output gradients of products with weights, which their gradients need.
     """
 
     keeps: float = 0.0
@@ -67,6 +69,8 @@ class Layer:
     backward_comm: float = 0.0
     flops: float = 0.0
     recompute: float = 0.0
+    weights: float = 0.0
+    products: float = 0.0
 
 
 def walk(operations: list[Operation], residual: float) -> Layer:
@@ -76,7 +80,7 @@ def walk(operations: list[Operation], residual: float) -> Layer:
         residual: bytes of the residual stream, whose gradient is live during the whole backward.
     """
     live = peak = 0.0
-    forward = backward = forward_comm = backward_comm = flops = again = 0.0
+    forward = backward = forward_comm = backward_comm = flops = again = weights = products = 0.0
     for op in operations:
         need = live + op.forward_needs
         peak = max(peak, need)
@@ -86,6 +90,10 @@ def walk(operations: list[Operation], residual: float) -> Layer:
         forward_comm += op.forward_comm
         backward_comm += op.backward_comm
         flops += op.flops
+        if op.weight is not None:
+            outer, inner = op.weight
+            weights += op.backward / 2  # of its two products in the backward, one
+            products += op.flops / (2 * outer * inner) * (outer + inner)
         if op.rerun:
             again += op.forward
             backward_comm += op.forward_comm
@@ -105,6 +113,8 @@ def walk(operations: list[Operation], residual: float) -> Layer:
         backward_comm=backward_comm,
         flops=flops,
         recompute=again,
+        weights=weights,
+        products=products,
     )
 
 
@@ -173,6 +183,8 @@ def checkpointed(operations: list[Operation], residual: float, saved: float, gro
         forward_comm=plain.forward_comm,
         flops=plain.flops,
         recompute=plain.forward + plain.forward_comm,
+        weights=plain.weights,
+        products=plain.products,
     )
 
 

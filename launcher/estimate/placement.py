@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from launcher.estimate.kinds import Kind
 from launcher.estimate.layout import CannotSplit, parse_layout
+from launcher.estimate.schedule import schedule_of
 from launcher.estimate.sizes import Sizes
 from launcher.job import Job
 
@@ -62,6 +63,7 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     parallel, recompute = job.parallel, job.recompute
     key = (
         (sizes.layers, sizes.experts > 0, sizes.dense_first, sizes.moe_every, sizes.mtp, sizes.pp, sizes.vpp),
+        sizes.schedule,
         sizes.variants,
         (parallel.layout, parallel.noop_layers, parallel.first_stage_layers, parallel.last_stage_layers),
         (parallel.account_for_embedding, parallel.account_for_loss),
@@ -100,27 +102,30 @@ def _treated(
 def _place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     """Return the chunks of every stage, stage by stage.
 
-    Source: get_num_layers_to_build and get_transformer_layer_offset, megatron-core 0.16.1.
+    Source: get_num_layers_to_build and get_transformer_layer_offset, megatron-core 0.16.1; with DualPipeV
+    dualpipev_chunks.py:43 (MindSpeed 26.1.0).
 
     Raises:
         CannotSplit: the numbers of layers do not come out.
     """
     if job.parallel.layout:
         return _from_layout(job.parallel.layout, sizes)
+    schedule = schedule_of(sizes)
     counts = _counts(job, sizes)
     noop = set(job.parallel.noop_layers)
     chunks: list[list[Chunk]] = [[] for _ in range(sizes.pp)]
     position, real = 0, 0
     total = sizes.layers + len(noop)
     for virtual in range(sizes.vpp):
-        for stage in range(sizes.pp):
+        for number in range(virtual * sizes.pp, (virtual + 1) * sizes.pp):
+            stage = schedule.stage(number)
             kinds = []
             for _ in range(counts[stage][virtual]):
                 if position not in noop:
                     kinds.append(sizes.kind(real))
                     real += 1
                 position += 1
-            last = stage == sizes.pp - 1 and virtual == sizes.vpp - 1
+            last = number == sizes.pp * sizes.vpp - 1
             chunks[stage].append(
                 _chunk(
                     tuple(kinds),
@@ -172,9 +177,10 @@ def _counts(job: Job, sizes: Sizes) -> list[list[int]]:
             ("parallel.vpp", "parallel.pp", "model.num_hidden_layers"),
         )
     counts = [[count // vpp] * vpp for count in stages]
+    end = schedule_of(sizes).stage(pp * vpp - 1)
     counts[0][0] -= extra_first
-    counts[-1][-1] -= extra_last
-    if counts[0][0] < 0 or counts[-1][-1] < 0:
+    counts[end][-1] -= extra_last
+    if counts[0][0] < 0 or counts[end][-1] < 0:
         raise CannotSplit("a stage that counts the embedding or loss as a layer has none left", ("parallel.pp",))
     return counts
 
@@ -192,14 +198,15 @@ def _from_layout(text: str, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
             f"{len(parts)} chunks cannot be shared by {sizes.pp} stages", ("parallel.layout", "parallel.pp")
         )
     stages: list[list[Chunk]] = [[] for _ in range(sizes.pp)]
-    real = 0
+    real, schedule = 0, schedule_of(sizes)
     for index, part in enumerate(parts):
         count = part.count("t")
         kinds = tuple(sizes.kind(real + offset) for offset in range(count))
         real += count
         head = "L" in part
         norm = (count > 0 and real == sizes.layers) if sizes.mtp else head
-        stages[index % sizes.pp].append(_chunk(kinds, "E" in part, part.count("m"), norm, head))
+        stage = schedule.stage(index) if index < 2 * sizes.pp else index % sizes.pp
+        stages[stage].append(_chunk(kinds, "E" in part, part.count("m"), norm, head))
     return tuple(tuple(stage) for stage in stages)
 
 

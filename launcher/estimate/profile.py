@@ -40,6 +40,8 @@ class Profile:
             setting.
         parts_exposed: share of the communication of tensor parallelism that stays exposed with overlap.sequence_parts
             above 1, 0 to 1.
+        late_weights: the schedule dualpipev computes the last micro-batches' gradients of weights after those of all
+            inputs, without a setting.
         group_buffer_gib: GiB outside the framework's allocator for each group of devices that communicates.
         context_gib: GiB outside it beside those; None: hardware.reserved_gib's default covers all.
         pool_gib: GiB that the framework takes at most; None: what the device has left.
@@ -61,6 +63,7 @@ class Profile:
     fragments: bool = True
     overlaps_data_parallel: bool = False
     parts_exposed: float = 1.0
+    late_weights: bool = False
     group_buffer_gib: float = 0.0
     context_gib: float | None = None
     pool_gib: float | None = None

@@ -11,6 +11,8 @@ from launcher.estimate.profile import Profile, profile_of
 from launcher.estimate.stored import BYTES, copy_bytes, exposed_tp, gradient_groups, stored_bytes
 from launcher.job import Job
 from launcher.job.number_formats import NumberFormat, format_of
+from launcher.pipeline_schedule.order import PLAIN as PLAIN_SCHEDULE
+from launcher.pipeline_schedule.order import SIMULATED
 
 _TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
 
@@ -62,6 +64,8 @@ class Sizes:
     tp: int
     pp: int
     vpp: int
+    schedule: str
+    late_weights: bool
     cp: int
     ep: int
     etp: int
@@ -171,6 +175,8 @@ _BEYOND_KERNELS = frozenset(
         "world",
         "pp",
         "vpp",
+        "schedule",
+        "late_weights",
         "dp",
         "edp",
         "microbatch_group",
@@ -313,6 +319,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         tp=tp,
         pp=pp,
         vpp=_chunks_per_stage(job),
+        schedule=parallel.schedule if pp > 1 and parallel.schedule in SIMULATED else PLAIN_SCHEDULE,
+        late_weights=profile.late_weights if parallel.dw_detach is None else parallel.dw_detach,
         cp=cp,
         ep=ep,
         etp=etp,

@@ -172,6 +172,8 @@ def _joined(layers: list[Layer]) -> Layer:
         backward_comm=sum(item.backward_comm for item in layers),
         flops=sum(item.flops for item in layers),
         recompute=sum(item.recompute for item in layers),
+        weights=sum(item.weights for item in layers),
+        products=sum(item.products for item in layers),
     )
 
 
@@ -192,7 +194,7 @@ def peaks(parts: list[Part]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCost:
-    """Costs of one chunk for one micro-batch: bytes and seconds."""
+    """Costs of one chunk for one micro-batch: bytes, seconds, and elements (`products`), as of `Layer`."""
 
     keeps: float
     forward_peak: float
@@ -202,6 +204,8 @@ class ChunkCost:
     forward_comm: float
     backward_comm: float
     recompute: float
+    weights: float = 0.0
+    products: float = 0.0
 
     @property
     def forward_total(self) -> float:
@@ -217,7 +221,7 @@ class ChunkCost:
 def cost(parts: list[Part]) -> ChunkCost:
     """Sum up a chunk."""
     keeps, forward_peak, backward_peak = peaks(parts)
-    forward = backward = forward_comm = backward_comm = recompute = 0.0
+    forward = backward = forward_comm = backward_comm = recompute = weights = products = 0.0
     for part in parts:
         one, count = part.layer, part.count
         forward += one.forward * count
@@ -225,6 +229,8 @@ def cost(parts: list[Part]) -> ChunkCost:
         forward_comm += one.forward_comm * count
         backward_comm += one.backward_comm * count
         recompute += one.recompute * count
+        weights += one.weights * count
+        products += one.products * count
     return ChunkCost(
         keeps=keeps,
         forward_peak=forward_peak,
@@ -234,4 +240,6 @@ def cost(parts: list[Part]) -> ChunkCost:
         forward_comm=forward_comm,
         backward_comm=backward_comm,
         recompute=recompute,
+        weights=weights,
+        products=products,
     )

@@ -9,10 +9,10 @@ from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import delta_flops, index_flops, state_flops
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StepTime
+from launcher.estimate.schedule import schedule_of
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
 from launcher.pipeline_schedule.long_step import Middle, finish
-from launcher.pipeline_schedule.order import Schedule
 from launcher.pipeline_schedule.simulation import Pipeline
 
 
@@ -70,23 +70,24 @@ def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float
     return seconds + 2 * swapped / machine.host
 
 
-def schedule_of(sizes: Sizes) -> Schedule:
-    """Return the pipeline schedule of a job."""
-    return Schedule(stages=sizes.pp, chunks=sizes.vpp, micro_batches=sizes.micro_batches, group=sizes.microbatch_group)
-
-
 def pipeline_of(sizes: Sizes, machine: Machine, costs: Sequence[Sequence[ChunkCost]]) -> Pipeline:
     """Return the pipeline of a job, ready to be simulated."""
     size = sizes.local_tokens * sizes.hidden * float(sizes.act)
     stride = sizes.tp * sizes.cp if sizes.dp_outermost else sizes.world // sizes.pp
     transfer = network.send(machine, size, stride) if sizes.pp > 1 else 0.0
-    chunks = [stage[chunk] for chunk in range(sizes.vpp) for stage in costs]
+    schedule = schedule_of(sizes)
+    if schedule.splits_backward:
+        numbers = range(sizes.pp * sizes.vpp)
+        chunks = [costs[schedule.stage(number)][number // sizes.pp] for number in numbers]
+    else:
+        chunks = [stage[chunk] for chunk in range(sizes.vpp) for stage in costs]
     return Pipeline(
-        schedule=schedule_of(sizes),
+        schedule=schedule,
         forward=tuple([chunk.forward_total for chunk in chunks]),
         backward=tuple([chunk.backward_total for chunk in chunks]),
         transfer=transfer,
         blocking=not sizes.overlap_p2p,
+        weights=tuple([chunk.weights for chunk in chunks]) if schedule.splits_backward else (),
     )
 
 

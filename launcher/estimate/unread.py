@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from launcher.estimate.profile import profile_of
 from launcher.job import Job, field_at
+from launcher.pipeline_schedule.order import SIMULATED
 
 _UNREAD = {
     "batch.interleave": "micro-batches are counted one after the other",
@@ -77,7 +78,7 @@ _UNREAD = {
     "parallel.fsdp.keep_fp8_transpose_cache": "transposed FP8 weights are not counted",
     "parallel.optimizer_instances": "optimizer states are counted as spread over all that hold the same weights",
     "parallel.optimizer_shard_size": "optimizer states are counted as spread over all that hold the same weights",
-    "parallel.schedule": "counted as 1F1B, or interleaved with virtual stages",
+    "parallel.schedule": "parts of sequences are counted as whole micro-batches, in the order of 1F1B",
     "parallel.split_vocabulary": "the vocabulary is counted as split over tp",
     "parallel.tp_2d_x": "2-D tensor parallelism is counted as one-dimensional",
     "parallel.tp_2d_y": "2-D tensor parallelism is counted as one-dimensional",
@@ -128,7 +129,7 @@ _SAME: dict[str, tuple[object, ...]] = {
     "parallel.communication.backend": (None, "nccl"),
     "parallel.communication.pipeline_backend": (None, "nccl"),
     "parallel.optimizer_instances": (None, 1),
-    "parallel.schedule": (None, "1f1b"),
+    "parallel.schedule": (None, *SIMULATED),
     "parallel.split_vocabulary": (None, True),
     "precision.attention_softmax_in_fp32": (True,),
     "precision.fp8_wgrad": (None, True),

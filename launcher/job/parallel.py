@@ -125,8 +125,13 @@ class Parallel:
     schedule: str | None = option(
         None,
         "Order in which pipeline stages run micro-batches; none: 1f1b.",
-        source="MindSpore pipeline_scheduler",
-        choices=("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v"),
+        source="MindSpore pipeline_scheduler (dualpipev: zero_bubble_v), MindSpeed --schedules-method",
+        choices=("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "dualpipev"),
+    )
+    dw_detach: bool | None = option(
+        None,
+        "Compute weight gradients of the last micro-batches after the gradients of all inputs (dualpipev).",
+        source="MindSpeed --dualpipev-dw-detach",
     )
     distributed_optimizer: bool | None = option(
         None,

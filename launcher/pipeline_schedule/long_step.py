@@ -10,7 +10,7 @@ that stand for this shift.
 from dataclasses import replace
 from enum import Enum, auto
 
-from launcher.pipeline_schedule.order import Schedule
+from launcher.pipeline_schedule.order import GPIPE, Schedule
 from launcher.pipeline_schedule.simulation import Pipeline, simulate, timeline
 
 _ROUNDS = 5
@@ -41,6 +41,8 @@ class Middle(Enum):
 def shortened(schedule: Schedule) -> Schedule:
     """Return the schedule with so few micro-batches that every stage is just busy; what it holds peaks within them."""
     count, stages = schedule.micro_batches, schedule.stages
+    if schedule.kind == GPIPE:
+        return schedule  # all forwards, then all backwards: there is no repeated middle
     if schedule.chunks == 1:
         enough = stages + 2
     else:
@@ -70,9 +72,11 @@ def _busiest(pipeline: Pipeline) -> float:
     for stage in range(stages):
         sends = 0.0
         if pipeline.blocking:
-            edges = 2 * chunks - (stage == 0) - (stage == stages - 1)
+            ends = (stage == 0) + (stage == stages - 1)
+            edges = 2 * chunks - ends * (2 if pipeline.schedule.splits_backward else 1)
             sends = edges * pipeline.transfer
-        slowest = max(slowest, sum(pipeline.forward[stage::stages]) + sum(pipeline.backward[stage::stages]) + sends)
+        numbers = [pipeline.schedule.number(stage, chunk) for chunk in range(chunks)]
+        slowest = max(slowest, sum(pipeline.forward[n] + pipeline.backward[n] for n in numbers) + sends)
     return slowest
 
 

@@ -1,13 +1,29 @@
-"""The order in which stages run micro-batches: 1F1B, and Megatron-core's interleaved 1F1B with several chunks a stage.
+"""The order in which stages run micro-batches: 1F1B, Megatron-core's interleaved 1F1B, GPipe and DualPipeV.
 
-Chunks are numbered in the model's order: chunk `c` of stage `s` is number `c * stages + s`.
+Chunks are numbered in the model's order: chunk `c` of stage `s` is number `c * stages + s`. With DualPipeV the second
+chunks run through the stages backwards, so that the first stage has both ends of the model.
 """
 
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 
-# One step of a stage: backward?, micro-batch, chunk.
-Step = tuple[bool, int, int]
+from launcher.pipeline_schedule import dualpipev
+
+
+class Part(IntEnum):
+    """What a step computes: forward, backward, gradients of inputs alone, or gradients of weights alone."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    INPUTS = 2
+    WEIGHTS = 3
+
+
+# One step of a stage: part, micro-batch, chunk.
+Step = tuple[int, int, int]
+PLAIN, GPIPE, DUALPIPEV = "1f1b", "gpipe", "dualpipev"
+SIMULATED = (PLAIN, GPIPE, DUALPIPEV)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +34,8 @@ class Schedule:
         chunks: model chunks of a stage.
         group: micro-batches that a chunk runs in a row, at least `stages`; no effect with one chunk a stage.
         few_in_flight: warm up with one step for each later stage instead of two (always with one chunk a stage).
+        kind: 1f1b (interleaved with several chunks), gpipe, or dualpipev (two chunks a stage).
+        late_weights: dualpipev's last micro-batches compute gradients of weights after those of all inputs.
     """
 
     stages: int
@@ -25,6 +43,24 @@ class Schedule:
     micro_batches: int
     group: int
     few_in_flight: bool = False
+    kind: str = PLAIN
+    late_weights: bool = False
+
+    def number(self, stage: int, chunk: int) -> int:
+        """Return a chunk's number in the model's order."""
+        if chunk and self.kind == DUALPIPEV:
+            return 2 * self.stages - 1 - stage
+        return chunk * self.stages + stage
+
+    def stage(self, number: int) -> int:
+        """Return the stage that a chunk is on, by its number in the model's order."""
+        chunk, stage = divmod(number, self.stages)
+        return self.stages - 1 - stage if chunk and self.kind == DUALPIPEV else stage
+
+    @property
+    def splits_backward(self) -> bool:
+        """Some gradients of weights are steps of their own."""
+        return self.kind == DUALPIPEV and self.stages > 1
 
 
 def groups(schedule: Schedule) -> list[range]:
@@ -42,6 +78,8 @@ def groups(schedule: Schedule) -> list[range]:
 
 def warm_up(schedule: Schedule, stage: int) -> int:
     """Return how many forward steps a stage runs before its first backward (megatron-core schedules.py)."""
+    if schedule.kind == GPIPE:
+        return schedule.micro_batches * schedule.chunks
     later, chunks = schedule.stages - stage - 1, schedule.chunks
     if chunks == 1:
         return min(later, schedule.micro_batches)
@@ -51,11 +89,17 @@ def warm_up(schedule: Schedule, stage: int) -> int:
 
 @lru_cache(maxsize=512)
 def order(schedule: Schedule, stage: int) -> tuple[Step, ...]:
-    """Return the steps of a stage: warm-up, then forwards and backwards in turn, then the other backwards."""
+    """Return the steps of a stage: warm-up, then forwards and backwards in turn, then the other backwards.
+
+    Raises:
+        ValueError: fewer micro-batches than a schedule with its own phases needs.
+    """
+    if schedule.splits_backward:
+        return dualpipev.order(schedule.stages, schedule.micro_batches, stage, late_weights=schedule.late_weights)
     chunks = schedule.chunks
     table = [(micro_batch, chunk) for members in groups(schedule) for chunk in range(chunks) for micro_batch in members]
-    forward: list[Step] = [(False, micro_batch, chunk) for micro_batch, chunk in table]
-    backward: list[Step] = [(True, micro_batch, chunks - 1 - chunk) for micro_batch, chunk in table]
+    forward: list[Step] = [(Part.FORWARD, micro_batch, chunk) for micro_batch, chunk in table]
+    backward: list[Step] = [(Part.BACKWARD, micro_batch, chunks - 1 - chunk) for micro_batch, chunk in table]
     lead = warm_up(schedule, stage)
     steps = forward[:lead]
     for index in range(len(table) - lead):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from launcher.pipeline_schedule.in_flight import maxima
 from launcher.pipeline_schedule.long_step import last_rounds, rounds
-from launcher.pipeline_schedule.order import Schedule, Step, order, path
+from launcher.pipeline_schedule.order import PLAIN, Schedule, Step, order, path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,13 @@ class Precedence:
 
 @lru_cache(maxsize=16)
 def precedence(schedule: Schedule) -> Precedence:
-    """Return the graph of a schedule, without the periodic middle of a long one."""
+    """Return the graph of a schedule, without the periodic middle of a long one.
+
+    Raises:
+        ValueError: the schedule splits the backward; its graph is not stated here.
+    """
+    if schedule.kind != PLAIN:
+        raise ValueError(f"no precedence graph of {schedule.kind}")
     laid_out, repeated = rounds(schedule)
     stages, numbers = laid_out.stages, laid_out.stages * laid_out.chunks
     orders = [order(laid_out, stage) for stage in range(stages)]
@@ -50,16 +56,16 @@ def precedence(schedule: Schedule) -> Precedence:
         arcs += [(number[stage, a], number[stage, b]) for a, b in pairwise(steps)]
     sends = [False] * len(arcs)
     for micro_batch in range(laid_out.micro_batches):
-        route = [(chunk % stages, (backward, micro_batch, chunk // stages)) for backward, chunk in path(laid_out)]
+        route = [(chunk % stages, (int(backward), micro_batch, chunk // stages)) for backward, chunk in path(laid_out)]
         arcs += [(number[a], number[b]) for a, b in pairwise(route)]
         sends += [a[0] != b[0] for a, b in pairwise(route)]
     borders = last_rounds(laid_out)
-    starts = [tuple(number[stage, (False, first, 0)] for first in borders) for stage in range(stages) if borders]
+    starts = [tuple(number[stage, (0, first, 0)] for first in borders) for stage in range(stages) if borders]
     return Precedence(
         chunk_of=tuple(chunk_of),
         arcs=tuple(arcs),
         sends=tuple(sends),
-        end=number[0, (True, laid_out.micro_batches - 1, 0)],
+        end=number[0, (1, laid_out.micro_batches - 1, 0)],
         period=tuple((last, before) for last, before in starts),
         repeated=repeated,
         in_flight=tuple(maxima(steps, laid_out.chunks) for steps in orders),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from launcher.pipeline_schedule.order import Schedule, Step, order, path
+from launcher.pipeline_schedule.order import Part, Schedule, Step, order, path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,9 +13,14 @@ class Event:
     stage: int
     chunk: int
     micro_batch: int
-    backward: bool
+    part: Part
     start: float
     end: float
+
+    @property
+    def backward(self) -> bool:
+        """It is a backward or a part of one."""
+        return self.part is not Part.FORWARD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,7 @@ class Pipeline:
         forward, backward: seconds of a micro-batch, by number of the chunk.
         transfer: seconds to pass a tensor to the next stage.
         blocking: the sender waits for it.
+        weights: of the backward, seconds of gradients of weights; read where the schedule splits the backward.
     """
 
     schedule: Schedule
@@ -33,6 +39,16 @@ class Pipeline:
     backward: tuple[float, ...]
     transfer: float
     blocking: bool
+    weights: tuple[float, ...] = ()
+
+    @property
+    def durations(self) -> tuple[float, ...]:
+        """Seconds of each part of each chunk: all forwards, all backwards, gradients of inputs, of weights."""
+        whole = self.forward + self.backward
+        if not self.schedule.splits_backward:
+            return whole
+        inputs = tuple(both - weights for both, weights in zip(self.backward, self.weights, strict=True))
+        return whole + inputs + self.weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +74,13 @@ def _program(schedule: Schedule) -> _Program:
     # The place of a step on its micro-batch's way is also the number of the arrival that it waits for.
     last = len(route) - 1
     ends = [
-        int(place == last or route[place + 1][1] % stages == route[place][1] % stages) for place in range(len(route))
+        int(place == last or schedule.stage(route[place + 1][1]) == schedule.stage(route[place][1]))
+        for place in range(len(route))
     ]
     reached = [False] * ((last + 2) * count)
     reached[:count] = [True] * count
+    # Gradients of weights wait for nothing but their stage, and nothing waits for them.
+    unused = len(reached)
     next_of = [0] * stages
     steps: list[tuple[int, Step]] = []
     moves: list[tuple[int, int, int, int, int]] = []
@@ -71,20 +90,25 @@ def _program(schedule: Schedule) -> _Program:
         for stage, own in enumerate(orders):
             at = first = next_of[stage]
             while at < len(own):
-                is_backward, micro_batch, chunk = own[at]
-                number = chunk * stages + stage
-                place = last - number if is_backward else number
+                part, micro_batch, chunk = own[at]
+                number = schedule.number(stage, chunk)
+                if part == Part.WEIGHTS:
+                    steps.append((stage, own[at]))
+                    moves.append((stage, part * numbers + number, micro_batch, unused, 1))
+                    at += 1
+                    continue
+                place = last - number if part else number
                 needs = place * count + micro_batch
                 if not reached[needs]:
                     break
                 reached[needs + count] = True
                 steps.append((stage, own[at]))
-                moves.append((stage, is_backward * numbers + number, needs, needs + count, ends[place]))
+                moves.append((stage, part * numbers + number, needs, needs + count, ends[place]))
                 at += 1
             moving = moving or at > first
             next_of[stage] = at
     assert all(at == len(own) for at, own in zip(next_of, orders, strict=True)), "the schedule is stuck"
-    return _Program(steps=tuple(steps), moves=tuple(moves), arrivals=len(reached))
+    return _Program(steps=tuple(steps), moves=tuple(moves), arrivals=unused + 1)
 
 
 _cached_program = lru_cache(maxsize=128)(_program)
@@ -103,7 +127,7 @@ def simulate(pipeline: Pipeline, starts: list[float] | None = None) -> list[floa
         starts: takes the start of every step, in the order of `_program`.
     """
     program = _program_of(pipeline.schedule)
-    durations = pipeline.forward + pipeline.backward
+    durations = pipeline.durations
     passing = (pipeline.transfer, 0.0)
     waiting = (pipeline.transfer if pipeline.blocking else 0.0, 0.0)
     free, arrived = [0.0] * pipeline.schedule.stages, [0.0] * program.arrivals
@@ -123,17 +147,15 @@ def timeline(pipeline: Pipeline) -> list[Event]:
     """Return every step of every stage on the time axis."""
     starts: list[float] = []
     simulate(pipeline, starts)
-    program, durations = _program_of(pipeline.schedule), pipeline.forward + pipeline.backward
+    program, durations = _program_of(pipeline.schedule), pipeline.durations
     return [
         Event(
             stage=stage,
             chunk=chunk,
             micro_batch=micro_batch,
-            backward=is_backward,
+            part=Part(part),
             start=start,
             end=start + durations[move[1]],
         )
-        for (stage, (is_backward, micro_batch, chunk)), move, start in zip(
-            program.steps, program.moves, starts, strict=True
-        )
+        for (stage, (part, micro_batch, chunk)), move, start in zip(program.steps, program.moves, starts, strict=True)
     ]

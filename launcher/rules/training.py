@@ -61,13 +61,15 @@ def global_batch_divides(context: RuleContext) -> Iterator[Violation]:
     "BATCH-VPP",
     source="megatron-core 0.12.1 schedules.py:777-800, 0.16.1 schedules.py:995-1017",
     reads="job.batch.global_batch_size job.parallel.dp job.parallel.vpp job.parallel.pp "
-    "job.batch.micro_batch_size job.parallel.microbatch_group_size",
+    "job.batch.micro_batch_size job.parallel.microbatch_group_size job.parallel.schedule",
 )
 def micro_batches_fill_stages(context: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule runs micro-batches in groups, of pp by default; each needs at least pp of them."""
     job = context.job
     size, dp, vpp, pp = job.batch.global_batch_size, job.parallel.dp, job.parallel.vpp, job.parallel.pp
     if size is None or dp is None or vpp is None or vpp == 1 or pp == 1 or size % (job.batch.micro_batch_size * dp):
+        return
+    if job.parallel.schedule == "dualpipev":
         return
     count, group = size // (job.batch.micro_batch_size * dp), job.parallel.microbatch_group_size or pp
     fields = ("batch.global_batch_size", "batch.micro_batch_size", "parallel.vpp", "parallel.microbatch_group_size")

@@ -13,6 +13,7 @@ from launcher.estimate.sizes import kernel_sizes
 from launcher.estimate.stages import cost, parts_of
 from launcher.job import Job, Value, with_values
 from launcher.pipeline_schedule.bounds import even_stages, one_chunk_stages
+from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.search.uneven import Work
 
 # Fields that the time of a micro-batch through all layers depends on. Stages only divide it.
@@ -39,7 +40,7 @@ class Floor:
     def __call__(self, point: Mapping[str, Value]) -> float:
         """Return the lower bound of a point's step time in seconds; 0 where it is unknown."""
         found = self._found(point)
-        return _pipelined(point, found[0].whole, found[1]) if found else 0.0
+        return self._pipelined(point, found[0].whole, found[1]) if found else 0.0
 
     def computing(self, point: Mapping[str, Value]) -> float:
         """Return the lower bound of a point's step time whatever its switches are; 0 where it is unknown.
@@ -53,7 +54,13 @@ class Floor:
             if found is None:
                 return 0.0
             self._computing[key] = found[0].whole, found[1]
-        return _pipelined(point, *self._computing[key])
+        return self._pipelined(point, *self._computing[key])
+
+    def _pipelined(self, point: Mapping[str, Value], work: float, micro_batches_per_stage: float) -> float:
+        stages = int(str(point["parallel.pp"]))
+        if (point["parallel.vpp"] or 1) == 1 and self._job.parallel.schedule != DUALPIPEV:
+            return one_chunk_stages(work, micro_batches_per_stage * stages, stages)
+        return even_stages(work, micro_batches_per_stage)
 
     def work(self, point: Mapping[str, Value]) -> Work | None:
         """Return the seconds of a micro-batch, layer by layer; None where they are unknown."""
@@ -89,13 +96,6 @@ class Floor:
         first = seconds(Chunk(kinds=(), embedding=True))
         last = seconds(Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
         return Work(layers=tuple(each[kind] for kind in kinds), first=first, last=last), sizes.micro_batches / sizes.pp
-
-
-def _pipelined(point: Mapping[str, Value], work: float, micro_batches_per_stage: float) -> float:
-    stages = int(str(point["parallel.pp"]))
-    if (point["parallel.vpp"] or 1) == 1:
-        return one_chunk_stages(work, micro_batches_per_stage * stages, stages)
-    return even_stages(work, micro_batches_per_stage)
 
 
 def _chosen(point: Mapping[str, Value]) -> bool:

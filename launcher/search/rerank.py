@@ -15,6 +15,7 @@ from launcher.balance.solve import Infeasible
 from launcher.balance.solve_job import Answer, balance_job
 from launcher.balance.timing import seconds
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.pipeline_schedule.precedence import precedence
 from launcher.search.found import Candidate, Found
 from launcher.search.points import nothing_recomputed
@@ -116,6 +117,8 @@ def _balanced(job: Job, row: Measured) -> tuple[Answer | None, str | None]:
 
 def _own(job: Job, candidate: Candidate, row: Measured) -> float:
     """Return the seconds of a step with the candidate's stages and recomputation."""
+    if job.parallel.schedule == DUALPIPEV:
+        return candidate.step_s
     recompute, layers = job.recompute, layers_of(job)
     again = 0
     if recompute.granularity == "full":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from launcher.job import Job, Value
 from launcher.job.hardware import close_devices
 from launcher.job.planning import SEARCH_AXES
+from launcher.pipeline_schedule.order import DUALPIPEV
 
 Values = Mapping[str, Value]
 
@@ -119,13 +120,16 @@ def space_of(job: Job) -> Space:
         "parallel.sequence_parallel": (True, False),
         "parallel.distributed_optimizer": (True, False),
     }
+    folded = job.parallel.schedule == DUALPIPEV
+    if folded:
+        choices["parallel.vpp"] = (2,)
     for axis, path in FIELDS.items():
         if axis not in axes:
             section, name = path.split(".")
             choices[path] = (getattr(getattr(job, section), name),)
     return Space(
         choices=choices,
-        stages="stages" in axes,
+        stages="stages" in axes and not folded,
         recompute="recompute" in axes,
         world=world,
         layers=layers,

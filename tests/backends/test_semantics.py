@@ -69,6 +69,7 @@ SAME_MATHEMATICS = {
     "batch.padding_free": "ms-swift's sequences are put one after another instead of padded: the same loss to 5e-7",
     "moe.grouped_gemm": _ORDER,
     "moe.tp_extend_ep": "a layout of experts",
+    "parallel.dw_detach": "the order of the two halves of a backward",
     "parallel.cp_algorithm": "a layout of sequences",
     "precision.loss_scale_hysteresis": "fp16 only: MindFormers lowers its scale at the first overflow",
 }

@@ -122,6 +122,7 @@ JOBS: dict[str, Job] = {
     "hybrid ring": job_with(
         parallel={"cp": 4, "cp_algorithm": "hybrid", "ulysses_degree": 2}, kernels={"cross_entropy_fusion": True}
     ),
+    "both ends": job_with(parallel={"pp": 4, "vpp": 2, "schedule": "dualpipev"}, batch={"global_batch_size": 32}),
     "levels": job_with(cluster={"nodes": 8, "devices_per_node": 2}, parallel={"tp": 4}, hardware=LEVELS),
     **{
         f"experts in {name}": job_with(model=MOE, parallel={"ep": 4}, hardware=SMALL, precision=precision)

@@ -7,8 +7,8 @@ import pytest
 
 from launcher.estimate import Estimate, estimate
 from launcher.estimate.memory import activations
+from launcher.estimate.schedule import schedule_of
 from launcher.estimate.stages import ChunkCost
-from launcher.estimate.timing import schedule_of
 from tests.estimate.estimate_jobs import MOE, job_with
 
 LATENT = {"q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -145,4 +145,4 @@ def test_plain_pipelines_hold_one_micro_batch_for_each_later_stage() -> None:
     from launcher.estimate.sizes import read_sizes
 
     sizes, _ = read_sizes(job_with(parallel={"pp": 4}))
-    assert [activations(schedule_of(sizes), stage, [chunk]) for stage in range(4)] == [5.0, 4.0, 3.0, 2.0]
+    assert [activations(schedule_of(sizes), stage, [chunk], 2.0) for stage in range(4)] == [5.0, 4.0, 3.0, 2.0]

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -130,14 +130,14 @@ def test_every_step_starts_when_its_stage_is_free_and_its_input_is_there(pipelin
     before = {
         (stage, *step): earlier
         for stage in range(stages)
-        for earlier, step in pairwise((None, *order(schedule, stage)))
+        for earlier, step in zip((None, *order(schedule, stage)), order(schedule, stage), strict=False)
     }
 
-    def sends(backward: bool, number: int) -> bool:
+    def sends(backward: int, number: int) -> bool:
         return number > 0 if backward else number < last
 
     @cache
-    def end(backward: bool, micro_batch: int, number: int) -> float:
+    def end(backward: int, micro_batch: int, number: int) -> float:
         stage, chunk = number % stages, number // stages
         ready = 0.0
         if backward and number == last:

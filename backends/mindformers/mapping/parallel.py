@@ -5,7 +5,14 @@ from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.batch_arithmetic import INTERLEAVE, checked_data_parallel, micro_batches
 from backends.mindformers.mapping.graph import parallel_mode_rows
-from backends.mindformers.mapping.stages import canonical_split, extra_layers, layers_per_chunk, matrix_of, offset_of
+from backends.mindformers.mapping.stages import (
+    Matrix,
+    canonical_split,
+    extra_layers,
+    layers_per_chunk,
+    matrix_of,
+    offset_of,
+)
 from backends.mindformers.mapping.support import (
     drop,
     first_written,
@@ -127,6 +134,11 @@ def _split(version: str) -> Row:
         matrix = None if OFFSET in job.backend.args else layers_per_chunk(job)
         if matrix is None:
             return
+        if job.parallel.schedule == "dualpipev":
+            ends = (job.parallel.first_stage_layers, job.parallel.last_stage_layers)
+            why = "with dualpipev the first stage has both ends of the model"
+            require(ends == (None, None), "parallel.first_stage_layers", why, "parallel.layout=TEXT")
+            matrix = _by_stage(matrix)
         chunks = [count for row in matrix for count in row]
         why = f"{chunks} layers: only the first and the last chunk may be empty (LayerSetting, utils.py:603 @2.1.0)"
         is_valid = all(count >= 0 for count in chunks) and all(count >= 1 for count in chunks[1:-1])
@@ -147,12 +159,22 @@ def _split(version: str) -> Row:
         if matrix is None:
             return {}
         view.take(OFFSET)
+        if view.peek(SCHEDULER) == _SCHEDULES["dualpipev"]:
+            matrix = _by_stage(matrix)
         rows = [list(row) for row in matrix]
         rows[-1][-1] -= extra
         return canonical_split(tuple(tuple(row) for row in rows), _mtp_layers(view))
 
     note = "one figure for each chunk: a single row would be broadcast over the chunks after its sum was checked (S9)"
     return computed((*paths, "model.num_hidden_layers"), (OFFSET,), emit, read, note=note)
+
+
+def _by_stage(matrix: Matrix) -> Matrix:
+    """Return layers by chunk and stage where they are in the model's order, and back.
+
+    The second chunks of zero_bubble_v run from the last stage to the first (training_graph/transformer/utils.py:167).
+    """
+    return (matrix[0], *(row[::-1] for row in matrix[1:]))
 
 
 def _mtp_layers(view: NativeView) -> int:
@@ -179,7 +201,7 @@ def _virtual_pipeline() -> Row:
         if (vpp or 1) > 1 or schedule is not None:
             yield INTERLEAVED, True
             if SCHEDULER not in job.backend.args:
-                yield SCHEDULER, schedule or "1f1b"
+                yield SCHEDULER, _SCHEDULES[schedule or "1f1b"]
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = first_written(view, VPP)
@@ -188,9 +210,10 @@ def _virtual_pipeline() -> Row:
         on = bool(view.peek(INTERLEAVED))
         if given is not None and (vpp == 1 or on):
             found[path] = vpp
-        if on and view.peek(SCHEDULER, "1f1b") in _SCHEDULES:
+        if on and view.peek(SCHEDULER, "1f1b") in _SCHEDULES.values():
             view.take(INTERLEAVED)
-            wanted = view.take(SCHEDULER, "1f1b")
+            written = view.take(SCHEDULER, "1f1b")
+            wanted = next(name for name, native in _SCHEDULES.items() if native == written)
             if wanted != "1f1b" or vpp == 1:
                 found[scheduler] = wanted
         return found
@@ -199,7 +222,11 @@ def _virtual_pipeline() -> Row:
     return Row(fields=(path, scheduler), flags=flags, emit=emit, read=read, note=note)
 
 
-_SCHEDULES = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
+# MindSpore's zero_bubble_v runs the phases of DualPipeV (pipeline_transformer/zero_bubble_v.cc).
+_SCHEDULES = {
+    **{name: name for name in ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp")},
+    "dualpipev": "zero_bubble_v",
+}
 _ALGORITHM, _DEGREE = "parallel_config.context_parallel_algo", "parallel_config.ulysses_degree_in_cp"
 _RING = key("use_ring_attention")
 # Native algorithm by canonical name; `megatron` is ring attention, a switch in addition to colossalai_cp.

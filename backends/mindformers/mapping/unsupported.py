@@ -171,6 +171,7 @@ _PARALLEL = {
     "overlap.average_in_collective": warning(_NO_SWITCH, False),
     "overlap.embedding_wgrad": warning(_NO_SWITCH, False),
     "overlap.p2p_warmup_flush": warning(_NO_SWITCH, False),
+    "parallel.dw_detach": warning("its DualPipeV always does so", True),
     "parallel.optimizer_instances": warning("use parallel.optimizer_shard_size", 1),
     "parallel.dp_outermost": warning(
         "its ranks are numbered data, pipeline, tensor parallel as MindSpore has it", False

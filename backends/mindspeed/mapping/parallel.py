@@ -8,6 +8,8 @@ from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.rules.sanity_checks import layout_chunks
 
+DUALPIPEV = "dualpipev"
+
 
 def layers_of(job: Job) -> int | None:
     """Return the number of layers distributed over stages, including no-op layers."""
@@ -21,7 +23,8 @@ def virtual_stages() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         chunks, layers = job.parallel.vpp, layers_of(job)
-        if chunks is None or chunks == 1 or job.parallel.layout is not None:
+        folded = job.parallel.schedule == DUALPIPEV
+        if chunks is None or chunks == 1 or job.parallel.layout is not None or folded:
             return
         stages = job.parallel.pp * chunks
         if layers is None:
@@ -40,11 +43,31 @@ def virtual_stages() -> Row:
         return {"parallel.vpp": layers // stages}
 
     return computed(
-        ("parallel.vpp", "parallel.pp", "model.num_hidden_layers"),
+        ("parallel.vpp", "parallel.pp", "model.num_hidden_layers", "parallel.schedule"),
         (flag,),
         emit,
         read,
         note="MindSpeed-LLM's checks and its weight converter know this form only (training_basic.py:98 @26.1.0).",
+    )
+
+
+def schedule() -> tuple[Row, ...]:
+    """Return the rows of DualPipeV, which gives every stage two chunks without an argument for them."""
+    path, flag, chunks = "parallel.schedule", "schedules-method", "parallel.vpp"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.parallel.schedule != DUALPIPEV:
+            return
+        if job.parallel.vpp != 2:
+            raise Unsupported(chunks, "dualpipev gives every stage two chunks", (f"{chunks}=2",))
+        yield flag, DUALPIPEV
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag), chunks: 2} if view.peek(flag) == DUALPIPEV else {}
+
+    return (
+        computed((path, chunks), (flag,), emit, read),
+        switch("parallel.dw_detach", "dualpipev-dw-detach"),
     )
 
 

@@ -143,6 +143,7 @@ def _added(is_old: bool) -> tuple[Row, ...]:
     """Return the rows of fields that Megatron-LM does not have."""
     later = () if is_old else (memory.in_bubble(), data.thinking(), *attention_variants.added_rows())
     return (
+        *parallel.schedule(),
         parallel.two_dimensional(),
         *memory.recompute(),
         kernels.rmsnorm_fusion(),

@@ -101,14 +101,6 @@ _PARALLEL = (
         without="widths must be multiples of parallel.tp",
     ),
     row(
-        "schedules-method dualpipev-dw-detach",
-        "runs the pipeline from both ends (DualPipeV)",
-        SPEED,
-        _MINDSPEED,
-        "parallel.schedule=dualpipev",
-        "parallel.vpp=2",
-    ),
-    row(
         "pipeline-num-transformer-layers num-layer-list",
         "gives each stage its own number of layers",
         SPEED,

@@ -29,6 +29,7 @@ class Layout:
         grouped_experts: experts as one grouped GEMM; None uses the format's default.
         experts_over_tp: experts are not split; they are distributed over tensor-parallel and expert-parallel ranks.
         stack: torch_dist: all layers as one tensor; None follows megatron-core.
+        folded: the second chunks are on the stages in reverse order (dualpipev).
         options: format-specific options (`mla_mm_split` …), from `--set NAME=VALUE`.
         args: native arguments of the job (`backend.args`), for the arguments that a format stores.
         version: version of the backend; None for its newest.
@@ -39,6 +40,7 @@ class Layout:
     tp: int = 1
     pp: int = 1
     vpp: int | None = None
+    folded: bool = False
     ep: int = 1
     etp: int | None = None
     first_stage_layers: int | None = None
@@ -67,6 +69,7 @@ def layout_of(job: Job, *, naming: Naming | None = None, options: Mapping[str, s
         tp=parallel.tp,
         pp=parallel.pp,
         vpp=parallel.vpp,
+        folded=parallel.schedule == "dualpipev",
         ep=parallel.ep,
         etp=parallel.etp,
         first_stage_layers=parallel.first_stage_layers,

@@ -186,6 +186,8 @@ JOBS: Mapping[str, Job] = {
             "parallel": {
                 "tp": 4,
                 "pp": 8,
+                "vpp": 2,
+                "schedule": "dualpipev",
                 "ep": 32,
                 "etp": 1,
                 "sequence_parallel": True,
@@ -213,7 +215,6 @@ JOBS: Mapping[str, Job] = {
             },
             "evaluation": {"interval": 2000, "iters": 0},
             "fault_tolerance": {"timeout_minutes": 120},
-            "backend": {"args": {"schedules-method": "dualpipev"}},
             "cluster": {"nodes": 64},
         },
     ),

@@ -39,7 +39,9 @@ OPTIONS: Mapping[str, Option] = {
     "noop of 8": Option(theirs=("--noop-layers", "1,4,5,7"), ours=("parallel.noop_layers=[1,4,5,7]",), again=True),
     "list": Option(theirs=("--num-layer-list", "1,3"), ours=("parallel.first_stage_layers=1",)),
     "v": Option(
-        theirs=("--schedules-method", "dualpipev"), ours=("+backend.args.schedules-method=dualpipev",), again=True
+        theirs=("--schedules-method", "dualpipev"),
+        ours=("parallel.schedule=dualpipev", "parallel.vpp=2"),
+        again=True,
     ),
     "te": Option(
         theirs=("--transformer-impl", "transformer_engine"),

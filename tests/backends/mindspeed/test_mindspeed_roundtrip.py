@@ -77,7 +77,6 @@ def test_upstream_commands_become_canonical() -> None:
         "mla-fa-without-pad",
         "seq-aux",
         "mtp-mem-efficient-logits",
-        "schedules-method",
     }
 
 
