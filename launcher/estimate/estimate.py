@@ -14,7 +14,8 @@ from launcher.estimate.layers import operations_of
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
 from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
-from launcher.estimate.operation import OFFLOADED, Operation, idle
+from launcher.estimate.offload import OFFLOADED
+from launcher.estimate.operation import Operation, idle
 from launcher.estimate.outside import outside_of
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
 from launcher.estimate.placement import Chunk
@@ -115,7 +116,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     costs = [stage.costs for stage in stages]
     events = events_of(pipeline_of(sizes, machine, costs)) if timeline and machine.known else []
     counts = sum((stage.counts for stage in stages), Counts())
-    missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job), *_idle(job, stages), *unread(job)]
+    missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job, sizes), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
 
 
@@ -214,7 +215,7 @@ def _by_formula(sizes: Sizes) -> list[str]:
     ]
 
 
-def _simplified(job: Job) -> list[str]:
+def _simplified(job: Job, sizes: Sizes) -> list[str]:
     notes = []
     given = job.hardware.node_devices
     if given is not None and given > job.cluster.devices_per_node and _is_set(job, "hardware.node_devices"):
@@ -236,8 +237,8 @@ def _simplified(job: Job) -> list[str]:
     strange = [name for name in job.offload.modules if name not in OFFLOADED]
     if strange:
         notes.append(f"offload.modules: does not change the estimate for {', '.join(strange)}, counted as kept")
-    elif job.offload.modules:
-        notes.append("offload.modules: the transfers are counted as hidden behind computation")
+    if (sizes.offload_modules or sizes.offload_layers) and job.hardware.host_link_gbs is None:
+        notes.append(f"hardware.host_link_gbs: {ASSUMED['host_link_gbs']:g} (not measured)")
     if _shorter_samples(job):
         notes.append("batch.seq_length: every sequence is counted at full length; shorter samples need less")
     return notes

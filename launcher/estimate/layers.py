@@ -9,12 +9,12 @@ from launcher.estimate.experts import experts
 from launcher.estimate.kinds import Kind
 from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import indexer, linear_attention, mamba
+from launcher.estimate.offload import offloaded, operations_on_host, with_copies
 from launcher.estimate.operation import (
     Layer,
     Operation,
     bound_by_host,
     checkpointed,
-    offloaded,
     overlapped_with_micro_batch,
     recomputed,
     walk,
@@ -155,8 +155,6 @@ class LayerBuilder(Builder):
             extra_backward += 2 * scores * act
             forward += machine.moved(4 * scores * act)
             backward += machine.moved(6 * scores * act)
-        elif s.swap_attention:
-            statistics = 0.0
         if s.local:
             # Keys and values are repeated for the queries that share them; the output is copied into its own order.
             repeated = 2.0 * (q - k) if k < q and not s.mla else 0.0
@@ -168,11 +166,10 @@ class LayerBuilder(Builder):
             backward += copies
         if s.fp8:
             keeps += out  # in addition to the FP8 copy that the output projection keeps
-        kept = 0.0 if s.swap_attention else q + k + v + keeps
         core = Operation(
             name="core attention",
             module="core",
-            keeps=kept,
+            keeps=q + k + v + keeps,
             forward_needs=q + k + v + out + extra_forward,
             backward_needs=q + k + v + 2 * out + extra_backward,
             forward=forward,
@@ -250,15 +247,18 @@ def operations_of(sizes: Sizes, machine: Machine, kind: Kind) -> tuple[Operation
 
 
 @lru_cache(maxsize=512)
-def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str) -> Layer:
+def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str, offload: bool = False) -> Layer:
     """Return what one layer costs.
 
     Args:
         recompute: `none`, `selective`, or `full` (the job's own group size for method uniform).
+        offload: everything that it keeps goes to the host (offload.activation_layers).
     """
     operations = list(operations_of(plain_sizes(sizes), machine, kind))
-    if sizes.offload_modules:
-        operations = offloaded(operations, sizes.offload_modules)
+    copied = 0.0
+    if offload or sizes.offload_modules:
+        names = operations_on_host(sizes.offload_modules, operations, layer=offload)
+        operations, copied = offloaded(operations, names, sizes.offload_smallest)
     residual = float(sizes.local_tokens * sizes.hidden * sizes.act)
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual
@@ -267,4 +267,10 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str) -> Layer:
     if recompute == "selective":
         operations = recomputed(operations, sizes)
     made = bound_by_host(walk(operations, residual), operations, machine.launch)
-    return overlapped_with_micro_batch(made, operations) if sizes.overlap_batch else made
+    if sizes.overlap_batch:
+        made = overlapped_with_micro_batch(made, operations)
+    if not copied:
+        return made
+    # Transformer Engine spreads the copies of whole layers over those that stay (cpu_offload.py, layer_window_map).
+    window = max(1, sizes.layers // sizes.offload_layers) if offload else 1
+    return with_copies(made, copied / machine.host, window)

@@ -42,6 +42,8 @@ class Profile:
             above 1, 0 to 1.
         group_buffer_gib: GiB outside the framework's allocator for each group of devices that communicates.
         context_gib: GiB outside it beside those; None: hardware.reserved_gib's default covers all.
+        offload_smallest: bytes below which a tensor stays on the device where activations go to the host
+            (min_offloaded_tensor_size, 1024 x 1024 elements of 16 bits, transformer_config.py, megatron-core 0.16.1).
         pool_gib: GiB that the framework takes at most; None: what the device has left.
         figures: the backend's rows that hold for the job.
     """
@@ -63,6 +65,7 @@ class Profile:
     parts_exposed: float = 1.0
     group_buffer_gib: float = 0.0
     context_gib: float | None = None
+    offload_smallest: float = 2.0 * 2**20
     pool_gib: float | None = None
     figures: tuple[StackFigure, ...] = ()
 

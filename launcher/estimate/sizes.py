@@ -6,8 +6,18 @@ from operator import attrgetter
 
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
-from launcher.estimate.profile import Profile, profile_of
-from launcher.estimate.stored import BYTES, copy_bytes, exposed_tp, gradient_groups, stored_bytes
+from launcher.estimate.profile import profile_of
+from launcher.estimate.stored import (
+    BYTES,
+    copy_bytes,
+    exposed_tp,
+    gradient_groups,
+    offloaded_modules,
+    optimizer_bytes,
+    resident_optimizer,
+    step_bytes,
+    stored_bytes,
+)
 from launcher.job import Job
 from launcher.job.number_formats import format_of
 
@@ -99,8 +109,8 @@ class Sizes:
     per_stage: bool
     saved_over_tp: bool
     copied_gradients: bool
-    swap_attention: bool
     offload_modules: tuple[str, ...]
+    offload_smallest: float
     offload_layers: int
     # -- kernels
     npu: bool
@@ -253,7 +263,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     zero = parallel.zero_stage if parallel.zero_stage is not None else without_stage
     if parallel.distributed_optimizer is None and parallel.zero_stage is None and not zero:
         assumed.append("parallel.distributed_optimizer: false (Megatron-core's default)")
-    master, state = _optimizer_bytes(job, dtype, profile)
+    master, state = optimizer_bytes(job, dtype, profile)
     zero_weights = zero >= 3 or (profile.weights_follow_optimizer and zero >= 1 and dp * cp > 1)
     algorithm = parallel.cp_algorithm or "megatron"
     if cp > 1 and parallel.cp_algorithm is None:
@@ -337,16 +347,16 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         zero_weights=zero_weights,
         master_bytes=master,
         state_bytes=state,
-        step_bytes=_step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,
-        optimizer_fraction=_resident_optimizer(job),
+        step_bytes=step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,
+        optimizer_fraction=resident_optimizer(job),
         recompute=recompute,
         recompute_modules=modules,
         recompute_layers=job.recompute.num_layers or 1,
         per_stage=bool(job.recompute.per_pp_rank),
         saved_over_tp=bool(job.recompute.distribute_saved_activations),
         copied_gradients=job.hardware.reduce_scatter_copies,
-        swap_attention=bool(job.offload.attention),
-        offload_modules=job.offload.modules,
+        offload_modules=offloaded_modules(job),
+        offload_smallest=profile.offload_smallest,
         offload_layers=job.offload.activation_layers or 0,
         npu=job.hardware.device == "npu",
         flash=flash,
@@ -407,53 +417,6 @@ def padded_vocabulary(job: Job) -> int:
         return job.tokenizer.padded_vocab_size
     multiple = (job.tokenizer.make_vocab_size_divisible_by or _TOKEN_MULTIPLE) * job.parallel.tp
     return -(-(job.model.vocab_size or 1) // multiple) * multiple
-
-
-def _optimizer_bytes(job: Job, dtype: int, profile: Profile) -> tuple[int, int]:
-    """Return bytes per parameter of the main weights, and of the optimizer's states."""
-    optimizer = job.optimizer
-    moments = {"adam": 2, "sgd": 1, "muon": 1}[optimizer.type]
-    master = 0 if dtype == 4 or profile.weights_are_main else profile.main_weight_bytes or 4
-    if not optimizer.precision_aware:
-        return master, 4 * moments
-    short = optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"
-    if dtype == 2 and short and _holds_main_weights(job):
-        master = 2  # fp16, or what fp32 adds to bf16 (OptimizerConfig.store_param_remainders, on by default)
-    first = BYTES[optimizer.exp_avg_dtype or "fp32"]
-    second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
-    return master, first + second
-
-
-def _holds_main_weights(job: Job) -> bool:
-    """Return whether a precision-aware optimizer holds the main weights itself and reads gradients in their own format.
-
-    With an FP8 recipe other than delayed, also where no FP8 is used, Megatron-core keeps them in fp32 (0.16.1
-    optimizer_config.py:355, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
-    """
-    other = job.optimizer.main_params_dtype not in (None, "fp32")
-    return other or job.precision.fp8_recipe in (None, "delayed") or bool(job.offload.optimizer)
-
-
-def _step_bytes(job: Job, grad_bytes: int) -> int:
-    """Return bytes per parameter of fp32 copies made by the update: of gradients, or of low-precision moments.
-
-    Sources: megatron-core 0.16.1 distrib_optimizer.py, _copy_model_grads_to_main_grads; Transformer Engine 2.14
-    optimizers/fused_adam.py, where one kernel reads and writes the moments only if both are bf16.
-    """
-    optimizer = job.optimizer
-    gradients = 4 if grad_bytes < 4 else 0
-    if not optimizer.precision_aware:
-        return gradients
-    moments = [optimizer.exp_avg_dtype or "fp32", optimizer.exp_avg_sq_dtype or "fp32"]
-    unpacked = 0 if moments == ["bf16", "bf16"] else 4 * sum(each != "fp32" for each in moments)
-    return unpacked if _holds_main_weights(job) else gradients + unpacked
-
-
-def _resident_optimizer(job: Job) -> float:
-    offload = job.offload
-    if not offload.optimizer:
-        return 1.0
-    return 1.0 - (offload.optimizer_fraction if offload.optimizer_fraction is not None else 1.0)
 
 
 def _recompute(job: Job) -> tuple[str, tuple[str, ...]]:

@@ -35,7 +35,6 @@ _UNREAD = {
     "moe.token_drop_policy": "tokens are counted as evenly spread",
     "moe.tp_extend_ep": "experts are counted as split over etp",
     "moe.use_legacy_grouped_gemm": "experts are counted with the fastest kernel",
-    "offload.activation_layers": "offloaded layers are counted as kept on the device",
     "offload.optimizer_times": "the swapped optimizer is counted as moved at once",
     "offload.overlap_cpu_optimizer_d2h_h2d": "copies to and from the host are counted one after the other",
     "offload.pin_cpu_grads": "copies are counted as from page-locked memory",
