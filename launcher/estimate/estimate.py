@@ -21,6 +21,7 @@ from launcher.estimate.parameters import Counts, chunk_parameters, embedding_par
 from launcher.estimate.placement import Chunk
 from launcher.estimate.profile import profile_of
 from launcher.estimate.result import Estimate, StageMemory, StepTime
+from launcher.estimate.shards import with_shards
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.estimate.timing import Tail, model_flops, pipeline_of, schedule_of, step_time, tail
@@ -109,6 +110,8 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     machine, unmeasured = read_machine(job, experts=sizes.experts > 0)
     kernels = kernel_sizes(sizes)
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
+    if sizes.fsdp:
+        stages = _with_shards(sizes, kernels, machine, placed, stages)
     memories = _memories(job, sizes, stages)
     steps = 2 * sizes.pp * sizes.vpp * sizes.micro_batches
     whole = timeline or (exact and steps <= _MOST_EVENTS)
@@ -131,6 +134,23 @@ def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
     if sizes.recompute_modules:
         nothing = idle(_operations(plain_sizes(sizes), machine, chunks), sizes.recompute_modules)
     return _Stage(counts=counts, costs=tuple(costs), adapters=adapters, placeholders=kept, idle=nothing)
+
+
+def _with_shards(
+    sizes: Sizes, kernels: Sizes, machine: Machine, placed: tuple[tuple[Chunk, ...], ...], stages: list[_Stage]
+) -> list[_Stage]:
+    """Return the stages with what FSDP gathers and reduces in each micro-batch; equal stages stay one object."""
+    done: dict[int, _Stage] = {}
+    for chunks, stage in zip(placed, stages, strict=True):
+        if id(stage) in done:
+            continue
+        costs = []
+        for virtual, (chunk, made) in enumerate(zip(chunks, stage.costs, strict=True)):
+            layers = replace(chunk, embedding=False, mtp=0, norm=False, head=False)
+            kept = cost(parts_of(kernels, machine, layers, _covered(kernels, virtual, len(chunks)))).keeps
+            costs.append(with_shards(sizes, machine, chunk, made, kept))
+        done[id(stage)] = replace(stage, costs=tuple(costs))
+    return [done[id(stage)] for stage in stages]
 
 
 def _covered(sizes: Sizes, virtual: int, chunks: int) -> int | None:

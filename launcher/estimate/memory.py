@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from launcher.estimate.operation import Operation
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StageMemory
+from launcher.estimate.shards import shares
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
 from launcher.pipeline_schedule.in_flight import peak
 from launcher.pipeline_schedule.order import Schedule
 
 GIB = 1024**3
-
-
-def shares(sizes: Sizes) -> tuple[int, int]:
-    """Return the number of ranks over which ZeRO shards dense parameters and expert parameters."""
-    return sizes.dp * sizes.cp, sizes.edp
 
 
 def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, float]:

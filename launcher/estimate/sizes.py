@@ -11,7 +11,9 @@ from launcher.estimate.stored import (
     BYTES,
     copy_bytes,
     exposed_tp,
+    fsdp_of,
     gradient_groups,
+    instances,
     offloaded_modules,
     optimizer_bytes,
     resident_optimizer,
@@ -98,6 +100,9 @@ class Sizes:
     grad_groups: int
     zero: int
     zero_weights: bool
+    instances: int
+    fsdp: str
+    fsdp_unit: int
     master_bytes: int
     state_bytes: int
     step_bytes: int
@@ -188,6 +193,9 @@ _BEYOND_KERNELS = frozenset(
         "grad_groups",
         "zero",
         "zero_weights",
+        "instances",
+        "fsdp",
+        "fsdp_unit",
         "grouped_workspaces",
         "master_bytes",
         "state_bytes",
@@ -255,6 +263,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     grad_fp32 = precision.grad_reduce_in_fp32
     if profile.weights_are_main:
         grad_fp32 = stored == 4  # gradients have the format of the weights
+    elif parallel.fsdp.implementation == "torch":
+        grad_fp32 = False  # FSDP2 without a policy: gradients have the format of the weights
     elif grad_fp32 is None:
         grad_fp32 = precision.dtype == "bf16"
         if precision.dtype == "bf16":
@@ -345,6 +355,9 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         grad_groups=gradient_groups(job, micro_batches, profile),
         zero=zero,
         zero_weights=zero_weights,
+        instances=instances(job, dp * cp),
+        fsdp=fsdp_of(job, zero, dp * cp, profile),
+        fsdp_unit=parallel.fsdp.communication_unit_size or 0,
         master_bytes=master,
         state_bytes=state,
         step_bytes=step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,

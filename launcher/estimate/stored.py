@@ -40,6 +40,23 @@ def gradient_groups(job: Job, micro_batches: int, profile: Profile) -> int:
     return job.graph.gradient_groups or profile.gradient_groups
 
 
+def fsdp_of(job: Job, zero: int, ranks: int, profile: Profile) -> str:
+    """Return whose FSDP shards gradients (and weights), "megatron" or "torch"; "": none.
+
+    Args:
+        zero: stage of ZeRO.
+        ranks: ranks that hold the same dense parameters.
+    """
+    if zero < 2 or ranks == 1 or profile.weights_follow_optimizer:
+        return ""
+    return job.parallel.fsdp.implementation or "megatron"
+
+
+def instances(job: Job, ranks: int) -> int:
+    """Return the groups of ranks that each hold all shards (hybrid sharding, HSDP)."""
+    return min(job.parallel.optimizer_instances or 1, ranks)
+
+
 def offloaded_modules(job: Job) -> tuple[str, ...]:
     """Return the modules whose kept activations go to the host."""
     modules = job.offload.modules
