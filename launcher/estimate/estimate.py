@@ -243,13 +243,6 @@ def _simplified(job: Job, sizes: Sizes) -> list[str]:
             f"hardware.node_devices: {given} counts as {job.cluster.devices_per_node}, the devices of a node; links "
             f"that span nodes are hardware.domain_devices={given}"
         )
-    if job.precision.fp8_format is not None and job.precision.fp8_recipe is not None:
-        notes.append(
-            f"precision.fp8_recipe: {job.precision.fp8_recipe} chooses the peak and the bytes of casts; memory and "
-            "kernels of the scaling factors are not counted"
-        )
-    if job.precision.fp4_format is not None:
-        notes.append("precision.fp4_format: Hadamard transforms and stochastic rounding are not counted")
     if job.task.type not in ("pretrain", "sft"):
         notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
     if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:

@@ -176,9 +176,8 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     count = 1 if s.grouped else local
     seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
     back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
-    if s.fp8:  # dense layers cast in the preceding kernels; experts cast the tokens they receive
-        seconds += machine.moved(s.fp8_cast * rows * inner)
-        back += machine.moved(s.fp8_cast * rows * outer)
+    seconds += builder.quantised(rows * inner)
+    back += builder.quantised(rows * outer)
     return Operation(
         name=name,
         module="moe",

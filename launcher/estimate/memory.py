@@ -24,8 +24,8 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
     weight = float(sizes.stored_bytes)
     weights_dense, weights_expert = counts.dense * weight, counts.expert * weight
     if sizes.fp8:
-        # Two copies (rows and columns) in FP8 or NVFP4 beside the weights, or instead of them.
-        copies = 2 * sizes.gemm_bytes - (weight if sizes.fp8_weights else 0)
+        # Copies by row and by column in FP8 or NVFP4 beside the weights, or instead of them.
+        copies = sizes.quantised_copies * sizes.gemm_bytes - (weight if sizes.fp8_weights else 0)
         weights_dense += (counts.matmul - counts.expert) * copies
         weights_expert += counts.expert * copies
     dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)

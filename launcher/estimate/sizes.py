@@ -21,7 +21,7 @@ from launcher.estimate.stored import (
     stored_bytes,
 )
 from launcher.job import Job
-from launcher.job.number_formats import format_of
+from launcher.job.number_formats import copies_of, format_of
 
 _TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
 
@@ -93,7 +93,10 @@ class Sizes:
     fp8: bool
     gemm_bytes: float
     fp8_weights: bool
-    fp8_cast: int
+    quantise_reads: int
+    quantise_reads_after_norm: int
+    quantised_copies: int
+    quantised_by_block: bool
     stored_bytes: int
     copy_bytes: int
     grad_bytes: int
@@ -348,7 +351,10 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fp8=products.kept_bytes is not None,
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
-        fp8_cast=products.cast_bytes,
+        quantise_reads=products.reads,
+        quantise_reads_after_norm=products.reads_after_norm,
+        quantised_copies=copies_of(job.hardware, products),
+        quantised_by_block=products.by_block,
         stored_bytes=stored,
         copy_bytes=copy_bytes(job, dtype, stored, zero_weights=zero_weights, profile=profile),
         grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,

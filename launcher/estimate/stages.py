@@ -167,7 +167,7 @@ def _mtp(sizes: Sizes, machine: Machine, *, head: bool) -> Layer:
     before = [
         builder.norm("embedding norm", local, width, "mtp"),
         builder.norm("hidden norm", local, width, "mtp"),
-        builder.linear("projection", "mtp", sizes.tokens, 2 * width, width // sizes.tp, split="column"),
+        builder.linear("projection", "mtp", sizes.tokens, 2 * width, width // sizes.tp, split="column", cast=True),
     ]
     after = [builder.norm("final norm", local, width, "mtp")]
     after += _head(sizes, machine) if head else []

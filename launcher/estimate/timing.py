@@ -39,7 +39,22 @@ def tail(sizes: Sizes, machine: Machine, counts: Counts, trained: int, hidden_by
         reduce = max(0.1 * reduce, reduce - hidden_by)
     if sizes.overlap_param or sizes.fsdp:
         gather = max(0.1 * gather, gather - hidden_by / 2)
-    return Tail(comm=reduce + gather, optimizer=_optimizer(sizes, machine, counts.dense, counts.expert))
+    return Tail(
+        comm=reduce + gather,
+        optimizer=_optimizer(sizes, machine, counts.dense, counts.expert) + _requantised(sizes, machine, counts),
+    )
+
+
+def _requantised(sizes: Sizes, machine: Machine, counts: Counts) -> float:
+    """Return the seconds in which the weights of products are quantised, in the first micro-batch of a step.
+
+    Transformer Engine keeps them for the others (megatron-core 0.16.1 extensions/transformer_engine.py,
+    is_first_microbatch).
+    """
+    if not sizes.fp8 or sizes.fp8_weights:
+        return 0.0
+    moved = sizes.quantise_reads * sizes.dtype + sizes.quantised_copies * sizes.gemm_bytes
+    return counts.matmul * moved / machine.memory
 
 
 def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float:
