@@ -164,7 +164,66 @@ def _grouped(builder: Builder) -> list[Operation]:
         forward=machine.moved(given + made),
         backward=machine.moved(2 * given + made),
     )
-    return [up, activation, down]
+    if s.clamped:
+        activation = _clamped(builder, activation, given)
+    return [up, activation, down, *([_biases(builder, rows, local)] if s.linear_bias and s.grouped else [])]
+
+
+# Kernels and passes over the up projection's output that clamp its halves before the fused kernel: two clamps and a
+# concatenation; in backward their derivatives and those of the two halves' split (each pass reads and writes).
+_CLAMPS, _CLAMPS_BACKWARD = 3, 5
+
+
+def _clamped(builder: Builder, activation: Operation, given: float) -> Operation:
+    """Return the activation of experts with clamped inputs, which Megatron-core clamps outside of its fused kernel.
+
+    Both what is clamped and the clamped copy are kept (megatron-core 0.16.1 fusions/fused_bias_geglu.py,
+    weighted_bias_quick_geglu_impl).
+
+    Args:
+        given: bytes of the up projection's output.
+    """
+    machine = builder.machine
+    return replace(
+        activation,
+        keeps=activation.keeps + given,
+        forward_needs=activation.forward_needs + given,
+        backward_needs=activation.backward_needs + given,
+        forward=activation.forward + 4 * given / machine.memory + _CLAMPS * machine.latency,
+        backward=activation.backward + 5 * given / machine.memory + _CLAMPS_BACKWARD * machine.latency,
+        launches=activation.launches + _CLAMPS,
+    )
+
+
+# Bytes moved an element of the down projection's output: in forward bias times probability in fp32 (4 written), their
+# sum (2 and 4 read, 4 written), joined (4, 4) and cast (4, 2); in backward the cast (2, 4), its copy in 16 bits (4, 2),
+# gradients of bias and probability (each 4 read, 4 written, 4 read to be summed).
+_BIAS_FORWARD, _BIAS_BACKWARD = 28, 36
+
+
+def _biases(builder: Builder, rows: float, local: int) -> Operation:
+    """Return the biases of the experts' down projection, which no kernel fuses: expert by expert, in fp32.
+
+    Source: TEGroupedMLP._apply_bias, megatron-core 0.16.1 transformer/moe/experts.py:609; the bias of the up projection
+    is added by the product.
+
+    Args:
+        rows: tokens of the rank's experts.
+        local: experts of the rank.
+    """
+    s, machine = builder.sizes, builder.machine
+    size = rows * s.hidden
+    kernels = 2 * local + 2
+    return Operation(
+        name="expert bias",
+        module="moe",
+        keeps=4.0 * rows,
+        forward_needs=10 * size + _held(builder),
+        backward_needs=8 * size,
+        forward=max(_BIAS_FORWARD * size / machine.memory, kernels * machine.latency),
+        backward=max(_BIAS_BACKWARD * size / machine.memory, 2 * kernels * machine.latency),
+        launches=kernels,
+    )
 
 
 def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, local: int) -> Operation:

@@ -21,6 +21,9 @@ from launcher.estimate.operation import (
 )
 from launcher.estimate.sizes import Sizes, plain_sizes
 
+# Queries of a tile of flash attention: 128 for heads of 128 (flash-attention 07602ad hopper/tile_size.h; 192 for heads
+# of 64); those of cuDNN's kernels are not published, counted as the same (assumed).
+_TILE = 128
 # Kernels of the rotation of query and key in Megatron-core's own form (0.16.1 rope_utils.py).
 _ROPE_KERNELS = 12
 
@@ -138,11 +141,16 @@ class LayerBuilder(Builder):
         share = 1.0 - s.sparsity
         reach = min(self.window or s.seq, self.chosen or s.seq)
         if reach < s.seq:
-            share *= min(1.0, 2.0 * reach / length)
+            # Kernels compute whole tiles: a window also costs the part of a tile that it does not cover.
+            tile = _TILE if self.window and reach == self.window else 0
+            share *= min(1.0, 2.0 * (reach + tile) / length)
         flops = 2.0 * s.mbs * heads * (qk_dim + v_dim) * length * length / s.cp * share
         mla = qk_dim != v_dim
         forward = machine.core(flops, latent=mla, backward=False)
         backward = machine.core(2.5 * flops, latent=mla, backward=True)
+        if share < 1.0:
+            forward = max(forward, machine.moved(q + k + v + out))
+            backward = max(backward, machine.moved(2 * (q + k + v + out)))
         forward_comm, backward_comm, extra_forward, extra_backward, keeps = self._context(
             q, k, v, out, forward, backward
         )

@@ -48,6 +48,7 @@ class Sizes:
     qk_norm: bool
     qkv_bias: bool
     linear_bias: bool
+    clamped: bool
     tied: bool
     learned_positions: bool
     dropout: bool
@@ -308,6 +309,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         qk_norm=model.qk_layernorm,
         qkv_bias=model.attention_bias or model.linear_bias,
         linear_bias=model.linear_bias,
+        clamped=model.swiglu_limit is not None,
         tied=model.tie_word_embeddings,
         learned_positions=model.position_embedding == "learned_absolute",
         dropout=model.hidden_dropout > 0 or model.attention_dropout > 0,
