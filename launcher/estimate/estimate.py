@@ -8,9 +8,10 @@ from launcher.estimate.as_run import as_run
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.effect import without_effect
+from launcher.estimate.graphs import WHOLE
 from launcher.estimate.kin import fit_probability, range_of
 from launcher.estimate.kinds import PLAIN
-from launcher.estimate.layers import operations_of
+from launcher.estimate.layers import graph_pool, operations_of
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
 from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
@@ -89,6 +90,7 @@ class _Stage:
     costs: tuple[ChunkCost, ...]
     adapters: int
     placeholders: float
+    pool: float
     idle: frozenset[str]
 
 
@@ -133,7 +135,22 @@ def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
     nothing = frozenset[str]()
     if sizes.recompute_modules:
         nothing = idle(_operations(plain_sizes(sizes), machine, chunks), sizes.recompute_modules)
-    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters, placeholders=kept, idle=nothing)
+    return _Stage(
+        counts=counts,
+        costs=tuple(costs),
+        adapters=adapters,
+        placeholders=kept,
+        pool=_pool(sizes, machine, chunks),
+        idle=nothing,
+    )
+
+
+def _pool(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> float:
+    """Return the bytes that CUDA graphs of parts of a stage reserve beside what is kept."""
+    if not sizes.captured or WHOLE in sizes.captured:
+        return 0.0  # one graph holds all kernels of the pipeline
+    kinds = {kind for chunk in chunks for kind in chunk.kinds}
+    return max((graph_pool(sizes, machine, kind) for kind in kinds), default=0.0)
 
 
 def _with_shards(
@@ -201,7 +218,9 @@ def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory
         if stage is not before:
             parts, before = static(sizes, stage.counts, stage.adapters), stage
             update = step_peak(sizes, stage.counts, stage.adapters)
-        held = max(activations(schedule, index, stage.costs), update)
+        held = activations(schedule, index, stage.costs) + stage.pool
+        # Memory of graphs is not the update's to use.
+        held = held + update if sizes.captured else max(held, update)
         memories.append(stage_memory(index, parts, held, library + stage.placeholders, factor))
     return tuple(memories)
 

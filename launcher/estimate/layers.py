@@ -6,6 +6,7 @@ from functools import lru_cache
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.experts import experts
+from launcher.estimate.graphs import WHOLE, captured, pool, replayed
 from launcher.estimate.kinds import Kind
 from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import indexer, linear_attention, mamba
@@ -271,10 +272,15 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str, offload: b
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual
         group = sizes.recompute_layers if sizes.recompute == "full" else 1
-        return checkpointed(operations, residual, saved, group, machine.launch)
+        return checkpointed(operations, residual, saved, group, 0.0 if WHOLE in sizes.captured else machine.launch)
     if recompute == "selective":
         operations = recomputed(operations, sizes)
-    made = bound_by_host(walk(operations, residual), operations, machine.launch)
+    if WHOLE in sizes.captured:
+        made = walk(operations, residual)
+    else:
+        places = captured(sizes.captured, operations, shared_overlaps=sizes.overlap_shared) if sizes.captured else []
+        started = replayed(operations, places) if places else operations
+        made = bound_by_host(walk(operations, residual), started, machine.launch)
     if sizes.overlap_batch:
         made = overlapped_with_micro_batch(made, operations)
     if not copied:
@@ -282,3 +288,10 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str, offload: b
     # Transformer Engine spreads the copies of whole layers over those that stay (cpu_offload.py, layer_window_map).
     window = max(1, sizes.layers // sizes.offload_layers) if offload else 1
     return with_copies(made, copied / machine.host, window)
+
+
+@lru_cache(maxsize=512)
+def graph_pool(sizes: Sizes, machine: Machine, kind: Kind) -> float:
+    """Return the bytes that captured parts of a layer reserve beside what is kept: those they need for a moment."""
+    operations = operations_of(plain_sizes(sizes), machine, kind)
+    return pool(operations, captured(sizes.captured, operations, shared_overlaps=sizes.overlap_shared))

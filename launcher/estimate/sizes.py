@@ -9,6 +9,7 @@ from launcher.estimate.layout import parse_layout
 from launcher.estimate.profile import profile_of
 from launcher.estimate.stored import (
     BYTES,
+    captured_scope,
     copy_bytes,
     exposed_tp,
     fsdp_of,
@@ -136,6 +137,7 @@ class Sizes:
     fused_router: bool
     fused_rope: bool
     grouped: bool
+    captured: tuple[str, ...]
     # -- experts
     dispatcher: str
     flex: bool
@@ -394,6 +396,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         # For MLA the kernel supports YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
         fused_rope=kernels.rope_fusion is not False and not (model.is_mla and model.rope_scaling.type != "yarn"),
         grouped=moe.grouped_gemm is not False,
+        captured=captured_scope(job, profile),
         dispatcher=moe.token_dispatcher_type,
         flex=moe.token_dispatcher_type == "flex" or bool(moe.deepep),
         groups=(model.n_group or 1) if is_moe else 1,

@@ -57,6 +57,14 @@ def instances(job: Job, ranks: int) -> int:
     return min(job.parallel.optimizer_instances or 1, ranks)
 
 
+def captured_scope(job: Job, profile: Profile) -> tuple[str, ...]:
+    """Return what CUDA graphs capture: parts of a layer, ("layer",), ("full_iteration",), or nothing."""
+    graph = job.kernels.cuda_graph
+    if graph.impl in (None, "none") or not profile.cuda_graphs or job.hardware.device != "cuda":
+        return ()
+    return tuple(sorted(graph.scope)) or ("layer",)
+
+
 def offloaded_modules(job: Job) -> tuple[str, ...]:
     """Return the modules whose kept activations go to the host."""
     modules = job.offload.modules

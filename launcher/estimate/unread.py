@@ -4,6 +4,7 @@ from functools import lru_cache
 from operator import attrgetter
 
 from launcher.estimate.profile import profile_of
+from launcher.estimate.stored import captured_scope
 from launcher.job import Job, field_at
 
 _UNREAD = {
@@ -13,8 +14,8 @@ _UNREAD = {
     "kernels.attention_mask": "the mask is counted as one inside the kernel",
     "kernels.bias_dropout_fusion": "counted as fused",
     "kernels.clone_scatter_output_in_embedding": "the embedding's output is counted without the copy's original",
-    "kernels.cuda_graph.impl": "kernels are counted as launched in time, and captured graphs take no memory",
-    "kernels.cuda_graph.scope": "captured graphs are counted without memory of their own",
+    "kernels.cuda_graph.impl": "this stack captures no CUDA graphs",
+    "kernels.cuda_graph.scope": "this stack captures no CUDA graphs",
     "kernels.deterministic": "counted with the fastest kernels",
     "kernels.empty_cache_level": "memory is counted as kept by the allocator",
     "kernels.masked_softmax_fusion": "counted as fused",
@@ -143,6 +144,8 @@ def unread(job: Job) -> tuple[str, ...]:
     profile = profile_of(job)
     read = (
         ("kernels.masked_softmax_fusion", job.kernels.attention_backend not in ("unfused", "local")),
+        ("kernels.cuda_graph.impl", bool(captured_scope(job, profile))),
+        ("kernels.cuda_graph.scope", bool(captured_scope(job, profile))),
         ("overlap.sequence_parts", profile.parts_exposed < 1),
         ("optimizer.main_params_dtype", profile.weights_are_main),
     )

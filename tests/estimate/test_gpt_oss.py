@@ -13,8 +13,11 @@ EXPERTS = {**MOE, "first_k_dense_replace": 0, "shared_expert_intermediate_size":
 # Each token goes to four experts; of the sixteen a rank has two, and as many tokens as it sends.
 ROWS = 4 * TOKENS
 FIGURES = {
-    **{"host_launch_us": 0.0, "kernel_latency_us": 0.0, "attention_overhead_us": 0.0},
-    **{"memory_efficiency": 1.0, "attention_efficiency": 1.0},
+    "host_launch_us": 0.0,
+    "kernel_latency_us": 0.0,
+    "attention_overhead_us": 0.0,
+    "memory_efficiency": 1.0,
+    "attention_efficiency": 1.0,
 }
 
 
