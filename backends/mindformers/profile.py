@@ -82,6 +82,9 @@ ROWS = (
         when=_is_graph,
     ),
     StackFigure(
+        name="cuda_graphs", value=False, source="MindSpore's own graphs are graph.mode (mindspore 2.7.0 context.py)"
+    ),
+    StackFigure(
         name="pool_gib",
         value=58.0,
         source="mindformers 2.1.0 tools/register/template.py:426, 1.6.0 :423: max_device_memory",
