@@ -228,27 +228,6 @@ def idle(operations: list[Operation], modules: tuple[str, ...]) -> frozenset[str
     return frozenset(modules) - busy
 
 
-# Modules of fine-grained offloading (megatron-core 0.16.1) and the operations whose kept tensors go to the host.
-OFFLOADED: dict[str, tuple[str, ...]] = {
-    "attn_norm": ("input norm", "separate input norm"),
-    "qkv_linear": ("qkv", "q down", "q", "kv down"),
-    "core_attn": ("core attention",),
-    "attn_proj": ("out",),
-    "mlp_norm": ("feed-forward norm", "separate feed-forward norm"),
-    "expert_fc1": ("expert up",),
-    "moe_act": ("expert activation",),
-}
-
-
-def offloaded(operations: list[Operation], modules: tuple[str, ...]) -> list[Operation]:
-    """Return the operations of a layer with saved tensors of some modules offloaded to the host until the backward."""
-    names = {name for module in modules for name in OFFLOADED.get(module, ())}
-    return [
-        replace(op, keeps=0.0, restored=op.restored + op.keeps, frees=op.frees + op.keeps) if op.name in names else op
-        for op in operations
-    ]
-
-
 def _segment(operations: list[Operation], members: tuple[str, ...], skip_last: bool) -> list[Operation]:
     inside = [index for index, op in enumerate(operations) if op.module in members]
     if not inside:
