@@ -66,14 +66,10 @@ class Builder:
         seconds = self.machine.moved(size)
         return Operation(name=name, module=module, forward=seconds, backward=seconds, forward_needs=needs)
 
-    def quantised(self, elements: float, *, after_norm: bool = False) -> float:
-        """Return the seconds of the kernels that quantise a tensor for a product in fewer bits; 0 in 16 bits.
-
-        Args:
-            after_norm: a normalisation of the same module makes the tensor.
-        """
+    def quantised(self, elements: float) -> float:
+        """Return the seconds of the kernels that quantise a tensor for a product in fewer bits; 0 in 16 bits."""
         s = self.sizes
-        reads = s.quantise_reads_after_norm if after_norm else s.quantise_reads
+        reads = s.quantise_reads
         if not s.fp8 or not reads or not elements:
             return 0.0
         moved = elements * (reads * self.act + s.quantised_copies * s.gemm_bytes)
@@ -96,7 +92,8 @@ class Builder:
         Args:
             split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
             shared: another operation already keeps its input.
-            cast: its input does not come from a normalisation of the same module of Transformer Engine.
+            cast: its input does not come from a normalisation of the same module of Transformer Engine. What others
+                cost is in hardware.fp8_matmul_efficiency, which runs of whole dense models determined.
         """
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer
@@ -104,11 +101,11 @@ class Builder:
         forward = machine.linear(flops, given + made + weight)
         backward = machine.linear(flops, given + made + weight)
         backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
-        if s.fp8:
+        if cast:
             # With sequence parallelism, what is gathered is quantised before.
             apart = s.tp if s.sp else 1
-            after_norm = split == "column" and not cast
-            forward += self.quantised(tokens * inner / (apart if split == "column" else 1), after_norm=after_norm)
+            if not shared:
+                forward += self.quantised(tokens * inner / (apart if split == "column" else 1))
             backward += self.quantised(tokens * outer / (apart if split == "row" else 1))
         forward_comm = backward_comm = 0.0
         keeps = float(tokens * inner * self.gemm)

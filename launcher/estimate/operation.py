@@ -90,7 +90,7 @@ def walk(operations: list[Operation], residual: float) -> Layer:
         forward_comm += op.forward_comm
         backward_comm += op.backward_comm
         flops += op.flops
-        if op.weight is not None:
+        if op.weight is not None and op.flops:
             outer, inner = op.weight
             weights += op.backward / 2  # of its two products in the backward, one
             products += op.flops / (2 * outer * inner) * (outer + inner)

@@ -100,7 +100,6 @@ class Sizes:
     gemm_bytes: float
     fp8_weights: bool
     quantise_reads: int
-    quantise_reads_after_norm: int
     quantised_copies: int
     quantised_by_block: bool
     stored_bytes: int
@@ -365,7 +364,6 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
         quantise_reads=products.reads,
-        quantise_reads_after_norm=products.reads_after_norm,
         quantised_copies=copies_of(job.hardware, products),
         quantised_by_block=products.by_block,
         stored_bytes=stored,

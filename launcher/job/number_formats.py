@@ -18,8 +18,6 @@ class NumberFormat:
         kept_bytes: bytes of an element with its share of the scales, as a product's input keeps it until the backward;
             None: those of an activation.
         reads: times that a 16-bit tensor is read to be quantised: once more where its maximum is needed first.
-        reads_after_norm: the same where Transformer Engine's normalisation makes the input: 0, its kernel writes the
-            quantised tensor itself; one less than `reads`, it finds the maximum.
         by_block: the copies by row and by column differ, so that both are made; otherwise a machine that multiplies by
             column needs one.
     """
@@ -30,7 +28,6 @@ class NumberFormat:
     settings: tuple[tuple[str, str | None], ...] = ()
     kept_bytes: float | None = None
     reads: int = 1
-    reads_after_norm: int = 1
     by_block: bool = True
 
     @property
@@ -41,7 +38,7 @@ class NumberFormat:
 
 def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
     # precision.fp8_format itself is left as it is: any of its values goes with each recipe.
-    kept, reads, after_norm, by_block = _QUANTISED[recipe]
+    kept, reads, by_block = _QUANTISED[recipe]
     return NumberFormat(
         name=name,
         title=title,
@@ -49,20 +46,18 @@ def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
         settings=(("precision.fp8_recipe", recipe),),
         kept_bytes=kept,
         reads=reads,
-        reads_after_norm=after_norm,
         by_block=by_block,
     )
 
 
-# What Transformer Engine does to a tensor, by recipe: kept_bytes, reads, reads_after_norm, by_block. Sources:
+# What Transformer Engine does to a tensor, by recipe: kept_bytes, reads, by_block. Sources:
 # Transformer Engine 2.20 (d0067d0) docs/features/low_precision_training/*.rst (one scale a tensor, in fp32; blocks of
-# 128 with fp32 scales; of 32 with 8 bits; "requires reading the tensor twice"; layouts by row and by column) and
-# pytorch/csrc/extensions/normalization.cpp:105-130 (which normalisation quantises, finds the maximum, or neither).
+# 128 with fp32 scales; of 32 with 8 bits; "requires reading the tensor twice"; layouts by row and by column).
 _QUANTISED = {
-    "delayed": (1.0, 1, 0, False),
-    "tensorwise": (1.0, 2, 1, False),
-    "blockwise": (1.0 + 4 / 128, 1, 1, True),
-    "mxfp8": (1.0 + 1 / 32, 1, 1, True),
+    "delayed": (1.0, 1, False),
+    "tensorwise": (1.0, 2, False),
+    "blockwise": (1.0 + 4 / 128, 1, True),
+    "mxfp8": (1.0 + 1 / 32, 1, True),
 }
 BF16 = NumberFormat(name="bf16", title="BF16")
 FP32 = NumberFormat(name="fp32", title="FP32")
@@ -88,7 +83,6 @@ NVFP4 = NumberFormat(
     # One kernel finds both maxima, before and after the Hadamard transform, one writes both copies, of which it
     # transforms the one by column (Transformer Engine 2.20 pytorch/csrc/quantizer.cpp, NVFP4Quantizer::quantize_impl).
     reads=2,
-    reads_after_norm=2,
 )
 _RECIPES = {None: DELAYED, "delayed": DELAYED, "tensorwise": TENSORWISE, "blockwise": BLOCKWISE, "mxfp8": MXFP8}
 # From the nearest: other FP8 formats before none.

@@ -109,7 +109,9 @@ def test_verdicts_of_published_runs() -> None:
     found = (*bridge(), *judged("Megatron-Bridge skills"), *judged("MindFormers"), *judged("MindSpeed-LLM 1.0"))
     refused, ran, _, failed = verdicts(found)
     # FSDP with layers offloaded to the host, which the estimate counts as kept on the device.
-    assert [name for name in refused if "LLAMA3_70B 64" not in name and "LLAMA3.1_405B 128" not in name] == []
+    # GPT-OSS keeps what is clamped and the clamped copy: 173 GiB allocated of 178, beyond it with the allocator's gaps.
+    known = ("LLAMA3_70B 64", "GPT OSS 120B 64 b200 bf16")
+    assert [name for name in refused if not name.startswith(known)] == []
     assert ran > 70
     assert failed == 2
 
