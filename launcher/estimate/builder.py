@@ -7,8 +7,8 @@ from launcher.estimate.sizes import Sizes
 
 # Kernels of a normalisation that is composed of element-wise ones: square, mean, scale, weight; and their derivatives.
 _NORM_FORWARD, _NORM_BACKWARD = 4, 8
-# Seconds of one pass over a tensor to quantise it, beside its bytes: least squares over Transformer Engine's benchmark of
-# four recipes on a B300 and two on an H200, forward with less without quantisation (d0067d0 docs/examples/
+# Seconds of one pass over a tensor to quantise it, beside its bytes: least squares over Transformer Engine's benchmark
+# of four recipes on a B300 and two on an H200, forward with less without quantisation (d0067d0 docs/examples/
 # gemm_profiling; docs/estimate.md has the six). Kernels run one after the other there, as in training, while
 # kernel_latency_us stands for single kernels.
 _PASS = 1.2e-6
