@@ -203,6 +203,7 @@ def _clamped(builder: Builder, activation: Operation, given: float) -> Operation
     return replace(
         activation,
         keeps=activation.keeps + given,
+        inner=given,
         forward_needs=activation.forward_needs + given,
         backward_needs=activation.backward_needs + given,
         forward=activation.forward + 4 * given / machine.memory + _CLAMPS * machine.latency,

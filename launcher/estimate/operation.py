@@ -17,6 +17,7 @@ class Operation:
         backward_needs: temporary bytes of its backward.
         restored: bytes that recomputation restores before its backward.
         frees: of the restored bytes, those that its backward frees.
+        inner: of the bytes kept, those that it makes itself: not kept where it runs again.
         forward, backward: seconds of computation.
         forward_comm, backward_comm: seconds of communication that does not overlap within the layer.
         exchange: seconds of each of them that another micro-batch's computation can hide.
@@ -33,6 +34,7 @@ class Operation:
     backward_needs: float = 0.0
     restored: float = 0.0
     frees: float = 0.0
+    inner: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     forward_comm: float = 0.0
@@ -249,11 +251,13 @@ def _segment(operations: list[Operation], members: tuple[str, ...], skip_last: b
 def _discard(operations: list[Operation], makers: tuple[str, ...], readers: tuple[str, ...]) -> list[Operation]:
     if not any(op.name in makers for op in operations):
         return operations
-    result = []
+    result, inner = [], 0.0
     for op in operations:
         if op.name in makers:
-            op = replace(op, rerun=True)
+            inner += op.inner
+            op = replace(op, rerun=True, keeps=op.keeps - op.inner, frees=op.frees + op.inner, inner=0.0)
         if op.name in readers and op.keeps:
-            op = replace(op, keeps=0.0, restored=op.restored + op.keeps, frees=op.frees + op.keeps)
+            op = replace(op, keeps=0.0, restored=op.restored + op.keeps + inner, frees=op.frees + op.keeps)
+            inner = 0.0
         result.append(op)
     return result

@@ -58,6 +58,17 @@ def test_experts_clamp_their_activations_outside_of_the_kernel() -> None:
     assert after.backward_s - before.backward_s == pytest.approx(5 * seconds)
 
 
+def test_recomputed_activations_keep_no_clamped_copy() -> None:
+    def activations(limit: float | None) -> float:
+        model = {**EXPERTS, "swiglu_limit": limit}
+        recompute = {"granularity": "selective", "modules": ["moe_act"]}
+        job = job_with(model=model, hardware=FIGURES, parallel={"ep": 8}, recompute=recompute)
+        return estimate(job, changes=False).fullest.activations
+
+    # It comes back in the backward of one layer.
+    assert activations(7.0) - activations(None) <= 2 * ROWS * 2 * 1024 * 2
+
+
 def test_biases_of_experts_are_added_one_by_one_in_fp32() -> None:
     before, after = time(**EXPERTS), time(**EXPERTS, linear_bias=True)
     seconds = MICRO_BATCHES * LAYERS * ROWS * HIDDEN / 3e12
