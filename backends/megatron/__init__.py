@@ -65,7 +65,7 @@ BACKEND = Backend(
     command=command,
     prepare=prepare,
     computations=late("backends.megatron_lm.computations:computations"),
-    profile=late("backends.megatron_lm.profile:rows"),
+    profile=late("backends.megatron.profile:rows"),
     rules=tuple(
         f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
     ),

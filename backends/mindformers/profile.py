@@ -88,6 +88,9 @@ ROWS = (
         when=lambda job: job.parallel.schedule == "dualpipev",
     ),
     StackFigure(
+        name="cuda_graphs", value=False, source="MindSpore's own graphs are graph.mode (mindspore 2.7.0 context.py)"
+    ),
+    StackFigure(
         name="pool_gib",
         value=58.0,
         source="mindformers 2.1.0 tools/register/template.py:426, 1.6.0 :423: max_device_memory",

@@ -29,6 +29,18 @@ _OWN = (
         when=_reuses_main_weights,
     ),
     StackFigure(
+        name="offload_smallest",
+        value=2.0**19,
+        source="MindSpeed 26.1.0 mindspeed/core/memory/swap_attention/prefetch.py, no_swap_tensor: twice a "
+        "tensor's bytes below 1 MiB",
+    ),
+    StackFigure(
+        name="cuda_graphs",
+        value=False,
+        source="graphs are captured with torch.cuda's, which Ascend has not (megatron-core 0.12.1 "
+        "megatron/core/transformer/cuda_graphs.py:384)",
+    ),
+    StackFigure(
         name="fragments",
         value=False,
         source="PYTORCH_NPU_ALLOC_CONF=expandable_segments:True, set for its jobs (backends/mindspeed/environment.py), "

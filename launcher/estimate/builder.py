@@ -7,6 +7,11 @@ from launcher.estimate.sizes import Sizes
 
 # Kernels of a normalisation that is composed of element-wise ones: square, mean, scale, weight; and their derivatives.
 _NORM_FORWARD, _NORM_BACKWARD = 4, 8
+# Seconds of one pass over a tensor to quantise it, beside its bytes: least squares over Transformer Engine's benchmark
+# of four recipes on a B300 and two on an H200, forward with less without quantisation (d0067d0 docs/examples/
+# gemm_profiling; docs/estimate.md has the six). Kernels run one after the other there, as in training, while
+# kernel_latency_us stands for single kernels.
+_PASS = 1.2e-6
 
 
 class Builder:
@@ -18,9 +23,6 @@ class Builder:
         self.act = sizes.act
         # Bytes per element that a matrix product keeps of its input: one in FP8, 0.5625 in NVFP4.
         self.gemm = sizes.gemm_bytes if sizes.fp8 else sizes.act
-        # Transformer Engine gathers inputs and output gradients as it casts them for the product (d0067d0d
-        # pytorch/distributed.py, gather_along_first_dim with a quantizer; base.py, grad_output_preprocess).
-        self.wire = sizes.gemm_bytes if sizes.fp8 and not sizes.local else sizes.act
 
     # -- building blocks
     def norm(self, name: str, tokens: int, width: int, module: str, *, keeps: bool = True) -> Operation:
@@ -64,6 +66,15 @@ class Builder:
         seconds = self.machine.moved(size)
         return Operation(name=name, module=module, forward=seconds, backward=seconds, forward_needs=needs)
 
+    def quantised(self, elements: float) -> float:
+        """Return the seconds of the kernels that quantise a tensor for a product in fewer bits; 0 in 16 bits."""
+        s = self.sizes
+        reads = s.quantise_reads
+        if not s.fp8 or not reads or not elements:
+            return 0.0
+        moved = elements * (reads * self.act + s.quantised_copies * s.gemm_bytes)
+        return moved / self.machine.memory + reads * min(_PASS, self.machine.latency)
+
     def linear(
         self,
         name: str,
@@ -81,7 +92,8 @@ class Builder:
         Args:
             split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
             shared: another operation already keeps its input.
-            cast: in FP8, its input is cast by a separate kernel, not by the kernel that produces it.
+            cast: its input does not come from a normalisation of the same module of Transformer Engine. What others
+                cost is in hardware.fp8_matmul_efficiency, which runs of whole dense models determined.
         """
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer
@@ -89,9 +101,12 @@ class Builder:
         forward = machine.linear(flops, given + made + weight)
         backward = machine.linear(flops, given + made + weight)
         backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
-        if cast and s.fp8:
-            forward += machine.moved(0 if shared else s.fp8_cast * tokens * inner)
-            backward += machine.moved(s.fp8_cast * tokens * outer)
+        if cast:
+            # With sequence parallelism, what is gathered is quantised before.
+            apart = s.tp if s.sp else 1
+            if not shared:
+                forward += self.quantised(tokens * inner / (apart if split == "column" else 1))
+            backward += self.quantised(tokens * outer / (apart if split == "row" else 1))
         forward_comm = backward_comm = 0.0
         keeps = float(tokens * inner * self.gemm)
         needs, back = float(given + made), float(given + made)
@@ -100,7 +115,7 @@ class Builder:
             if split == "column" and s.sp:
                 keeps /= s.tp  # gathered again in the backward, in FP8 too (TE 2.8 layernorm_linear.py, ln_out)
                 back += given
-        if shared:
+        if shared and not s.fp8:  # each product quantises its own copy
             keeps = 0.0
         return Operation(
             name=name,
@@ -118,14 +133,18 @@ class Builder:
 
     def _tensor_parallel(self, given: float, made: float, split: str) -> tuple[float, float]:
         """Return seconds of the collectives of a split product, forward and backward."""
-        s, machine, cast = self.sizes, self.machine, self.wire / self.act
+        s, machine = self.sizes, self.machine
         if s.sp:
+            # What is gathered is quantised: by row in forward, by column for the weight's gradient, both for gradients
+            # whose copies differ (Transformer Engine 2.20 docs, "Quantized all-gather").
+            one = self.gemm / self.act
+            both = 2 * one if s.fp8 and s.quantised_by_block else one
             if split == "column":
-                forward = network.all_gather(machine, given * cast, s.tp, 1)
+                forward = network.all_gather(machine, given * one, s.tp, 1)
                 backward = forward + network.reduce_scatter(machine, given, s.tp, 1)
             else:
                 forward = network.reduce_scatter(machine, made, s.tp, 1)
-                backward = network.all_gather(machine, made * cast, s.tp, 1)
+                backward = network.all_gather(machine, made * both, s.tp, 1)
             return forward * s.exposed_tp, backward * s.exposed_tp
         if split == "column":
             return 0.0, network.all_reduce(machine, given, s.tp, 1) * s.exposed_tp

@@ -8,20 +8,22 @@ from launcher.estimate.as_run import as_run
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.effect import without_effect
-from launcher.estimate.graphs import covers, in_graph
+from launcher.estimate.graphs import WHOLE, in_graph
 from launcher.estimate.kin import fit_probability, range_of
 from launcher.estimate.kinds import PLAIN
-from launcher.estimate.layers import operations_of
+from launcher.estimate.layers import graph_pool, operations_of
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
 from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
-from launcher.estimate.operation import OFFLOADED, Operation, idle
+from launcher.estimate.offload import OFFLOADED
+from launcher.estimate.operation import Operation, idle
 from launcher.estimate.outside import outside_of
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
 from launcher.estimate.placement import Chunk
 from launcher.estimate.profile import profile_of
 from launcher.estimate.result import Estimate, StageMemory, StepTime
 from launcher.estimate.schedule import schedule_of
+from launcher.estimate.shards import with_shards
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.estimate.timing import Tail, model_flops, pipeline_of, step_time, tail
@@ -89,6 +91,7 @@ class _Stage:
     costs: tuple[ChunkCost, ...]
     adapters: int
     placeholders: float
+    pool: float
     idle: frozenset[str]
 
 
@@ -108,10 +111,12 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
         raise split
     sizes, assumed, placed = split.sizes, split.assumed, split.stages
     machine, unmeasured = read_machine(job, experts=sizes.experts > 0)
-    if covers(sizes.captured):
+    if WHOLE in sizes.captured:
         machine = in_graph(machine)
     kernels = kernel_sizes(sizes)
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
+    if sizes.fsdp:
+        stages = _with_shards(sizes, kernels, machine, placed, stages)
     memories = _memories(job, sizes, stages)
     steps = 2 * sizes.pp * sizes.vpp * sizes.micro_batches
     whole = timeline or (exact and steps <= _MOST_EVENTS)
@@ -119,7 +124,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     costs = [stage.costs for stage in stages]
     events = events_of(pipeline_of(sizes, machine, costs)) if timeline and machine.known else []
     counts = sum((stage.counts for stage in stages), Counts())
-    missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job), *_idle(job, stages), *unread(job)]
+    missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job, sizes), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
 
 
@@ -133,7 +138,39 @@ def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
     nothing = frozenset[str]()
     if sizes.recompute_modules:
         nothing = idle(_operations(plain_sizes(sizes), machine, chunks), sizes.recompute_modules)
-    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters, placeholders=kept, idle=nothing)
+    return _Stage(
+        counts=counts,
+        costs=tuple(costs),
+        adapters=adapters,
+        placeholders=kept,
+        pool=_pool(sizes, machine, chunks),
+        idle=nothing,
+    )
+
+
+def _pool(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> float:
+    """Return the bytes that CUDA graphs of parts of a stage reserve beside what is kept."""
+    if not sizes.captured or WHOLE in sizes.captured:
+        return 0.0  # one graph holds all kernels of the pipeline
+    kinds = {kind for chunk in chunks for kind in chunk.kinds}
+    return max((graph_pool(sizes, machine, kind) for kind in kinds), default=0.0)
+
+
+def _with_shards(
+    sizes: Sizes, kernels: Sizes, machine: Machine, placed: tuple[tuple[Chunk, ...], ...], stages: list[_Stage]
+) -> list[_Stage]:
+    """Return the stages with what FSDP gathers and reduces in each micro-batch; equal stages stay one object."""
+    done: dict[int, _Stage] = {}
+    for chunks, stage in zip(placed, stages, strict=True):
+        if id(stage) in done:
+            continue
+        costs = []
+        for virtual, (chunk, made) in enumerate(zip(chunks, stage.costs, strict=True)):
+            layers = replace(chunk, embedding=False, mtp=0, norm=False, head=False)
+            kept = cost(parts_of(kernels, machine, layers, _covered(kernels, virtual, len(chunks)))).keeps
+            costs.append(with_shards(sizes, machine, chunk, made, kept))
+        done[id(stage)] = replace(stage, costs=tuple(costs))
+    return [done[id(stage)] for stage in stages]
 
 
 def _covered(sizes: Sizes, virtual: int, chunks: int) -> int | None:
@@ -184,7 +221,9 @@ def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory
         if stage is not before:
             parts, before = static(sizes, stage.counts, stage.adapters), stage
             update = step_peak(sizes, stage.counts, stage.adapters)
-        held = max(activations(schedule, index, stage.costs, float(sizes.act)), update)
+        held = activations(schedule, index, stage.costs, float(sizes.act)) + stage.pool
+        # Memory of graphs is not the update's to use.
+        held = held + update if sizes.captured else max(held, update)
         memories.append(stage_memory(index, parts, held, library + stage.placeholders, factor))
     return tuple(memories)
 
@@ -218,7 +257,7 @@ def _by_formula(sizes: Sizes) -> list[str]:
     ]
 
 
-def _simplified(job: Job) -> list[str]:
+def _simplified(job: Job, sizes: Sizes) -> list[str]:
     notes = []
     given = job.hardware.node_devices
     if given is not None and given > job.cluster.devices_per_node and _is_set(job, "hardware.node_devices"):
@@ -226,13 +265,6 @@ def _simplified(job: Job) -> list[str]:
             f"hardware.node_devices: {given} counts as {job.cluster.devices_per_node}, the devices of a node; links "
             f"that span nodes are hardware.domain_devices={given}"
         )
-    if job.precision.fp8_format is not None and job.precision.fp8_recipe is not None:
-        notes.append(
-            f"precision.fp8_recipe: {job.precision.fp8_recipe} chooses the peak and the bytes of casts; memory and "
-            "kernels of the scaling factors are not counted"
-        )
-    if job.precision.fp4_format is not None:
-        notes.append("precision.fp4_format: Hadamard transforms and stochastic rounding are not counted")
     if job.task.type not in ("pretrain", "sft"):
         notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
     if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:
@@ -240,8 +272,8 @@ def _simplified(job: Job) -> list[str]:
     strange = [name for name in job.offload.modules if name not in OFFLOADED]
     if strange:
         notes.append(f"offload.modules: does not change the estimate for {', '.join(strange)}, counted as kept")
-    elif job.offload.modules:
-        notes.append("offload.modules: the transfers are counted as hidden behind computation")
+    if (sizes.offload_modules or sizes.offload_layers) and job.hardware.host_link_gbs is None:
+        notes.append(f"hardware.host_link_gbs: {ASSUMED['host_link_gbs']:g} (not measured)")
     if _shorter_samples(job):
         notes.append("batch.seq_length: every sequence is counted at full length; shorter samples need less")
     return notes

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
-from launcher.estimate.graphs import covers, in_graph
 from launcher.estimate.operation import Operation
 
 # Kernels that the host starts in eager mode (megatron-core 0.16.1 router.py, token_dispatcher.py, experts.py).
@@ -57,8 +56,6 @@ def experts(builder: Builder) -> list[Operation]:
 def _router(builder: Builder) -> Operation:
     """Return gating: a product of hidden x experts, scores and top-k in fp32."""
     s, machine, tokens = builder.sizes, builder.machine, builder.local
-    if covers(s.captured, "moe_router"):
-        machine = in_graph(machine)
     small = (_FUSED_ROUTING_KERNELS if s.fused_router else _ROUTING_KERNELS) * machine.latency
     flops = 2.0 * tokens * s.hidden * s.experts
     given, scores = tokens * s.hidden * builder.act, 4.0 * tokens * s.experts
@@ -183,34 +180,67 @@ def _grouped(builder: Builder) -> list[Operation]:
         forward=machine.moved(given + made),
         backward=machine.moved(2 * given + made),
     )
-    return [up, activation, down, *_bias(builder, rows)]
+    if s.clamped:
+        activation = _clamped(builder, activation, given)
+    return [up, activation, down, *([_biases(builder, rows, local)] if s.linear_bias and s.grouped else [])]
 
 
-# Bytes that each element of the experts' output costs where their second product has a bias, which is added expert by
-# expert: forward, the bias times the probability in fp32 (4 written), the sum (2 and 4 read, 4 written), joined (4, 4)
-# and cast (4, 2); backward, the cast (2, 4), gradients of the output (4, 2), of the bias and of the probability (4, 4
-# and a sum over 4 each). Kernels that the host starts for an expert: split, product, sum (megatron-core 0.16.1
-# experts.py, TEGroupedMLP._apply_bias).
-_BIAS_FORWARD, _BIAS_BACKWARD, _BIAS_KERNELS = 28.0, 36.0, 3
+# Kernels and passes over the up projection's output that clamp its halves before the fused kernel: two clamps and a
+# concatenation; in backward their derivatives and those of the two halves' split (each pass reads and writes).
+_CLAMPS, _CLAMPS_BACKWARD = 3, 5
 
 
-def _bias(builder: Builder, rows: float) -> list[Operation]:
-    """Return what adds the bias of the experts' second product; none where there is none."""
+def _clamped(builder: Builder, activation: Operation, given: float) -> Operation:
+    """Return the activation of experts with clamped inputs, which Megatron-core clamps outside of its fused kernel.
+
+    Both what is clamped and the clamped copy are kept (megatron-core 0.16.1 fusions/fused_bias_geglu.py,
+    weighted_bias_quick_geglu_impl).
+
+    Args:
+        given: bytes of the up projection's output.
+    """
+    machine = builder.machine
+    return replace(
+        activation,
+        keeps=activation.keeps + given,
+        inner=given,
+        forward_needs=activation.forward_needs + given,
+        backward_needs=activation.backward_needs + given,
+        forward=activation.forward + 4 * given / machine.memory + _CLAMPS * machine.latency,
+        backward=activation.backward + 5 * given / machine.memory + _CLAMPS_BACKWARD * machine.latency,
+        launches=activation.launches + _CLAMPS,
+    )
+
+
+# Bytes moved an element of the down projection's output: in forward bias times probability in fp32 (4 written), their
+# sum (2 and 4 read, 4 written), joined (4, 4) and cast (4, 2); in backward the cast (2, 4), its copy in 16 bits (4, 2),
+# gradients of bias and probability (each 4 read, 4 written, 4 read to be summed).
+_BIAS_FORWARD, _BIAS_BACKWARD = 28, 36
+
+
+def _biases(builder: Builder, rows: float, local: int) -> Operation:
+    """Return the biases of the experts' down projection, which no kernel fuses: expert by expert, in fp32.
+
+    Source: TEGroupedMLP._apply_bias, megatron-core 0.16.1 transformer/moe/experts.py:609; the bias of the up projection
+    is added by the product.
+
+    Args:
+        rows: tokens of the rank's experts.
+        local: experts of the rank.
+    """
     s, machine = builder.sizes, builder.machine
-    if not s.linear_bias:
-        return []
-    made = rows * s.hidden
-    return [
-        Operation(
-            name="expert bias",
-            module="moe",
-            forward_needs=10.0 * made + _held(builder),
-            backward_needs=12.0 * made,
-            forward=machine.moved(_BIAS_FORWARD * made),
-            backward=machine.moved(_BIAS_BACKWARD * made),
-            launches=_BIAS_KERNELS * (s.experts // s.ep),
-        )
-    ]
+    size = rows * s.hidden
+    kernels = 2 * local + 2
+    return Operation(
+        name="expert bias",
+        module="moe",
+        keeps=4.0 * rows,
+        forward_needs=10 * size + _held(builder),
+        backward_needs=8 * size,
+        forward=max(_BIAS_FORWARD * size / machine.memory, kernels * machine.latency),
+        backward=max(_BIAS_BACKWARD * size / machine.memory, 2 * kernels * machine.latency),
+        launches=kernels,
+    )
 
 
 def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, local: int) -> Operation:
@@ -225,9 +255,8 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     if s.fp8 and not s.flex:  # copied to and from a multiple of rows (experts.py, Fp8Padding, Fp8Unpadding)
         copied = machine.moved(2 * rows * (inner if name == "expert up" else outer) * act)
         seconds, back = seconds + copied, back + copied
-    if s.fp8:  # dense layers cast in the preceding kernels; experts cast the tokens they receive
-        seconds += machine.moved(s.fp8_cast * rows * inner)
-        back += machine.moved(s.fp8_cast * rows * outer)
+    seconds += builder.quantised(rows * inner)
+    back += builder.quantised(rows * outer)
     return Operation(
         name=name,
         module="moe",

@@ -6,22 +6,25 @@ from functools import lru_cache
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.experts import experts
-from launcher.estimate.graphs import covers, in_graph
+from launcher.estimate.graphs import captured, in_graph, pool, replayed
 from launcher.estimate.kinds import Kind
 from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import indexer, linear_attention, mamba
+from launcher.estimate.offload import offloaded, operations_on_host, with_copies
 from launcher.estimate.operation import (
     Layer,
     Operation,
     bound_by_host,
     checkpointed,
-    offloaded,
     overlapped_with_micro_batch,
     recomputed,
     walk,
 )
 from launcher.estimate.sizes import Sizes, plain_sizes
 
+# Queries of a tile of flash attention: 128 for heads of 128 (flash-attention 07602ad hopper/tile_size.h; 192 for heads
+# of 64); those of cuDNN's kernels are not published, counted as the same (assumed).
+_TILE = 128
 # Kernels of the rotation of query and key in Megatron-core's own form (0.16.1 rope_utils.py).
 _ROPE_KERNELS = 12
 
@@ -139,11 +142,16 @@ class LayerBuilder(Builder):
         share = 1.0 - s.sparsity
         reach = min(self.window or s.seq, self.chosen or s.seq)
         if reach < s.seq:
-            share *= min(1.0, 2.0 * reach / length)
+            # Kernels compute whole tiles: a window also costs the part of a tile that it does not cover.
+            tile = _TILE if self.window and reach == self.window else 0
+            share *= min(1.0, 2.0 * (reach + tile) / length)
         flops = 2.0 * s.mbs * heads * (qk_dim + v_dim) * length * length / s.cp * share
         mla = qk_dim != v_dim
         forward = machine.core(flops, latent=mla, backward=False)
         backward = machine.core(2.5 * flops, latent=mla, backward=True)
+        if share < 1.0:
+            forward = max(forward, machine.moved(q + k + v + out))
+            backward = max(backward, machine.moved(2 * (q + k + v + out)))
         forward_comm, backward_comm, extra_forward, extra_backward, keeps = self._context(
             q, k, v, out, forward, backward
         )
@@ -156,8 +164,6 @@ class LayerBuilder(Builder):
             extra_backward += 2 * scores * act
             forward += machine.moved(4 * scores * act)
             backward += machine.moved(6 * scores * act)
-        elif s.swap_attention:
-            statistics = 0.0
         if s.local:
             # Keys and values are repeated for the queries that share them; the output is copied into its own order.
             repeated = 2.0 * (q - k) if k < q and not s.mla else 0.0
@@ -169,11 +175,10 @@ class LayerBuilder(Builder):
             backward += copies
         if s.fp8:
             keeps += out  # in addition to the FP8 copy that the output projection keeps
-        kept = 0.0 if s.swap_attention else q + k + v + keeps
         core = Operation(
             name="core attention",
             module="core",
-            keeps=kept,
+            keeps=q + k + v + keeps,
             forward_needs=q + k + v + out + extra_forward,
             backward_needs=q + k + v + 2 * out + extra_backward,
             forward=forward,
@@ -245,37 +250,37 @@ class LayerBuilder(Builder):
 @lru_cache(maxsize=512)
 def operations_of(sizes: Sizes, machine: Machine, kind: Kind) -> tuple[Operation, ...]:
     """Return the kernels of one layer, without recomputation."""
-    mixer: list[Operation] = []
-    feed: list[Operation] = []
-    if kind.mixer != "none":
-        mixer = _part(sizes, machine, "attn", "mamba").attention(kind.mixer)
-    if kind.feed != "none":
-        feed = _part(sizes, machine, "moe" if kind.moe else "mlp").feed_forward(kind.moe)
-    if covers(sizes.captured, "moe_router"):
-        feed = [replace(op, launches=0) if op.name == "router" else op for op in feed]
-    return tuple(_launched(sizes, mixer, "attn", "mamba") + _launched(sizes, feed, "moe" if kind.moe else "mlp"))
+    operations = _operations(sizes, machine, kind)
+    places = _captured(sizes, operations)
+    if not places:
+        return tuple(operations)
+    within = _operations(sizes, in_graph(machine), kind)
+    return tuple(within[place] if place in places else op for place, op in enumerate(operations))
 
 
-def _part(sizes: Sizes, machine: Machine, *parts: str) -> LayerBuilder:
-    """Return the builder of a part of a layer, on the machine as captured kernels see it if the part is captured."""
-    return LayerBuilder(sizes, in_graph(machine) if covers(sizes.captured, *parts) else machine)
+def _operations(sizes: Sizes, machine: Machine, kind: Kind) -> list[Operation]:
+    builder = LayerBuilder(sizes, machine)
+    mixer = [] if kind.mixer == "none" else builder.attention(kind.mixer)
+    return mixer + ([] if kind.feed == "none" else builder.feed_forward(kind.moe))
 
 
-def _launched(sizes: Sizes, operations: list[Operation], *parts: str) -> list[Operation]:
-    """Return the operations of a part of a layer; the host starts none of a captured one."""
-    return [replace(op, launches=0) for op in operations] if covers(sizes.captured, *parts) else operations
+def _captured(sizes: Sizes, operations: list[Operation]) -> list[int]:
+    return captured(sizes.captured, operations, shared_overlaps=sizes.overlap_shared) if sizes.captured else []
 
 
 @lru_cache(maxsize=512)
-def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str) -> Layer:
+def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str, offload: bool = False) -> Layer:
     """Return what one layer costs.
 
     Args:
         recompute: `none`, `selective`, or `full` (the job's own group size for method uniform).
+        offload: everything that it keeps goes to the host (offload.activation_layers).
     """
     operations = list(operations_of(plain_sizes(sizes), machine, kind))
-    if sizes.offload_modules:
-        operations = offloaded(operations, sizes.offload_modules)
+    copied = 0.0
+    if offload or sizes.offload_modules:
+        names = operations_on_host(sizes.offload_modules, operations, layer=offload)
+        operations, copied = offloaded(operations, names, sizes.offload_smallest)
     residual = float(sizes.local_tokens * sizes.hidden * sizes.act)
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual
@@ -283,5 +288,20 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str) -> Layer:
         return checkpointed(operations, residual, saved, group, machine.launch)
     if recompute == "selective":
         operations = recomputed(operations, sizes)
-    made = bound_by_host(walk(operations, residual), operations, machine.launch)
-    return overlapped_with_micro_batch(made, operations) if sizes.overlap_batch else made
+    places = _captured(sizes, operations)
+    started = replayed(operations, places) if places else operations
+    made = bound_by_host(walk(operations, residual), started, machine.launch)
+    if sizes.overlap_batch:
+        made = overlapped_with_micro_batch(made, operations)
+    if not copied:
+        return made
+    # Transformer Engine spreads the copies of whole layers over those that stay (cpu_offload.py, layer_window_map).
+    window = max(1, sizes.layers // sizes.offload_layers) if offload else 1
+    return with_copies(made, copied / machine.host, window)
+
+
+@lru_cache(maxsize=512)
+def graph_pool(sizes: Sizes, machine: Machine, kind: Kind) -> float:
+    """Return the bytes that captured parts of a layer reserve beside what is kept: those they need for a moment."""
+    operations = list(operations_of(plain_sizes(sizes), machine, kind))
+    return pool(operations, _captured(sizes, operations))

@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from launcher.estimate.operation import Operation
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StageMemory
+from launcher.estimate.shards import shares
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
 from launcher.pipeline_schedule.in_flight import peak
 from launcher.pipeline_schedule.order import Schedule
 
 GIB = 1024**3
-
-
-def shares(sizes: Sizes) -> tuple[int, int]:
-    """Return the number of ranks over which ZeRO shards dense parameters and expert parameters."""
-    return sizes.dp * sizes.cp, sizes.edp
 
 
 def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, float]:
@@ -28,8 +24,8 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
     weight = float(sizes.stored_bytes)
     weights_dense, weights_expert = counts.dense * weight, counts.expert * weight
     if sizes.fp8:
-        # Copies (rows and columns) in FP8 or NVFP4 beside the weights, or instead of them.
-        copies = sizes.weight_copies * sizes.gemm_bytes - (weight if sizes.fp8_weights else 0)
+        # Copies by row and by column in FP8 or NVFP4 beside the weights, or instead of them.
+        copies = sizes.quantised_copies * sizes.gemm_bytes - (weight if sizes.fp8_weights else 0)
         weights_dense += (counts.matmul - counts.expert) * copies
         weights_expert += counts.expert * copies
     dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)

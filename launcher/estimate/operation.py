@@ -17,6 +17,7 @@ class Operation:
         backward_needs: temporary bytes of its backward.
         restored: bytes that recomputation restores before its backward.
         frees: of the restored bytes, those that its backward frees.
+        inner: of the bytes kept, those that it makes itself: not kept where it runs again.
         forward, backward: seconds of computation.
         forward_comm, backward_comm: seconds of communication that does not overlap within the layer.
         exchange: seconds of each of them that another micro-batch's computation can hide.
@@ -33,6 +34,7 @@ class Operation:
     backward_needs: float = 0.0
     restored: float = 0.0
     frees: float = 0.0
+    inner: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     forward_comm: float = 0.0
@@ -90,7 +92,7 @@ def walk(operations: list[Operation], residual: float) -> Layer:
         forward_comm += op.forward_comm
         backward_comm += op.backward_comm
         flops += op.flops
-        if op.weight is not None:
+        if op.weight is not None and op.flops:
             outer, inner = op.weight
             weights += op.backward / 2  # of its two products in the backward, one
             products += op.flops / (2 * outer * inner) * (outer + inner)
@@ -228,27 +230,6 @@ def idle(operations: list[Operation], modules: tuple[str, ...]) -> frozenset[str
     return frozenset(modules) - busy
 
 
-# Modules of fine-grained offloading (megatron-core 0.16.1) and the operations whose kept tensors go to the host.
-OFFLOADED: dict[str, tuple[str, ...]] = {
-    "attn_norm": ("input norm", "separate input norm"),
-    "qkv_linear": ("qkv", "q down", "q", "kv down"),
-    "core_attn": ("core attention",),
-    "attn_proj": ("out",),
-    "mlp_norm": ("feed-forward norm", "separate feed-forward norm"),
-    "expert_fc1": ("expert up",),
-    "moe_act": ("expert activation",),
-}
-
-
-def offloaded(operations: list[Operation], modules: tuple[str, ...]) -> list[Operation]:
-    """Return the operations of a layer with saved tensors of some modules offloaded to the host until the backward."""
-    names = {name for module in modules for name in OFFLOADED.get(module, ())}
-    return [
-        replace(op, keeps=0.0, restored=op.restored + op.keeps, frees=op.frees + op.keeps) if op.name in names else op
-        for op in operations
-    ]
-
-
 def _segment(operations: list[Operation], members: tuple[str, ...], skip_last: bool) -> list[Operation]:
     inside = [index for index, op in enumerate(operations) if op.module in members]
     if not inside:
@@ -270,11 +251,13 @@ def _segment(operations: list[Operation], members: tuple[str, ...], skip_last: b
 def _discard(operations: list[Operation], makers: tuple[str, ...], readers: tuple[str, ...]) -> list[Operation]:
     if not any(op.name in makers for op in operations):
         return operations
-    result = []
+    result, inner = [], 0.0
     for op in operations:
         if op.name in makers:
-            op = replace(op, rerun=True)
+            inner += op.inner
+            op = replace(op, rerun=True, keeps=op.keeps - op.inner, frees=op.frees + op.inner, inner=0.0)
         if op.name in readers and op.keeps:
-            op = replace(op, keeps=0.0, restored=op.restored + op.keeps, frees=op.frees + op.keeps)
+            op = replace(op, keeps=0.0, restored=op.restored + op.keeps + inner, frees=op.frees + op.keeps)
+            inner = 0.0
         result.append(op)
     return result

@@ -42,8 +42,11 @@ class Profile:
             above 1, 0 to 1.
         late_weights: the schedule dualpipev computes the last micro-batches' gradients of weights after those of all
             inputs, without a setting.
+        cuda_graphs: kernels.cuda_graph captures kernels.
         group_buffer_gib: GiB outside the framework's allocator for each group of devices that communicates.
         context_gib: GiB outside it beside those; None: hardware.reserved_gib's default covers all.
+        offload_smallest: bytes below which a tensor stays on the device where activations go to the host
+            (min_offloaded_tensor_size, 1024 x 1024 elements of 16 bits, transformer_config.py, megatron-core 0.16.1).
         pool_gib: GiB that the framework takes at most; None: what the device has left.
         figures: the backend's rows that hold for the job.
     """
@@ -64,8 +67,10 @@ class Profile:
     overlaps_data_parallel: bool = False
     parts_exposed: float = 1.0
     late_weights: bool = False
+    cuda_graphs: bool = True
     group_buffer_gib: float = 0.0
     context_gib: float | None = None
+    offload_smallest: float = 2.0 * 2**20
     pool_gib: float | None = None
     figures: tuple[StackFigure, ...] = ()
 

@@ -4,13 +4,25 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
 
-from launcher.estimate.graphs import captured
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
-from launcher.estimate.profile import Profile, profile_of
-from launcher.estimate.stored import BYTES, copy_bytes, exposed_tp, gradient_groups, stored_bytes
+from launcher.estimate.profile import profile_of
+from launcher.estimate.stored import (
+    BYTES,
+    captured_scope,
+    copy_bytes,
+    exposed_tp,
+    fsdp_of,
+    gradient_groups,
+    instances,
+    offloaded_modules,
+    optimizer_bytes,
+    resident_optimizer,
+    step_bytes,
+    stored_bytes,
+)
 from launcher.job import Job
-from launcher.job.number_formats import NumberFormat, format_of
+from launcher.job.number_formats import copies_of, format_of
 from launcher.pipeline_schedule.order import PLAIN as PLAIN_SCHEDULE
 from launcher.pipeline_schedule.order import SIMULATED
 
@@ -39,6 +51,7 @@ class Sizes:
     qk_norm: bool
     qkv_bias: bool
     linear_bias: bool
+    clamped: bool
     tied: bool
     learned_positions: bool
     dropout: bool
@@ -85,17 +98,19 @@ class Sizes:
     dtype: int
     fp8: bool
     gemm_bytes: float
-    captured: tuple[str, ...]
-    padded_capacity: bool
     fp8_weights: bool
-    weight_copies: int
-    fp8_cast: int
+    quantise_reads: int
+    quantised_copies: int
+    quantised_by_block: bool
     stored_bytes: int
     copy_bytes: int
     grad_bytes: int
     grad_groups: int
     zero: int
     zero_weights: bool
+    instances: int
+    fsdp: str
+    fsdp_unit: int
     master_bytes: int
     state_bytes: int
     step_bytes: int
@@ -107,8 +122,8 @@ class Sizes:
     per_stage: bool
     saved_over_tp: bool
     copied_gradients: bool
-    swap_attention: bool
     offload_modules: tuple[str, ...]
+    offload_smallest: float
     offload_layers: int
     # -- kernels
     npu: bool
@@ -125,12 +140,14 @@ class Sizes:
     fused_router: bool
     fused_rope: bool
     grouped: bool
+    captured: tuple[str, ...]
     # -- experts
     dispatcher: str
     flex: bool
     groups: int
     topk_groups: int
     capacity: float | None
+    padded_capacity: bool
     probs: bool
     # -- overlap
     overlap_grad: bool
@@ -188,6 +205,9 @@ _BEYOND_KERNELS = frozenset(
         "grad_groups",
         "zero",
         "zero_weights",
+        "instances",
+        "fsdp",
+        "fsdp_unit",
         "grouped_workspaces",
         "master_bytes",
         "state_bytes",
@@ -255,6 +275,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     grad_fp32 = precision.grad_reduce_in_fp32
     if profile.weights_are_main:
         grad_fp32 = stored == 4  # gradients have the format of the weights
+    elif parallel.fsdp.implementation == "torch":
+        grad_fp32 = False  # FSDP2 without a policy: gradients have the format of the weights
     elif grad_fp32 is None:
         grad_fp32 = precision.dtype == "bf16"
         if precision.dtype == "bf16":
@@ -263,7 +285,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     zero = parallel.zero_stage if parallel.zero_stage is not None else without_stage
     if parallel.distributed_optimizer is None and parallel.zero_stage is None and not zero:
         assumed.append("parallel.distributed_optimizer: false (Megatron-core's default)")
-    master, state = _optimizer_bytes(job, dtype, profile)
+    master, state = optimizer_bytes(job, dtype, profile)
     zero_weights = zero >= 3 or (profile.weights_follow_optimizer and zero >= 1 and dp * cp > 1)
     algorithm = parallel.cp_algorithm or "megatron"
     if cp > 1 and parallel.cp_algorithm is None:
@@ -295,6 +317,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         qk_norm=model.qk_layernorm,
         qkv_bias=model.attention_bias or model.linear_bias,
         linear_bias=model.linear_bias,
+        clamped=model.swiglu_limit is not None,
         tied=model.tie_word_embeddings,
         learned_positions=model.position_embedding == "learned_absolute",
         dropout=model.hidden_dropout > 0 or model.attention_dropout > 0,
@@ -339,29 +362,31 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         # Also NVFP4: products in fewer bits than activations.
         fp8=products.kept_bytes is not None,
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
-        captured=captured(job),
-        padded_capacity=bool(moe.pad_to_capacity),
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
-        weight_copies=_weight_copies(job, products),
-        fp8_cast=products.cast_bytes,
+        quantise_reads=products.reads,
+        quantised_copies=copies_of(job.hardware, products),
+        quantised_by_block=products.by_block,
         stored_bytes=stored,
         copy_bytes=copy_bytes(job, dtype, stored, zero_weights=zero_weights, profile=profile),
         grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
         grad_groups=gradient_groups(job, micro_batches, profile),
         zero=zero,
         zero_weights=zero_weights,
+        instances=instances(job, dp * cp),
+        fsdp=fsdp_of(job, zero, dp * cp, profile),
+        fsdp_unit=parallel.fsdp.communication_unit_size or 0,
         master_bytes=master,
         state_bytes=state,
-        step_bytes=_step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,
-        optimizer_fraction=_resident_optimizer(job),
+        step_bytes=step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,
+        optimizer_fraction=resident_optimizer(job),
         recompute=recompute,
         recompute_modules=modules,
         recompute_layers=job.recompute.num_layers or 1,
         per_stage=bool(job.recompute.per_pp_rank),
         saved_over_tp=bool(job.recompute.distribute_saved_activations),
         copied_gradients=job.hardware.reduce_scatter_copies,
-        swap_attention=bool(job.offload.attention),
-        offload_modules=job.offload.modules,
+        offload_modules=offloaded_modules(job),
+        offload_smallest=profile.offload_smallest,
         offload_layers=job.offload.activation_layers or 0,
         npu=job.hardware.device == "npu",
         flash=flash,
@@ -378,11 +403,13 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         # For MLA the kernel supports YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
         fused_rope=kernels.rope_fusion is not False and not (model.is_mla and model.rope_scaling.type != "yarn"),
         grouped=moe.grouped_gemm is not False,
+        captured=captured_scope(job, profile),
         dispatcher=moe.token_dispatcher_type,
         flex=moe.token_dispatcher_type == "flex" or bool(moe.deepep),
         groups=(model.n_group or 1) if is_moe else 1,
         topk_groups=(model.topk_group or model.n_group or 1) if is_moe else 1,
         capacity=_capacity(job),
+        padded_capacity=bool(moe.pad_to_capacity),
         probs=job.estimate.dispatch_probs,
         overlap_grad=bool(job.overlap.grad_reduce) or profile.overlaps_data_parallel,
         overlap_param=bool(job.overlap.param_gather) or profile.overlaps_data_parallel,
@@ -396,16 +423,6 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         lora=job.lora.rank or 0,
     )
     return sizes, assumed
-
-
-def _weight_copies(job: Job, products: NumberFormat) -> int:
-    """Return the copies of a weight in the format of products: by rows and by columns, or one that serves both.
-
-    From Blackwell on, products of FP8 with one scale a tensor read either order (Transformer Engine d0067d0d
-    pytorch/utils.py, is_non_tn_fp8_gemm_supported); the chips that have MXFP8 are those.
-    """
-    either_order = job.hardware.device == "cuda" and job.hardware.mxfp8_tflops is not None
-    return 1 if products.name == "fp8" and either_order else 2
 
 
 def _capacity(job: Job) -> float | None:
@@ -432,53 +449,6 @@ def padded_vocabulary(job: Job) -> int:
         return job.tokenizer.padded_vocab_size
     multiple = (job.tokenizer.make_vocab_size_divisible_by or _TOKEN_MULTIPLE) * job.parallel.tp
     return -(-(job.model.vocab_size or 1) // multiple) * multiple
-
-
-def _optimizer_bytes(job: Job, dtype: int, profile: Profile) -> tuple[int, int]:
-    """Return bytes per parameter of the main weights, and of the optimizer's states."""
-    optimizer = job.optimizer
-    moments = {"adam": 2, "sgd": 1, "muon": 1}[optimizer.type]
-    master = 0 if dtype == 4 or profile.weights_are_main else profile.main_weight_bytes or 4
-    if not optimizer.precision_aware:
-        return master, 4 * moments
-    short = optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"
-    if dtype == 2 and short and _holds_main_weights(job):
-        master = 2  # fp16, or what fp32 adds to bf16 (OptimizerConfig.store_param_remainders, on by default)
-    first = BYTES[optimizer.exp_avg_dtype or "fp32"]
-    second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
-    return master, first + second
-
-
-def _holds_main_weights(job: Job) -> bool:
-    """Return whether a precision-aware optimizer holds the main weights itself and reads gradients in their own format.
-
-    With an FP8 recipe other than delayed, also where no FP8 is used, Megatron-core keeps them in fp32 (0.16.1
-    optimizer_config.py:355, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
-    """
-    other = job.optimizer.main_params_dtype not in (None, "fp32")
-    return other or job.precision.fp8_recipe in (None, "delayed") or bool(job.offload.optimizer)
-
-
-def _step_bytes(job: Job, grad_bytes: int) -> int:
-    """Return bytes per parameter of fp32 copies made by the update: of gradients, or of low-precision moments.
-
-    Sources: megatron-core 0.16.1 distrib_optimizer.py, _copy_model_grads_to_main_grads; Transformer Engine 2.14
-    optimizers/fused_adam.py, where one kernel reads and writes the moments only if both are bf16.
-    """
-    optimizer = job.optimizer
-    gradients = 4 if grad_bytes < 4 else 0
-    if not optimizer.precision_aware:
-        return gradients
-    moments = [optimizer.exp_avg_dtype or "fp32", optimizer.exp_avg_sq_dtype or "fp32"]
-    unpacked = 0 if moments == ["bf16", "bf16"] else 4 * sum(each != "fp32" for each in moments)
-    return unpacked if _holds_main_weights(job) else gradients + unpacked
-
-
-def _resident_optimizer(job: Job) -> float:
-    offload = job.offload
-    if not offload.optimizer:
-        return 1.0
-    return 1.0 - (offload.optimizer_fraction if offload.optimizer_fraction is not None else 1.0)
 
 
 def _recompute(job: Job) -> tuple[str, tuple[str, ...]]:

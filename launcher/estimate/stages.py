@@ -56,6 +56,8 @@ def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, covered: int | None) -
         full = sizes.recompute_layers if covered is None else covered
         full = full if chunk.recomputed is None else chunk.recomputed
         kind = "selective" if sizes.recompute_modules else "none"
+    if sizes.offload_layers and chunk.embedding:
+        return _partly_offloaded(sizes, machine, chunk, kind, full)
     until = len(chunk.kinds) if chunk.in_part is None or kind != "selective" else full + chunk.in_part
     runs: list[tuple[Kind, str, int]] = []
     for how, kinds in (("full", chunk.kinds[:full]), (kind, chunk.kinds[full:until]), ("none", chunk.kinds[until:])):
@@ -69,6 +71,19 @@ def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, covered: int | None) -
         )
         for each, how, count in runs
     ]
+
+
+def _partly_offloaded(sizes: Sizes, machine: Machine, chunk: Chunk, kind: str, full: int) -> list[Part]:
+    """Return the layers of the first chunk, where what the first of them keep goes to the host.
+
+    Offloading of whole layers excludes recomputation (megatron-core 0.16.1 transformer_config.py:1149).
+    """
+    most, parts = sizes.offload_layers, list[Part]()
+    for index, each in enumerate(chunk.kinds):
+        how = "full" if index < full else kind
+        name = f"{each.name} layer" + (" (offloaded)" if index < most else "")
+        parts.append(Part(name=name, layer=layer(sizes, machine, each, how, index < most)))
+    return parts
 
 
 @lru_cache(maxsize=512)
@@ -152,7 +167,7 @@ def _mtp(sizes: Sizes, machine: Machine, *, head: bool) -> Layer:
     before = [
         builder.norm("embedding norm", local, width, "mtp"),
         builder.norm("hidden norm", local, width, "mtp"),
-        builder.linear("projection", "mtp", sizes.tokens, 2 * width, width // sizes.tp, split="column"),
+        builder.linear("projection", "mtp", sizes.tokens, 2 * width, width // sizes.tp, split="column", cast=True),
     ]
     after = [builder.norm("final norm", local, width, "mtp")]
     after += _head(sizes, machine) if head else []

@@ -1,8 +1,10 @@
-"""What a stack keeps of a parameter, and what it hides of communication: a job's fields read by its profile."""
+"""What a stack keeps of a parameter and of activations, and what it hides: a job's fields read by its profile."""
 
 from launcher.estimate.profile import Profile
 from launcher.job import Job
 
+# Modules whose kept tensors go to the host where attention as a whole is offloaded, as Megatron-LM's mapping writes it.
+_ATTENTION = ("qkv_linear", "core_attn", "attn_proj")
 # Bytes of an element.
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 _WITH_TP_OVERLAP = 0.3  # share exposed with overlap.tp_comm: assumed
@@ -36,3 +38,82 @@ def gradient_groups(job: Job, micro_batches: int, profile: Profile) -> int:
     if profile.gradient_buffer or micro_batches > 1:
         return 0
     return job.graph.gradient_groups or profile.gradient_groups
+
+
+def fsdp_of(job: Job, zero: int, ranks: int, profile: Profile) -> str:
+    """Return whose FSDP shards gradients (and weights), "megatron" or "torch"; "": none.
+
+    Args:
+        zero: stage of ZeRO.
+        ranks: ranks that hold the same dense parameters.
+    """
+    if zero < 2 or ranks == 1 or profile.weights_follow_optimizer:
+        return ""
+    return job.parallel.fsdp.implementation or "megatron"
+
+
+def instances(job: Job, ranks: int) -> int:
+    """Return the groups of ranks that each hold all shards (hybrid sharding, HSDP)."""
+    return min(job.parallel.optimizer_instances or 1, ranks)
+
+
+def captured_scope(job: Job, profile: Profile) -> tuple[str, ...]:
+    """Return what CUDA graphs capture: parts of a layer, ("layer",), ("full_iteration",), or nothing."""
+    graph = job.kernels.cuda_graph
+    if graph.impl in (None, "none") or not profile.cuda_graphs or job.hardware.device != "cuda":
+        return ()
+    return tuple(sorted(graph.scope)) or ("layer",)
+
+
+def offloaded_modules(job: Job) -> tuple[str, ...]:
+    """Return the modules whose kept activations go to the host."""
+    modules = job.offload.modules
+    return tuple(dict.fromkeys((*_ATTENTION, *modules))) if job.offload.attention else modules
+
+
+def optimizer_bytes(job: Job, dtype: int, profile: Profile) -> tuple[int, int]:
+    """Return bytes per parameter of the main weights, and of the optimizer's states."""
+    optimizer = job.optimizer
+    moments = {"adam": 2, "sgd": 1, "muon": 1}[optimizer.type]
+    master = 0 if dtype == 4 or profile.weights_are_main else profile.main_weight_bytes or 4
+    if not optimizer.precision_aware:
+        return master, 4 * moments
+    short = optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"
+    if dtype == 2 and short and _holds_main_weights(job):
+        master = 2  # fp16, or what fp32 adds to bf16 (OptimizerConfig.store_param_remainders, on by default)
+    first = BYTES[optimizer.exp_avg_dtype or "fp32"]
+    second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
+    return master, first + second
+
+
+def _holds_main_weights(job: Job) -> bool:
+    """Return whether a precision-aware optimizer holds the main weights itself and reads gradients in their own format.
+
+    With an FP8 recipe other than delayed, also where no FP8 is used, Megatron-core keeps them in fp32 (0.16.1
+    optimizer_config.py:355, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+    """
+    other = job.optimizer.main_params_dtype not in (None, "fp32")
+    return other or job.precision.fp8_recipe in (None, "delayed") or bool(job.offload.optimizer)
+
+
+def step_bytes(job: Job, grad_bytes: int) -> int:
+    """Return bytes per parameter of fp32 copies made by the update: of gradients, or of low-precision moments.
+
+    Sources: megatron-core 0.16.1 distrib_optimizer.py, _copy_model_grads_to_main_grads; Transformer Engine 2.14
+    optimizers/fused_adam.py, where one kernel reads and writes the moments only if both are bf16.
+    """
+    optimizer = job.optimizer
+    gradients = 4 if grad_bytes < 4 else 0
+    if not optimizer.precision_aware:
+        return gradients
+    moments = [optimizer.exp_avg_dtype or "fp32", optimizer.exp_avg_sq_dtype or "fp32"]
+    unpacked = 0 if moments == ["bf16", "bf16"] else 4 * sum(each != "fp32" for each in moments)
+    return unpacked if _holds_main_weights(job) else gradients + unpacked
+
+
+def resident_optimizer(job: Job) -> float:
+    """Return the share of the optimizer's states that is on the device, 0 to 1."""
+    offload = job.offload
+    if not offload.optimizer:
+        return 1.0
+    return 1.0 - (offload.optimizer_fraction if offload.optimizer_fraction is not None else 1.0)

@@ -10,6 +10,7 @@ from launcher.estimate.mixers import delta_flops, index_flops, state_flops
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StepTime
 from launcher.estimate.schedule import schedule_of
+from launcher.estimate.shards import once_a_step, shares
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
 from launcher.pipeline_schedule.long_step import Middle, finish
@@ -31,29 +32,29 @@ def tail(sizes: Sizes, machine: Machine, counts: Counts, trained: int, hidden_by
         trained: parameters of the rank that are trained (adapters with LoRA).
         hidden_by: seconds of the last micro-batch's backward, behind which overlapped reductions run.
     """
-    dense, expert = (trained, 0) if sizes.lora else (counts.dense, counts.expert)
-    group, expert_group = sizes.dp * sizes.cp, sizes.edp
-    # Context-parallel ranks, which share the reduction, stay next to each other: counted as if they were as far apart.
-    stages = sizes.pp if sizes.dp_outermost else 1
-    stride, expert_stride = sizes.tp * stages, sizes.ep * sizes.etp * stages
-    reduce = gather = 0.0
-    for number, members, step in ((dense, group, stride), (expert, expert_group, expert_stride)):
-        if members <= 1 or not number:
-            continue
-        size = number * float(sizes.grad_bytes)
-        if sizes.zero >= 1:
-            reduce += network.reduce_scatter(machine, size, members, step)
-            weight = number * (1.0 if sizes.fp8_weights else float(sizes.dtype))
-            gather += network.all_gather(machine, weight, members, step)
-        else:
-            reduce += network.all_reduce(machine, size, members, step)
-    if sizes.overlap_grad:
+    if sizes.lora:
+        counts = Counts(dense=trained)
+    reduce, gather = once_a_step(sizes, machine, counts)
+    if sizes.overlap_grad or sizes.fsdp:
         reduce = max(0.1 * reduce, reduce - hidden_by)
-    if sizes.overlap_param:
+    if sizes.overlap_param or sizes.fsdp:
         gather = max(0.1 * gather, gather - hidden_by / 2)
-    if sizes.zero >= 3:
-        gather *= 2 * sizes.micro_batches
-    return Tail(comm=reduce + gather, optimizer=_optimizer(sizes, machine, dense, expert))
+    return Tail(
+        comm=reduce + gather,
+        optimizer=_optimizer(sizes, machine, counts.dense, counts.expert) + _requantised(sizes, machine, counts),
+    )
+
+
+def _requantised(sizes: Sizes, machine: Machine, counts: Counts) -> float:
+    """Return the seconds in which the weights of products are quantised, in the first micro-batch of a step.
+
+    Transformer Engine keeps them for the others (megatron-core 0.16.1 extensions/transformer_engine.py,
+    is_first_microbatch).
+    """
+    if not sizes.fp8 or sizes.fp8_weights:
+        return 0.0
+    moved = sizes.quantise_reads * sizes.dtype + sizes.quantised_copies * sizes.gemm_bytes
+    return counts.matmul * moved / machine.memory
 
 
 def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float:
@@ -61,7 +62,8 @@ def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float
     total = dense + expert
     owned = float(total)
     if sizes.zero >= 1:
-        owned = dense / (sizes.dp * sizes.cp) + expert / sizes.edp
+        share, expert_share = shares(sizes)
+        owned = dense / share + expert / expert_share
     scaling = 2 if sizes.dp * sizes.cp > 1 else 0
     moved = float(total * sizes.grad_bytes * (1 + scaling))
     moved += owned * (2 * sizes.grad_bytes + 2 * (sizes.master_bytes + sizes.state_bytes) + 2 * sizes.dtype)

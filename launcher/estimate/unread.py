@@ -4,6 +4,7 @@ from functools import lru_cache
 from operator import attrgetter
 
 from launcher.estimate.profile import profile_of
+from launcher.estimate.stored import captured_scope
 from launcher.job import Job, field_at
 from launcher.pipeline_schedule.order import SIMULATED
 
@@ -14,8 +15,8 @@ _UNREAD = {
     "kernels.attention_mask": "the mask is counted as one inside the kernel",
     "kernels.bias_dropout_fusion": "counted as fused",
     "kernels.clone_scatter_output_in_embedding": "the embedding's output is counted without the copy's original",
-    "kernels.cuda_graph.impl": "captured graphs take no memory",
-    "kernels.cuda_graph.scope": "captured graphs take no memory",
+    "kernels.cuda_graph.impl": "this stack captures no CUDA graphs",
+    "kernels.cuda_graph.scope": "this stack captures no CUDA graphs",
     "kernels.deterministic": "counted with the fastest kernels",
     "kernels.empty_cache_level": "memory is counted as kept by the allocator",
     "kernels.masked_softmax_fusion": "counted as fused",
@@ -36,7 +37,6 @@ _UNREAD = {
     "moe.token_drop_policy": "tokens are counted as evenly spread",
     "moe.tp_extend_ep": "experts are counted as split over etp",
     "moe.use_legacy_grouped_gemm": "experts are counted with the fastest kernel",
-    "offload.activation_layers": "offloaded layers are counted as kept on the device",
     "offload.optimizer_times": "the swapped optimizer is counted as moved at once",
     "offload.overlap_cpu_optimizer_d2h_h2d": "copies to and from the host are counted one after the other",
     "offload.pin_cpu_grads": "copies are counted as from page-locked memory",
@@ -74,9 +74,7 @@ _UNREAD = {
     "parallel.communication.ring_exchange_p2p": "collectives are counted at the speed of the links",
     "parallel.cp_mask_type": "attention is counted as causal",
     "parallel.cp_window": "rings are counted as one ring",
-    "parallel.fsdp.communication_unit_size": "buffers of what is in flight are not counted",
     "parallel.fsdp.keep_fp8_transpose_cache": "transposed FP8 weights are not counted",
-    "parallel.optimizer_instances": "optimizer states are counted as spread over all that hold the same weights",
     "parallel.optimizer_shard_size": "optimizer states are counted as spread over all that hold the same weights",
     "parallel.schedule": "parts of sequences are counted as whole micro-batches, in the order of 1F1B",
     "parallel.split_vocabulary": "the vocabulary is counted as split over tp",
@@ -87,7 +85,7 @@ _UNREAD = {
     "precision.first_last_layers_bf16": "all layers are counted with FP8 products",
     "precision.fp16_lm_cross_entropy": "logits are counted in fp32",
     "precision.fp4_param_gather": "weights are counted in the job's number format",
-    "precision.fp4_recipe": "scaling factors and their kernels are not counted",
+    "precision.fp4_recipe": "recipes of one's own are counted as nvfp4",
     "precision.fp8_wgrad": "gradients of weights are counted with FP8 products",
     "precision.norm_in_fp32": "normalisations are counted in the job's number format",
     "precision.num_layers_at_end_in_bf16": "all layers are counted in FP8",
@@ -128,8 +126,8 @@ _SAME: dict[str, tuple[object, ...]] = {
     "overlap.tp_allreduce": (None, True),
     "parallel.communication.backend": (None, "nccl"),
     "parallel.communication.pipeline_backend": (None, "nccl"),
-    "parallel.optimizer_instances": (None, 1),
     "parallel.schedule": (None, *SIMULATED),
+    "precision.fp4_recipe": (None, "nvfp4"),
     "parallel.split_vocabulary": (None, True),
     "precision.attention_softmax_in_fp32": (True,),
     "precision.fp8_wgrad": (None, True),
@@ -147,6 +145,8 @@ def unread(job: Job) -> tuple[str, ...]:
     profile = profile_of(job)
     read = (
         ("kernels.masked_softmax_fusion", job.kernels.attention_backend not in ("unfused", "local")),
+        ("kernels.cuda_graph.impl", bool(captured_scope(job, profile))),
+        ("kernels.cuda_graph.scope", bool(captured_scope(job, profile))),
         ("overlap.sequence_parts", profile.parts_exposed < 1),
         ("optimizer.main_params_dtype", profile.weights_are_main),
     )

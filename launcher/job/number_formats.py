@@ -15,9 +15,11 @@ class NumberFormat:
         title: as data sheets and Transformer Engine write it.
         needs: hardware that multiplies in it.
         settings: the values of `precision` that choose it, where a job must choose a smaller format than BF16.
-        kept_bytes: bytes that an element of a product's input keeps until the backward; None: those of an activation.
-        cast_bytes: bytes read and written to make both copies (by row and by column) of a 16-bit element; where the
-            scale is that of the whole tensor, its maximum is read first.
+        kept_bytes: bytes of an element with its share of the scales, as a product's input keeps it until the backward;
+            None: those of an activation.
+        reads: times that a 16-bit tensor is read to be quantised: once more where its maximum is needed first.
+        by_block: the copies by row and by column differ, so that both are made; otherwise a machine that multiplies by
+            column needs one.
     """
 
     name: str
@@ -25,7 +27,8 @@ class NumberFormat:
     needs: str = ""
     settings: tuple[tuple[str, str | None], ...] = ()
     kept_bytes: float | None = None
-    cast_bytes: int = 4
+    reads: int = 1
+    by_block: bool = True
 
     @property
     def peak(self) -> str:
@@ -35,11 +38,27 @@ class NumberFormat:
 
 def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
     # precision.fp8_format itself is left as it is: any of its values goes with each recipe.
-    cast = 6 if recipe == "tensorwise" else 4
-    settings = (("precision.fp8_recipe", recipe),)
-    return NumberFormat(name=name, title=title, needs=needs, settings=settings, kept_bytes=1.0, cast_bytes=cast)
+    kept, reads, by_block = _QUANTISED[recipe]
+    return NumberFormat(
+        name=name,
+        title=title,
+        needs=needs,
+        settings=(("precision.fp8_recipe", recipe),),
+        kept_bytes=kept,
+        reads=reads,
+        by_block=by_block,
+    )
 
 
+# What Transformer Engine does to a tensor, by recipe: kept_bytes, reads, by_block. Sources:
+# Transformer Engine 2.20 (d0067d0) docs/features/low_precision_training/*.rst (one scale a tensor, in fp32; blocks of
+# 128 with fp32 scales; of 32 with 8 bits; "requires reading the tensor twice"; layouts by row and by column).
+_QUANTISED = {
+    "delayed": (1.0, 1, False),
+    "tensorwise": (1.0, 2, False),
+    "blockwise": (1.0 + 4 / 128, 1, True),
+    "mxfp8": (1.0 + 1 / 32, 1, True),
+}
 BF16 = NumberFormat(name="bf16", title="BF16")
 FP32 = NumberFormat(name="fp32", title="FP32")
 # Needs: Transformer Engine pytorch/quantization.py (_compute_fp8_support, _compute_fp8_block_scaling_support,
@@ -61,7 +80,9 @@ NVFP4 = NumberFormat(
     needs="NVIDIA Blackwell",
     settings=(("precision.fp4_format", "e2m1"),),
     kept_bytes=0.5625,  # 4 bits, and 8 bits of scale for 16 elements
-    cast_bytes=5,  # 2 for the tensor's maximum, 2 read, 2 x 0.5625 written
+    # One kernel finds both maxima, before and after the Hadamard transform, one writes both copies, of which it
+    # transforms the one by column (Transformer Engine 2.20 pytorch/csrc/quantizer.cpp, NVFP4Quantizer::quantize_impl).
+    reads=2,
 )
 _RECIPES = {None: DELAYED, "delayed": DELAYED, "tensorwise": TENSORWISE, "blockwise": BLOCKWISE, "mxfp8": MXFP8}
 # From the nearest: other FP8 formats before none.
@@ -81,6 +102,16 @@ def format_of(precision: Precision) -> NumberFormat:
     if precision.fp8_format is not None:
         return _RECIPES.get(precision.fp8_recipe, DELAYED)
     return FP32 if precision.dtype == "fp32" else BF16
+
+
+def copies_of(hardware: Hardware, products: NumberFormat) -> int:
+    """Return the copies of a quantised tensor that products need: by row, and by column where that is another layout.
+
+    GPUs with MXFP8 multiply by either (Blackwell; Transformer Engine d0067d0 pytorch/utils.py,
+    is_non_tn_fp8_gemm_supported); Hopper and Ada need a transposed copy.
+    """
+    either_order = hardware.device == "cuda" and hardware.mxfp8_tflops is not None
+    return 1 if either_order and not products.by_block else 2
 
 
 def lacks(hardware: Hardware, wanted: NumberFormat) -> bool:

@@ -123,6 +123,7 @@ JOBS: dict[str, Job] = {
         parallel={"cp": 4, "cp_algorithm": "hybrid", "ulysses_degree": 2}, kernels={"cross_entropy_fusion": True}
     ),
     "both ends": job_with(parallel={"pp": 4, "vpp": 2, "schedule": "dualpipev"}, batch={"global_batch_size": 32}),
+    "sharded": job_with(parallel={"zero_stage": 3}, cluster={"nodes": 2}, model={"num_hidden_layers": 4}),
     "levels": job_with(cluster={"nodes": 8, "devices_per_node": 2}, parallel={"tp": 4}, hardware=LEVELS),
     **{
         f"experts in {name}": job_with(model=MOE, parallel={"ep": 4}, hardware=SMALL, precision=precision)

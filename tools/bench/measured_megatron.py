@@ -44,7 +44,7 @@ def job_of(row: Mapping[str, Any], hardware: Mapping[str, Any]) -> Job | None:
         "hardware": hardware,
     }
     if args.get("fp8-format"):
-        tree["precision"] |= {"fp8_format": args["fp8-format"], "fp8_recipe": "tensorwise"}
+        tree["precision"] |= {"fp8_format": args["fp8-format"], "fp8_recipe": args.get("fp8-recipe", "delayed")}
         tree["precision"]["fp8_param_gather"] = bool(args.get("fp8-param-gather"))
     job, problems = build(tree)
     return derive(job) if not problems else None

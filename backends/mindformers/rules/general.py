@@ -473,7 +473,7 @@ PIPELINE = (
     Rule(
         id="MF-PACK-SHIFT",
         doc="Packed Alpaca samples have labels that are shifted twice.",
-        source="mindformers 2.1.0 dataset/handler/packing_handler.py:105, alpaca_handler.py:124; measured with 1.8.0",
+        source="mindformers 2.1.0 dataset/handler/packing_handler.py:105, alpaca_handler.py:125; measured with 1.8.0",
         fields=("batch.packing",),
         flags=(HANDLER,),
         check=_packs_shifted,
