@@ -47,7 +47,7 @@ GOALS: dict[str, tuple[str, str, str, Callable[[Iterable[Errors]], list[float]],
     "stages, B200": ("SimuMax", "SimuMax 1.2", "B200", stages, 0.02, 0.02),
     "time, B200": ("SimuMax", "SimuMax 1.2", "B200", seconds, 0.05, 0.12),
     "time, A100": ("SimuMax", "SimuMax 1.2", "A100-PCIe-80GB", seconds, 0.025, 0.05),
-    "time, Megatron-LM examples": ("Megatron-LM examples", "Megatron-LM examples", "", seconds, 0.05, 0.06),
+    "time, Megatron-LM examples": ("Megatron-LM examples", "Megatron-LM examples", "", seconds, 0.06, 0.10),
     "memory, guides": ("Megatron-Bridge skills", "Megatron-Bridge guides", "", memory, 0.05, 0.05),
     "time, guides": ("Megatron-Bridge skills", "Megatron-Bridge guides", "", seconds, 0.06, 0.09),
     "time, Ascend": ("MindSpeed-LLM c77308a1 docs", "MindSpeed-LLM table", "", seconds, 0.10, 0.10),
@@ -108,8 +108,8 @@ def test_runs_that_decided_a_figure_are_marked() -> None:
 def test_verdicts_of_published_runs() -> None:
     found = (*bridge(), *judged("Megatron-Bridge skills"), *judged("MindFormers"), *judged("MindSpeed-LLM 1.0"))
     refused, ran, _, failed = verdicts(found)
-    # FSDP with layers offloaded to the host, which the estimate counts as kept on the device.
-    assert [name for name in refused if "LLAMA3_70B 64" not in name and "LLAMA3.1_405B 128" not in name] == []
+    # FSDP with 40 layers offloaded to the host of a GB200: 185.2 of 185.0 GiB.
+    assert [name for name in refused if "LLAMA3_70B 64 gb200" not in name] == []
     assert ran > 70
     assert failed == 2
 
