@@ -92,8 +92,7 @@ class Builder:
         Args:
             split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
             shared: another operation already keeps its input.
-            cast: its input does not come from a normalisation of the same module of Transformer Engine. What others
-                cost is in hardware.fp8_matmul_efficiency, which runs of whole dense models determined.
+            cast: its input and output gradient are quantised by kernels of their own (docs/estimate.md, Small formats).
         """
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer

@@ -48,7 +48,7 @@ def test_four_bits_save_less_than_a_half() -> None:
 
 
 def test_scales_of_whole_tensors_need_their_maximum_first() -> None:
-    """A second pass over the weights; those over inputs of dense layers are in the efficiency of products."""
+    """A second pass over the weights; those over inputs of dense layers are not counted."""
 
     def seconds(recipe: str) -> float:
         time = with_format(recipe, HOPPER, hardware=NO_START).time
