@@ -143,6 +143,12 @@ def shares_are_at_most_one(context: RuleContext) -> Iterator[Violation]:
     if fraction is not None and fraction > 1:
         message = f"offload.optimizer_fraction {fraction:g} is above 1: it is a share of the optimizer"
         yield Violation(message=message, fields=("offload.optimizer_fraction",))
+    if job.model.is_moe and job.estimate.expert_imbalance > max(1, job.parallel.ep):
+        message = (
+            f"estimate.expert_imbalance {job.estimate.expert_imbalance:g} is above parallel.ep {job.parallel.ep}: one "
+        )
+        message += "device then has the tokens of all"
+        yield Violation(message=message, fields=("estimate.expert_imbalance", "parallel.ep"))
     if job.model.is_moe and job.moe.capacity_factor == 0:
         message = "moe.capacity_factor is 0: no expert would get a token"
         yield Violation(message=message, fields=("moe.capacity_factor",))

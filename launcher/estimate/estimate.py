@@ -21,14 +21,14 @@ from launcher.estimate.outside import outside_of
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
 from launcher.estimate.placement import Chunk
 from launcher.estimate.profile import profile_of
-from launcher.estimate.result import Estimate, StageMemory, StepTime
+from launcher.estimate.result import Estimate, Imbalance, StageMemory, StepTime
 from launcher.estimate.schedule import schedule_of
 from launcher.estimate.shards import with_shards
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.estimate.timing import Tail, model_flops, pipeline_of, step_time, tail
 from launcher.estimate.unread import unread
-from launcher.job import Job
+from launcher.job import Job, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline_schedule.simulation import Event
 from launcher.pipeline_schedule.simulation import timeline as events_of
@@ -59,9 +59,23 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     answer = quick(job, exact=True, timeline=timeline)
     answer = replace(answer, missing=(*assumed, *answer.missing, *without_effect(job, quick, answer.missing)))
     answer = _with_range(job, answer)
+    if changes:
+        answer = replace(answer, imbalance=_imbalance(job, answer))
     if answer.fits is False and changes:
         return replace(answer, changes=cheapest(job, quick))
     return answer
+
+
+_IMBALANCE = 1.3
+
+
+def _imbalance(job: Job, answer: Estimate) -> Imbalance | None:
+    """Return what unequal routing would cost; None where tokens of experts are given, limited or not spread."""
+    if not any(line.startswith("routing:") for line in answer.missing) or job.parallel.ep == 1:
+        return None
+    other = quick(with_values(job, {"estimate.expert_imbalance": _IMBALANCE}))
+    seconds = other.time.step_s if other.time else None
+    return Imbalance(factor=_IMBALANCE, peak_reserved=other.fullest.peak_reserved, step_s=seconds)
 
 
 def _with_range(job: Job, answer: Estimate) -> Estimate:

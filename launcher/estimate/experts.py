@@ -19,10 +19,9 @@ _FUSED_ROUTING_KERNELS = 5
 
 
 def routed_tokens(builder: Builder) -> float:
-    """Return the tokens that the experts of a rank receive under balanced routing."""
+    """Return the tokens that the experts of the busiest rank receive."""
     s = builder.sizes
-    share = float(builder.local * s.topk * s.etp)
-    return share * s.capacity if s.capacity else share
+    return float(builder.local * s.topk * s.etp) * s.received
 
 
 def copies(builder: Builder) -> float:
@@ -92,6 +91,8 @@ def _exchange(builder: Builder) -> float:
         seconds = network.dispatch(machine, size, copies(builder), reached, s.ep, stride)
     else:
         seconds = network.all_to_all(machine, sent, s.ep, stride)
+    if not s.padded_capacity:
+        seconds *= max(1.0, s.received)  # it ends when the busiest rank has its tokens
     if s.etp > 1:
         seconds += network.all_gather(machine, sent * s.etp, s.etp, 1)
     overlapped = s.overlap_dispatch or (s.overlap_shared and s.shared_ffn)

@@ -57,7 +57,7 @@ class Layer:
         forward, backward: seconds of computation (recomputation in backward).
         forward_comm, backward_comm: seconds of exposed communication.
         flops: of the forward.
-        recompute: seconds of `backward` that repeat forward work.
+        recompute: seconds of `backward` that repeat computation of the forward; its communication is in backward_comm.
         weights: seconds of `backward` that compute gradients of weights.
         products: elements of inputs and output gradients of products with weights, which their gradients need.
     """
@@ -184,7 +184,7 @@ def checkpointed(operations: list[Operation], residual: float, saved: float, gro
         forward=plain.forward,
         forward_comm=plain.forward_comm,
         flops=plain.flops,
-        recompute=plain.forward + plain.forward_comm,
+        recompute=plain.forward,
         weights=plain.weights,
         products=plain.products,
     )

@@ -25,7 +25,10 @@ class StageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """One optimizer step, in seconds; the parts are those of the slowest stage and add up to `step_s`."""
+    """One optimizer step, in seconds; the parts are those of the slowest stage and add up to `step_s`.
+
+    `recompute_s` is a part of `backward_s`; communication that recomputation repeats is in `exposed_comm_s` alone.
+    """
 
     step_s: float
     forward_s: float
@@ -46,6 +49,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Imbalance:
+    """What the job would need if the experts of one device got `factor` times the mean tokens; bytes and seconds."""
+
+    factor: float
+    peak_reserved: int
+    step_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Memory, time and parameters of a job.
 
@@ -58,6 +70,7 @@ class Estimate:
         cost_per_billion_tokens: in the unit of `hardware.price`.
         parameters: total, active, and per stage on one rank.
         changes: the cheapest computed changes that make the job fit, where it does not.
+        imbalance: what unequal routing would cost, where balanced routing is assumed.
         missing: every assumed figure.
         timeline: steps of all stages, where asked for.
         memory_range, time_range: where a run is, by the errors of measured runs that are like it; None: there are none.
@@ -77,6 +90,7 @@ class Estimate:
     parameters: Mapping[str, Any]
     missing: tuple[str, ...]
     changes: tuple[Change, ...] = ()
+    imbalance: Imbalance | None = None
     timeline: tuple[Event, ...] = ()
     memory_range: Range | None = None
     time_range: Range | None = None
@@ -104,6 +118,7 @@ class Estimate:
             "cost_per_billion_tokens": self.cost_per_billion_tokens,
             "parameters": dict(self.parameters),
             "changes": [asdict(change) for change in self.changes],
+            "imbalance": asdict(self.imbalance) if self.imbalance else None,
             "missing": list(self.missing),
             "memory_range": self.memory_range.as_tree() if self.memory_range else None,
             "time_range": self.time_range.as_tree() if self.time_range else None,

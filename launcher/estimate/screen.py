@@ -18,6 +18,7 @@ def screen(job: Job, answer: Estimate) -> str:
     lines = [_verdict(job, answer), "", *_memory(answer)]
     if answer.time is not None:
         lines += ["", *_time(job, answer)]
+    lines += _unequal(answer)
     lines += ["", *_error(answer)]
     if answer.changes:
         lines += ["", "makes it fit, the fastest first:"]
@@ -34,6 +35,19 @@ def screen(job: Job, answer: Estimate) -> str:
     if answer.missing:
         lines += ["", "assumed:"] + [f"  {line}" for line in _grouped(answer.missing)]
     return "\n".join(lines)
+
+
+def _unequal(answer: Estimate) -> list[str]:
+    """Return what unequal routing would cost."""
+    found = answer.imbalance
+    if found is None:
+        return []
+    parts = []
+    if answer.time is not None and found.step_s is not None:
+        parts.append(f"step {100 * (found.step_s / answer.time.step_s - 1):+.1f} %")
+    parts.append(f"memory {(found.peak_reserved - answer.fullest.peak_reserved) / GIB:+.1f} GiB")
+    tokens = f"with {found.factor:g} times the mean tokens on one device's experts (estimate.expert_imbalance)"
+    return [f"{tokens}: {', '.join(parts)}"]
 
 
 def _error(answer: Estimate) -> list[str]:

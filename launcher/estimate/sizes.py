@@ -148,6 +148,7 @@ class Sizes:
     topk_groups: int
     capacity: float | None
     padded_capacity: bool
+    received: float
     probs: bool
     # -- overlap
     overlap_grad: bool
@@ -300,7 +301,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     products = format_of(precision)
     variants, missing = read_variants(model)
     assumed += missing
-    if is_moe and not (moe.capacity_factor and moe.pad_to_capacity) and not moe.force_load_balancing:
+    padded = bool(moe.capacity_factor and moe.pad_to_capacity)
+    if is_moe and not padded and not moe.force_load_balancing and job.estimate.expert_imbalance == 1:
         assumed.append("routing: every expert gets the same number of tokens")
     sizes = Sizes(
         layers=model.num_hidden_layers or 0,
@@ -410,6 +412,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         topk_groups=(model.topk_group or model.n_group or 1) if is_moe else 1,
         capacity=_capacity(job),
         padded_capacity=bool(moe.pad_to_capacity),
+        received=_received(job, ep),
         probs=job.estimate.dispatch_probs,
         overlap_grad=bool(job.overlap.grad_reduce) or profile.overlaps_data_parallel,
         overlap_param=bool(job.overlap.param_gather) or profile.overlaps_data_parallel,
@@ -431,6 +434,15 @@ def _capacity(job: Job) -> float | None:
     if factor is None:
         return None
     return factor if job.moe.pad_to_capacity else min(1.0, factor)
+
+
+def _received(job: Job, ep: int) -> float:
+    """Return the tokens that the experts of the busiest rank get, relative to balanced routing."""
+    moe, factor = job.moe, job.moe.capacity_factor
+    if factor is not None and moe.pad_to_capacity:
+        return factor
+    imbalance = 1.0 if ep == 1 or moe.force_load_balancing else job.estimate.expert_imbalance
+    return imbalance if factor is None else min(imbalance, factor)
 
 
 def _chunks_per_stage(job: Job) -> int:

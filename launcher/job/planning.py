@@ -13,6 +13,11 @@ class EstimateOptions:
     mem_factor: float = option(
         0.94, "Share of the reserved memory that tensors fill; reserved = allocated / mem_factor.", minimum=0.1
     )
+    expert_imbalance: float = option(
+        1.0,
+        "Tokens that the experts of the busiest device get, relative to the mean of its expert-parallel group.",
+        minimum=1.0,
+    )
     attention_sparsity: float = option(
         0.0, "Share of attention that a sparse mask skips beyond the causal half; affects time only.", minimum=0
     )

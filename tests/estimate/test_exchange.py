@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from launcher.estimate import Estimate, estimate
+from launcher.estimate import CannotEstimate, Estimate, estimate
 from tests.estimate.estimate_jobs import MOE, job_with
 
 LAYOUT = {"ep": 32, "etp": 1}
@@ -94,3 +94,36 @@ def test_experts_cast_their_tokens_to_fp8() -> None:
 def test_forced_balance_needs_no_assumption_about_routing() -> None:
     assert any(note.startswith("routing:") for note in on_nodes().missing)
     assert not any(note.startswith("routing:") for note in on_nodes(force_load_balancing=True).missing)
+
+
+def test_the_busiest_device_decides_the_time_and_the_memory_of_experts() -> None:
+    def unequal(factor: float, **moe: object) -> Estimate:
+        job = job_with(
+            model=MANY,
+            parallel=LAYOUT,
+            cluster={"nodes": 4},
+            moe=moe,
+            batch={"global_batch_size": 256},
+            hardware={"host_launch_us": 0.0},
+            estimate={"expert_imbalance": factor},
+        )
+        return estimate(job)
+
+    even, more, most = unequal(1.0), unequal(1.3), unequal(2.0)
+    assert step(even) < step(more) < step(most)
+    assert comm(more) == pytest.approx(1.3 * comm(even), rel=0.05)
+    assert even.stages[0].activations < more.stages[0].activations
+    assert even.imbalance is not None
+    assert even.imbalance.step_s == pytest.approx(step(more))
+    assert even.imbalance.peak_reserved == more.fullest.peak_reserved
+    assert more.imbalance is None
+    # A capacity limits what an expert gets; padded to it, all get the same.
+    limited = unequal(2.0, capacity_factor=1.3, token_drop_policy="probs")
+    assert step(limited) == pytest.approx(step(unequal(1.3, capacity_factor=1.3)))
+    padded = [step(unequal(factor, capacity_factor=1.3, pad_to_capacity=True)) for factor in (1.0, 2.0)]
+    assert padded[0] == padded[1]
+
+
+def test_more_tokens_than_all_have_are_refused() -> None:
+    with pytest.raises(CannotEstimate, match=r"expert_imbalance 40 is above parallel\.ep 32"):
+        estimate(job_with(model=MANY, parallel=LAYOUT, cluster={"nodes": 4}, estimate={"expert_imbalance": 40.0}))

@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from launcher.estimate import estimate
 from tests.estimate.estimate_jobs import MOE, job_with
 
+FULL = {"granularity": "full", "method": "block", "num_layers": 2}
 FASTER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no recomputation": ({"recompute": {"granularity": "full", "method": "uniform", "num_layers": 1}}, {}),
     "overlapped gradients": ({"cluster": {"nodes": 4}}, {"cluster": {"nodes": 4}, "overlap": {"grad_reduce": True}}),
@@ -47,11 +50,32 @@ def test_a_step_gets_shorter(slower: dict[str, Any], faster: dict[str, Any]) -> 
     assert after.time.step_s < before.time.step_s
 
 
-def test_parts_of_a_step_add_up() -> None:
-    time = estimate(job_with(parallel={"pp": 4, "tp": 2})).time
+@given(
+    st.sampled_from([(1, None, None), (2, None, None), (4, 2, None), (4, 2, "dualpipev"), (2, None, "gpipe")]),
+    st.sampled_from([{}, {"ep": 2, "etp": 1}, {"ep": 2, "etp": 1, "tp": 2, "sequence_parallel": True}]),
+    st.sampled_from([{}, FULL, {"granularity": "selective", "modules": ["core_attn", "mlp", "moe"]}]),
+    st.sampled_from([8, 32, 64]),
+    st.booleans(),
+)
+def test_parts_of_a_step_add_up(
+    pipeline: tuple[int, int | None, str | None], experts: dict[str, Any], again: dict[str, Any], size: int, p2p: bool
+) -> None:
+    """No second is counted twice: what recomputation repeats is computation in backward, or exposed communication."""
+    pp, vpp, schedule = pipeline
+    parallel = {"pp": pp, "vpp": vpp, "schedule": schedule, **experts}
+    job = job_with(
+        model=MOE if experts else {},
+        parallel=parallel,
+        recompute=again,
+        batch={"global_batch_size": 4 * size},
+        overlap={"p2p": p2p},
+    )
+    time = estimate(job, changes=False).time
     assert time is not None
     parts = time.forward_s + time.backward_s + time.bubble_s + time.exposed_comm_s + time.optimizer_s
-    assert parts == pytest.approx(time.step_s, rel=0.02)
+    assert parts == pytest.approx(time.step_s, rel=1e-9)
+    assert 0 <= time.recompute_s < time.backward_s
+    assert (time.recompute_s > 0) == bool(again)
 
 
 def test_mfu_counts_the_models_own_work_only() -> None:
