@@ -175,7 +175,7 @@ def check_yaml(text: str, where: str) -> None:
     sizes: dict[str, int] = {}  # values below each anchor
     above: list[tuple[str | None, int]] = []  # anchors of the open collections, and the count at their start
     count, deepest, most = 0, BUDGETS["nesting"].limit, BUDGETS["yaml values"].limit
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for event in _yaml_events(text, where):
         if isinstance(event, yaml.ScalarEvent):
             count += 1
             if event.anchor is not None:
@@ -193,6 +193,18 @@ def check_yaml(text: str, where: str) -> None:
                 sizes[anchor] = count - begun
         if count > most:
             raise BeyondBudget("yaml values", _place(where, event))
+
+
+def _yaml_events(text: str, where: str) -> Iterator[Any]:
+    import yaml
+
+    try:
+        yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        # PyYAML 6.0.4's scanner, which reads ahead of the events, stops at 1,000 levels by itself.
+        if "nesting depth" in (error.problem or "") and error.problem_mark is not None:
+            raise BeyondBudget("nesting", f"{where}:{error.problem_mark.line + 1}" if where else "") from None
+        raise
 
 
 def _place(where: str, event: Any) -> str:

@@ -62,6 +62,9 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
                 # Nothing stays at its neutral value: norms of ones and biases of zeros would hide a permutation.
                 noise = torch.randn(value.shape, dtype=torch.float32) * (0.1 if value.dim() == 1 else 0.05)
                 value.add_(noise.to(value.dtype))
+        for parameter in model.parameters():
+            # transformers 5.24 makes routers in float32 whatever dtype is asked for; published models have one dtype.
+            parameter.data = parameter.data.to(getattr(torch, dtype))
     model.save_pretrained(folder)
     return folder
 
