@@ -9,143 +9,162 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from launcher.rehearse.cpu.torch_npu_standin import attention, elementwise, grouped, routing  # noqa: E402
+from backends.mindspeed.rehearse import op_kernels  # noqa: E402
+from launcher.rehearse.cpu.torch_npu_standin import elementwise, grouped, routing  # noqa: E402
 
-HEADS, GROUPS, TOKENS, WIDTH, BATCH = 4, 2, 6, 8, 2
-
-
-def heads_first(layout: str) -> tuple[Any, Any, Any, Callable[[Any], Any]]:
-    """Return random query, key and value in ``layout``, and the way from it to [batch, heads, tokens, width]."""
-    draw = torch.Generator().manual_seed(0)
-    shapes = {
-        "BNSD": lambda n: (BATCH, n, TOKENS, WIDTH),
-        "BSND": lambda n: (BATCH, TOKENS, n, WIDTH),
-        "BSH": lambda n: (BATCH, TOKENS, n * WIDTH),
-        "SBH": lambda n: (TOKENS, BATCH, n * WIDTH),
-    }
-    first = {
-        "BNSD": lambda t: t,
-        "BSND": lambda t: t.transpose(1, 2),
-        "BSH": lambda t: t.unflatten(2, (-1, WIDTH)).transpose(1, 2),
-        "SBH": lambda t: t.unflatten(2, (-1, WIDTH)).permute(1, 2, 0, 3),
-    }
-    tensors = [torch.randn(shapes[layout](n), generator=draw, requires_grad=True) for n in (HEADS, GROUPS, GROUPS)]
-    return tensors[0], tensors[1], tensors[2], first[layout]
+DRAW = torch.Generator()
 
 
-CAUSAL = torch.triu(torch.ones(TOKENS, TOKENS, dtype=torch.bool), 1)
-MASKS: Mapping[str, Mapping[str, Any]] = {
-    "a mask as given": {"atten_mask": CAUSAL, "sparse_mode": 0},
-    "causal from the upper left": {"sparse_mode": 2},
-    "causal to the lower right": {"sparse_mode": 3},
-    "a band": {"sparse_mode": 4, "pre_tockens": TOKENS, "next_tockens": 0},
-}
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    DRAW.manual_seed(0)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH"])
-def test_fused_attention_is_attention(layout: str, mask: str) -> None:
-    query, key, value, first = heads_first(layout)
-    output, largest, total, *_ = attention.npu_fusion_attention(
-        query, key, value, HEADS, layout, scale=0.3, **MASKS[mask]
-    )
-    repeated = [first(t).repeat_interleave(HEADS // GROUPS, 1) for t in (key, value)]
-    expected = torch.nn.functional.scaled_dot_product_attention(first(query), *repeated, is_causal=True, scale=0.3)
-    torch.testing.assert_close(first(output), expected)
-    assert largest.shape == total.shape == (BATCH, HEADS, TOKENS, 8)
+def drawn(*shape: int) -> Any:
+    """Return random numbers in double precision, of which gradients are asked."""
+    return torch.randn(*shape, generator=DRAW, dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH"])
-def test_the_explicit_gradient_is_autograds(layout: str) -> None:
-    query, key, value, _ = heads_first(layout)
-    output, largest, total, *_ = attention.npu_fusion_attention(
-        query, key, value, HEADS, layout, scale=0.3, sparse_mode=2
-    )
-    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
-    expected = torch.autograd.grad(output, (query, key, value), upstream)
-    statistics = {"softmax_max": largest, "softmax_sum": total, "attention_in": output}
-    *grads, _ = attention.npu_fusion_attention_grad(
-        query, key, value, upstream, HEADS, layout, scale_value=0.3, sparse_mode=2, **statistics
-    )
-    for grad, reference in zip(grads, expected, strict=True):
-        torch.testing.assert_close(grad, reference)
+def test_rms_norm() -> None:
+    x, gamma = drawn(3, 8), drawn(8)
+    mean_square = (x**2).sum(-1, keepdim=True) / 8
+    found, rstd = elementwise.npu_rms_norm(x, gamma, 1e-2)
+    torch.testing.assert_close(found, x / (mean_square + 1e-2) ** 0.5 * gamma, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(rstd, (1 / (mean_square + 1e-2) ** 0.5).float())
 
 
-def test_packed_sequences_do_not_see_each_other() -> None:
-    query, key, value, _ = heads_first("BSND")
-    packed = [t.flatten(0, 1) for t in (query, key, value)]
-    ends = [TOKENS, 2 * TOKENS]
-    output = attention.npu_fusion_attention(
-        *packed, HEADS, "TND", scale=0.3, sparse_mode=3, actual_seq_qlen=ends, actual_seq_kvlen=ends
-    )[0]
-    expected = attention.npu_fusion_attention(query, key, value, HEADS, "BSND", scale=0.3, sparse_mode=3)[0]
-    torch.testing.assert_close(output, expected.flatten(0, 1))
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_swiglu(dim: int) -> None:
+    x = drawn(4, 8)
+    gate, up = (x[:, :4], x[:, 4:]) if dim == -1 else (x[:2], x[2:])
+    expected = gate / (1 + torch.exp(-gate)) * up
+    torch.testing.assert_close(elementwise.npu_swiglu(x, dim), expected)
+    upstream = drawn(*expected.shape).detach()
+    (gradient,) = torch.autograd.grad(expected, x, upstream)
+    torch.testing.assert_close(elementwise.npu_swiglu_backward(upstream, x, dim), gradient)
 
 
-UNSUPPORTED: Mapping[str, Mapping[str, Any]] = {
-    "a position shift": {"pse": torch.zeros(1)},
-    "a prefix": {"prefix": [1]},
-    "a further mask": {"sparse_mode": 7},
-}
-
-
-@pytest.mark.parametrize("option", UNSUPPORTED)
-def test_attention_refuses_what_it_cannot_compute(option: str) -> None:
-    query, key, value, _ = heads_first("BNSD")
-    with pytest.raises(NotImplementedError, match="has no stand-in on CPU"):
-        attention.npu_fusion_attention(query, key, value, HEADS, "BNSD", **UNSUPPORTED[option])
-
-
-def test_elementwise_operators() -> None:
-    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    gamma = torch.rand(8)
-    torch.testing.assert_close(
-        elementwise.npu_rms_norm(x, gamma, 1e-6)[0], torch.nn.functional.rms_norm(x, (8,), gamma, 1e-6)
-    )
-    y = elementwise.npu_swiglu(x)
-    upstream = torch.ones_like(y)
-    (expected,) = torch.autograd.grad(y, x, upstream)
-    torch.testing.assert_close(elementwise.npu_swiglu_backward(upstream, x), expected)
+def test_scaled_masked_softmax() -> None:
+    x = drawn(2, 1, 3, 3)
     mask = torch.triu(torch.ones(3, 3, dtype=torch.bool), 1)
-    softmax = elementwise.npu_scaled_masked_softmax(torch.zeros(1, 3, 3), mask)
-    torch.testing.assert_close(softmax[0, 1], torch.tensor([0.5, 0.5, 0.0]))
-    angle = torch.tensor(0.3)
-    cos, sin = angle.cos().expand(3, 8), angle.sin().expand(3, 8)
-    for mode in ("half", "interleave"):
-        turned = elementwise.npu_rotary_mul(x, cos, sin, mode)
-        torch.testing.assert_close(turned.norm(), x.norm())
-        torch.testing.assert_close(elementwise.npu_rotary_mul(turned, cos, -sin, mode), x)
+    exponentials = torch.exp(0.5 * x) * ~mask
+    expected = exponentials / exponentials.sum(-1, keepdim=True)
+    for given, fixed in ((mask, False), (torch.zeros_like(mask), True)):
+        found = elementwise.npu_scaled_masked_softmax(x, given, 0.5, fixed)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+ROTATED: Mapping[str, Callable[[Any, Any, Any], Any]] = {
+    "half": lambda x, cos, sin: elementwise.npu_rotary_mul(x, cos, sin),
+    "half, by name": lambda x, cos, sin: elementwise.npu_rotary_mul(x, cos, sin, "half"),
+    "half, of MindSpeed": lambda x, cos, sin: elementwise.npu_rotary_position_embedding(x, cos, sin),
+    "neighbours": lambda x, cos, sin: elementwise.npu_rotary_mul(x, cos, sin, "interleave"),
+    "neighbours, of MindSpeed": lambda x, cos, sin: elementwise.npu_rotary_position_embedding(x, cos, sin, 1),
+}
+
+
+@pytest.mark.parametrize("name", ROTATED)
+def test_rotary_embedding(name: str) -> None:
+    """Pairs are turned by their angle: (a + bi) e^(i angle)."""
+    x, angle = drawn(5, 8), drawn(5, 4).detach()
+    neighbours = name.startswith("neighbours")
+    first, second = (x[:, 0::2], x[:, 1::2]) if neighbours else (x[:, :4], x[:, 4:])
+    turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
+    if neighbours:
+        wide, expected = angle.repeat_interleave(2, -1), torch.view_as_real(turned).flatten(1)
+    else:
+        wide, expected = torch.cat((angle, angle), -1), torch.cat((turned.real, turned.imag), -1)
+    torch.testing.assert_close(ROTATED[name](x, wide.cos(), wide.sin()), expected)
 
 
 @pytest.mark.parametrize("kind, numbers", [(grouped.ENDS, [2, 2, 5]), (grouped.COUNTS, [2, 0, 3])])
-def test_grouped_products(kind: int, numbers: list[int]) -> None:
-    x, weight = torch.randn(5, 4), torch.randn(3, 4, 6)
-    product = grouped.npu_grouped_matmul(
-        [x], [weight], group_list=torch.tensor(numbers), group_type=0, group_list_type=kind
-    )[0]
-    torch.testing.assert_close(product, torch.cat([x[:2] @ weight[0], x[2:] @ weight[2]]))
-    main_grad = torch.ones(3, 4, 6)
-    ends = torch.tensor([2, 2, 5])
-    grouped.npu_groupmatmul_add_fp32(x, product, ends, main_grad)
-    torch.testing.assert_close(main_grad[2], 1 + x[2:].T @ product[2:])
-    torch.testing.assert_close(main_grad[1], torch.ones(4, 6))
+def test_grouped_products_of_rows(kind: int, numbers: list[int]) -> None:
+    x, weight, group_list = drawn(5, 4), drawn(3, 4, 6), torch.tensor(numbers)
+    expected = torch.stack([x[row] @ weight[0 if row < 2 else 2] for row in range(5)])
+    for weights in ([weight], list(weight)):
+        (product,) = grouped.npu_grouped_matmul([x], weights, group_list=group_list, group_type=0, group_list_type=kind)
+        torch.testing.assert_close(product, expected)
+    (product,) = op_kernels.npu_gmm([x], [weight], None, group_list, 0, kind)
+    torch.testing.assert_close(product, expected)
+    upstream = drawn(5, 6).detach()
+    gradients = torch.autograd.grad(expected, (x, weight), upstream)
+    ((of_x,), (of_weight,), no_bias) = op_kernels.npu_gmm_backward([upstream], [x], [weight], group_list, kind)
+    (fused,), *_ = op_kernels.npu_gmm_backward_fusion([upstream], [weight], group_list, kind)
+    assert no_bias == []
+    for found, gradient in ((of_x, gradients[0]), (fused, gradients[0]), (of_weight, gradients[1])):
+        torch.testing.assert_close(found, gradient)
 
 
-def test_tokens_come_back_to_their_places() -> None:
-    tokens = torch.randn(5, 3)
-    chosen = torch.tensor([[0, 2], [1, 0], [2, 1], [0, 1], [1, 2]])
-    probs = torch.rand(5, 2)
-    permuted, places = routing.npu_moe_token_permute(tokens, chosen)
-    torch.testing.assert_close(
-        routing.npu_moe_token_unpermute(permuted, places, probs), tokens * probs.sum(1, keepdim=True)
+def test_grouped_products_of_the_inner_dimension() -> None:
+    left, right = drawn(4, 5), drawn(5, 6)
+    (product,) = grouped.npu_grouped_matmul([left], [right], group_list=torch.tensor([2, 2, 5]), group_type=2)
+    expected = [left[:, first:last] @ right[first:last] for first, last in ((0, 2), (2, 2), (2, 5))]
+    torch.testing.assert_close(product, torch.stack(expected))
+
+
+def test_products_that_are_added_to_main_gradients() -> None:
+    x, upstream, ends = (torch.randn(5, 4), torch.randn(5, 6), torch.tensor([2, 2, 5]))
+    expected = 1 + torch.stack([x[:2].T @ upstream[:2], torch.zeros(4, 6), x[2:].T @ upstream[2:]])
+    for add in (
+        lambda main: grouped.npu_groupmatmul_add_fp32(x, upstream, ends, main),
+        lambda main: grouped.npu_grouped_matmul_add_(main, x, upstream, ends),
+    ):
+        main = torch.ones(3, 4, 6)
+        add(main)
+        torch.testing.assert_close(main, expected)
+    main = torch.ones(6, 4)
+    grouped.npu_matmul_add_fp32(upstream, x, main)
+    torch.testing.assert_close(main, 1 + upstream.T @ x)
+
+
+CHOSEN = torch.tensor([[0, 2], [1, 0], [2, 1], [0, 1], [1, 2]])  # experts of five tokens
+BY_EXPERT = [0, 1, 3, 1, 2, 3, 4, 0, 2, 4]  # tokens of expert 0, then of 1 and 2, in their order
+
+
+def test_tokens_are_sorted_by_expert_and_come_back_weighted() -> None:
+    tokens, probs = drawn(5, 3), drawn(5, 2)
+    permuted, places = routing.npu_moe_token_permute(tokens, CHOSEN)
+    torch.testing.assert_close(permuted, tokens[BY_EXPERT])
+    torch.testing.assert_close(routing.npu_moe_token_permute(tokens, CHOSEN, 4)[0], tokens[BY_EXPERT[:4]])
+    scaled = permuted * torch.arange(1.0, 11.0)[:, None]  # the expert's output differs from copy to copy
+    expected = torch.stack(
+        [sum(probs[token, copy] * scaled[places[2 * token + copy]] for copy in range(2)) for token in range(5)]
     )
-    by_map = torch.zeros(5, 3, dtype=torch.bool).scatter_(1, chosen, True)
-    weights = torch.zeros(5, 3).scatter_(1, chosen, probs)
-    sorted_tokens, _, rows = routing.npu_moe_token_permute_with_routing_map(tokens, by_map)
-    restored = routing.npu_moe_token_unpermute_with_routing_map(
-        sorted_tokens, rows, (5, 3), probs=weights, routing_map=by_map
-    )[0]
-    torch.testing.assert_close(restored, tokens * probs.sum(1, keepdim=True))
+    torch.testing.assert_close(routing.npu_moe_token_unpermute(scaled, places, probs), expected)
+    assert [BY_EXPERT[place] for place in places] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_tokens_are_routed_by_a_map_and_their_gradients_come_back() -> None:
+    tokens, chances = drawn(5, 3), drawn(5, 3)
+    chosen = torch.zeros(5, 3, dtype=torch.bool).scatter_(1, CHOSEN, True)
+    permuted, kept, rows = routing.npu_moe_token_permute_with_routing_map(tokens, chosen, probs=chances)
+    experts = [0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
+    assert rows.tolist() == BY_EXPERT
+    torch.testing.assert_close(permuted, tokens[BY_EXPERT])
+    torch.testing.assert_close(kept, chances[BY_EXPERT, experts])
+    upstream, of_kept = drawn(10, 3).detach(), drawn(10).detach()
+    expected = torch.autograd.grad((permuted, kept), (tokens, chances), (upstream, of_kept))
+    found = routing.npu_moe_token_permute_with_routing_map_grad(upstream, of_kept, rows, chosen, 3, 5)
+    for each, gradient in zip(found, expected, strict=True):
+        torch.testing.assert_close(each, gradient)
+
+    outputs = drawn(10, 3)
+    combined = torch.zeros(5, 3, dtype=torch.float64)
+    for place, (token, expert) in enumerate(zip(BY_EXPERT, experts, strict=True)):
+        combined = combined + torch.nn.functional.one_hot(torch.tensor(token), 5)[:, None] * (
+            chances[token, expert] * outputs[place]
+        )
+    restored, *saved, _ = routing.npu_moe_token_unpermute_with_routing_map(
+        outputs, rows, (5, 3), probs=chances, routing_map=chosen
+    )
+    torch.testing.assert_close(restored, combined)
+    upstream = drawn(5, 3).detach()
+    expected = torch.autograd.grad(combined, (outputs, chances), upstream)
+    found = routing.npu_moe_token_unpermute_with_routing_map_grad(upstream, *saved, chosen, outputs, chances)
+    for each, gradient in zip(found, expected, strict=True):
+        torch.testing.assert_close(each, gradient)
+    plain, *_ = routing.npu_moe_token_unpermute_with_routing_map(outputs, rows, (5, 3))
+    torch.testing.assert_close(plain, torch.zeros_like(plain).index_add(0, rows, outputs))
 
 
 INSTALLED = """

@@ -54,29 +54,30 @@ class _Options:
     def allowed(self, queries: int, keys: int) -> Tensor | None:
         """Return bool [queries, keys] (or what broadcasts to it), True where a query attends; None for all pairs.
 
-        Modes as documented for torch_npu.npu_fusion_attention: 0 and 1 take the mask as given (0 also the band, which
-        counts only with a mask), 2 is causal from the upper left, 3 causal to the lower right, 4 a band.
+        As documented (op-plugin docs/context/torch_npu-npu_fusion_attention.md): without a mask every mode computes all
+        pairs; 0 and 1 take the mask as given (0 also the band), 2 is causal from the upper left, 3 causal to the lower
+        right, 4 a band counted from the lower right.
         """
+        if self.sparse_mode not in range(5):
+            raise NotImplementedError(
+                f"npu_fusion_attention: sparse_mode={self.sparse_mode} has no stand-in on CPU (0-4 have)"
+            )
+        if self.mask is None:
+            return None
         query = torch.arange(queries)[:, None]
         key = torch.arange(keys)[None, :]
         shift = keys - queries
         match self.sparse_mode:
-            case 0 | 1:
-                if self.mask is None:
-                    return None
+            case 0:
                 given = ~self.mask[..., :queries, :keys].bool()
-                if self.sparse_mode == 1:
-                    return given
                 return given & (key >= query - self.before) & (key <= query + self.after)
+            case 1:
+                return ~self.mask[..., :queries, :keys].bool()
             case 2:
                 return key <= query
             case 3:
                 return key <= query + shift
-            case 4:
-                return (key >= query + shift - self.before) & (key <= query + shift + self.after)
-        raise NotImplementedError(
-            f"npu_fusion_attention: sparse_mode={self.sparse_mode} has no stand-in on CPU (0-4 have)"
-        )
+        return (key >= query + shift - self.before) & (key <= query + shift + self.after)
 
 
 def _refuse(**given: Any) -> None:
