@@ -219,7 +219,8 @@ def _show(result: Result) -> None:
         if each.label in result.parameters:
             print(f"  {result.parameters[each.label].line()}")
         if each.label in result.located:
-            print(f"  {result.located[each.label].line()}")
+            for line in result.located[each.label].lines():
+                print(f"  {line}")
     print(f"details: {result.folder / 'parity.json'}")
 
 

@@ -46,7 +46,13 @@ def as_tree(result: Result) -> dict[str, Any]:
         "parameters": {label: each.as_tree() for label, each in result.parameters.items()},
         "routing": {label: each.as_tree() for label, each in result.routing.items()},
         "located": {
-            label: {"stage": each.stage or None, "gradient": each.backward, "relative": each.relative}
+            label: {
+                "stage": each.stage or None,
+                "gradient": each.backward,
+                "relative": finite(each.relative),
+                "settings": dict(each.settings),
+                "problem": each.problem or None,
+            }
             for label, each in result.located.items()
         },
     }

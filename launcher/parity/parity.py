@@ -15,7 +15,7 @@ from launcher.outputs.unnamed import written_below
 from launcher.parity import adapter
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
-from launcher.parity.locate import Located, located
+from launcher.parity.locate import Located, located, not_located, with_settings
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.overflow import check_updates
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
@@ -70,9 +70,6 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
-    if request.locate and sides[0].job.task.type == "dpo":
-        why = "--locate records the first pass of one model, and DPO's first pass is that of its reference model"
-        raise CannotCompare(why, "without --locate")
     if request.reference is not None:
         _check_reference(sides[0].job)
     else:
@@ -253,28 +250,50 @@ def _locate(request: Request, result: Result, model: Path, show: Show) -> Mappin
     show("trains again in one process, recording every layer")
     folder = result.folder / "located"
     if request.reference is None:
-        reference = _traced(result.sides[0], model, result.folder, folder)
+        reference, problem = _traced(result.sides[0], model, result.folder, folder)
     else:
-        reference = folder / f"{TRANSFORMERS}.pt"
         folder.mkdir()
-        train_reference(request, result.sides[0].job, model, result.folder, silent, "traced", {TRACE: str(reference)})
+        file = folder / f"{TRANSFORMERS}.pt"
+        job, environ = result.sides[0].job, {TRACE: str(file)}
+        reference, problem = (
+            file,
+            train_reference(request, job, model, result.folder, silent, "traced", environ).problem,
+        )
     found = {}
     allowed = rounding(str(result.sides[0].job.precision.dtype), request.tolerance).tensor
     for side in retrained:
-        recording = _traced(side, model, result.folder, folder)
-        if reference.exists() and recording.exists():
-            found[side.label] = located(side.job, reference, recording, allowed=allowed)
+        recording, failed = _traced(side, model, result.folder, folder)
+        absent = _unrecorded(result.trained[0].label, reference, problem) or _unrecorded(side.label, recording, failed)
+        if absent:
+            found[side.label] = not_located(absent)
+            continue
+        difference, stage = located(side.job, reference, recording, allowed=allowed)
+        compared_sides = [side] if request.reference is not None else [result.sides[0], side]
+        found[side.label] = with_settings(difference, stage, compared_sides, request.reference)
     return found
 
 
-def _traced(side: Side, model: Path, whole: Path, folder: Path) -> Path:
-    """Train a side in one process for as many iterations as its warm-up needs; return the recording of its first."""
+def _unrecorded(label: str, recording: Path, problem: str) -> str:
+    """Return why there is no recording of a training; "" where there is one."""
+    if recording.exists():
+        return ""
+    if problem:
+        return f"{label} failed in one process: {problem}"
+    return f"{label} records no layers: it compiles its model to a graph, in which no hook of a layer is called"
+
+
+def _traced(side: Side, model: Path, whole: Path, folder: Path) -> tuple[Path, str]:
+    """Train a side in one process for as many iterations as its warm-up needs, recording the first.
+
+    Returns:
+        The recording, which is there if the side records layers, and why the training failed, or "".
+    """
     own = folder / name_of(side)
     job = on_shared(replace(side, job=in_one_process(side.job)), model=model, data=whole / "data", folder=own)
     recording = folder / f"{name_of(side)}.pt"
     folder.mkdir(exist_ok=True)
-    train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
-    return recording
+    trained = train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
+    return recording, trained.problem
 
 
 def _sides(request: Request) -> Sequence[Side]:

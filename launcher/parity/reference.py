@@ -296,6 +296,7 @@ def train(options: Options, gradients: Gradients | None = None) -> None:
     routing.install()
     torch, model, mtp = loaded(options)
     factors = add_factors(model, options.lora) if options.lora is not None else {}
+    tracer.watch(model)
     routers = Routers(torch, model, options.routing)
     add_gradients = gradients or partial(next_token_gradients, mtp=mtp, routers=routers)
     main = MainParameters(torch, model, sums_in_fp32=options.sums_in_fp32)

@@ -1,11 +1,7 @@
 """Where the implementations compute the same: module names of Megatron-core and of transformers, in forward order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-Traced = Mapping[str, Mapping[str, Any]]
-"""Module name to `inputs`, `outputs` and `gradient`, as launcher/rehearse/cpu/tracer.py records them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +27,50 @@ class Stage:
         name: for people; `{}` is the layer's number, counted from 0.
         megatron, transformers: the tensor there; None: this implementation has no such module.
         share: the part of Megatron-core's fused query, key and value tensor; "" for the whole tensor.
+        concerns: fields of the job that decide what is computed there.
     """
 
     name: str
     megatron: Part
     transformers: Part | None
     share: str = ""
+    concerns: tuple[str, ...] = ()
 
 
-def _pair(name: str, megatron: str, transformers: str | None) -> Stage:
+_EMBEDDING = ("model.vocab_size", "model.tie_word_embeddings", "model.position_embedding")
+_NORM = ("model.normalization", "model.rms_norm_eps", "model.norm_zero_centered", "kernels.rmsnorm_fusion")
+_HEADS = ("model.num_attention_heads", "model.num_key_value_heads", "model.head_dim", "model.attention_bias")
+_LATENT = (
+    *("model.num_attention_heads", "model.q_lora_rank", "model.kv_lora_rank", "model.qk_nope_head_dim"),
+    *("model.qk_rope_head_dim", "model.v_head_dim"),
+)
+_QK_NORM = ("model.qk_layernorm", "model.normalization", "model.rms_norm_eps")
+_ROTARY = (
+    *("model.position_embedding", "model.rope_theta", "model.partial_rotary_factor", "model.rotary_interleaved"),
+    *("model.rope_scaling.type", "model.rope_scaling.factor", "model.max_position_embeddings", "kernels.rope_fusion"),
+)
+_ATTENDS = (
+    *("kernels.attention_backend", "kernels.attention_mask", "kernels.sparse_mode", "kernels.masked_softmax_fusion"),
+    *("precision.attention_softmax_in_fp32", "model.sliding_window", "model.attention_dropout"),
+)
+_ROUTER = (
+    *("model.num_experts", "model.num_experts_per_tok", "model.scoring_func", "model.norm_topk_prob"),
+    *("model.router_expert_bias", "model.n_group", "model.topk_group", "model.routed_scaling_factor"),
+    *("moe.router_dtype", "moe.capacity_factor", "moe.token_drop_policy", "moe.pad_to_capacity"),
+)
+_MLP = (
+    *("model.hidden_act", "model.intermediate_size", "model.moe_intermediate_size", "moe.grouped_gemm"),
+    *("model.shared_expert_intermediate_size", "moe.token_dispatcher_type", "kernels.bias_activation_fusion"),
+)
+_LOSS = (
+    *("kernels.cross_entropy_fusion", "kernels.cross_entropy_fusion_impl", "precision.calculate_per_token_loss"),
+    *("data.eod_mask_loss", "task.type", "task.loss_type", "task.beta", "task.label_smoothing", "task.rpo_alpha"),
+)
+
+
+def _pair(name: str, megatron: str, transformers: str | None, concerns: tuple[str, ...]) -> Stage:
     theirs = None if transformers is None else Part(module=transformers)
-    return Stage(name=name, megatron=Part(module=megatron), transformers=theirs)
+    return Stage(name=name, megatron=Part(module=megatron), transformers=theirs, concerns=concerns)
 
 
 _LAYER, _MODEL = "decoder.layers.{}", "model.layers.{}"
@@ -55,6 +84,7 @@ def _shares() -> Sequence[Stage]:
             megatron=Part(module=f"{_ATTENTION}.linear_qkv"),
             transformers=Part(module=f"{_SELF}.{name[0]}_proj"),
             share=name,
+            concerns=_HEADS,
         )
         for name in ("query", "key", "value")
     )
@@ -67,43 +97,53 @@ def _attended() -> Sequence[Stage]:
             name=f"layer {{}}: {name}",
             megatron=Part(module=f"{_ATTENTION}.core_attention", kind="inputs", index=index),
             transformers=None,
+            concerns=_ROTARY,
         )
         for index, name in enumerate(names)
     )
 
 
+TOKENS, LOSS = "tokens", "loss of each token"
 FIRST = (
     Stage(
-        name="tokens",
+        name=TOKENS,
         megatron=Part(module="embedding.word_embeddings", kind="inputs"),
         transformers=Part(module="model.embed_tokens", kind="inputs"),
     ),
-    _pair("embedding", "embedding.word_embeddings", "model.embed_tokens"),
+    _pair("embedding", "embedding.word_embeddings", "model.embed_tokens", _EMBEDDING),
 )
 EACH_LAYER = (
-    _pair("layer {}: norm before attention", f"{_LAYER}.input_layernorm", f"{_MODEL}.input_layernorm"),
+    _pair("layer {}: norm before attention", f"{_LAYER}.input_layernorm", f"{_MODEL}.input_layernorm", _NORM),
     *_shares(),
-    _pair("layer {}: latent query", f"{_ATTENTION}.linear_q_down_proj", f"{_SELF}.q_a_proj"),
-    _pair("layer {}: query projection", f"{_ATTENTION}.linear_q_up_proj", f"{_SELF}.q_b_proj"),
-    _pair("layer {}: latent key and value", f"{_ATTENTION}.linear_kv_down_proj", f"{_SELF}.kv_a_proj_with_mqa"),
-    _pair("layer {}: key and value projection", f"{_ATTENTION}.linear_kv_up_proj", f"{_SELF}.kv_b_proj"),
-    _pair("layer {}: query norm", f"{_ATTENTION}.q_layernorm", f"{_SELF}.q_norm"),
-    _pair("layer {}: key norm", f"{_ATTENTION}.k_layernorm", f"{_SELF}.k_norm"),
+    _pair("layer {}: latent query", f"{_ATTENTION}.linear_q_down_proj", f"{_SELF}.q_a_proj", _LATENT),
+    _pair("layer {}: query projection", f"{_ATTENTION}.linear_q_up_proj", f"{_SELF}.q_b_proj", _LATENT),
+    _pair(
+        "layer {}: latent key and value",
+        f"{_ATTENTION}.linear_kv_down_proj",
+        f"{_SELF}.kv_a_proj_with_mqa",
+        _LATENT,
+    ),
+    _pair("layer {}: key and value projection", f"{_ATTENTION}.linear_kv_up_proj", f"{_SELF}.kv_b_proj", _LATENT),
+    _pair("layer {}: query norm", f"{_ATTENTION}.q_layernorm", f"{_SELF}.q_norm", _QK_NORM),
+    _pair("layer {}: key norm", f"{_ATTENTION}.k_layernorm", f"{_SELF}.k_norm", _QK_NORM),
     *_attended(),
     Stage(
         name="layer {}: attention before the output projection",
         megatron=Part(module=f"{_ATTENTION}.linear_proj", kind="inputs"),
         transformers=Part(module=f"{_SELF}.o_proj", kind="inputs"),
+        concerns=(*_ATTENDS, *_ROTARY),
     ),
-    _pair("layer {}: attention", f"{_ATTENTION}.linear_proj", f"{_SELF}.o_proj"),
-    _pair("layer {}: norm before the MLP", f"{_LAYER}.pre_mlp_layernorm", f"{_MODEL}.post_attention_layernorm"),
-    _pair("layer {}: router", f"{_LAYER}.mlp.router", None),
-    _pair("layer {}: MLP", f"{_LAYER}.mlp", f"{_MODEL}.mlp"),
-    _pair("layer {}: output", _LAYER, _MODEL),
+    _pair("layer {}: attention", f"{_ATTENTION}.linear_proj", f"{_SELF}.o_proj", _ATTENDS),
+    _pair("layer {}: norm before the MLP", f"{_LAYER}.pre_mlp_layernorm", f"{_MODEL}.post_attention_layernorm", _NORM),
+    _pair("layer {}: router", f"{_LAYER}.mlp.router", None, _ROUTER),
+    _pair("layer {}: MLP", f"{_LAYER}.mlp", f"{_MODEL}.mlp", (*_MLP, *_ROUTER)),
+    _pair("layer {}: output", _LAYER, _MODEL, ("model.hidden_dropout", "kernels.bias_dropout_fusion")),
 )
 LAST = (
-    _pair("final norm", "decoder.final_layernorm", "model.norm"),
-    _pair("logits", "output_layer", "lm_head"),
+    _pair("final norm", "decoder.final_layernorm", "model.norm", _NORM),
+    _pair("logits", "output_layer", "lm_head", ("model.tie_word_embeddings", "model.vocab_size")),
+    # What transformers has of it is computed of its logits.
+    _pair(LOSS, "", None, _LOSS),
 )
 
 
@@ -124,55 +164,5 @@ def _numbered(stage: Stage, number: int) -> Stage:
         megatron=filled(stage.megatron),
         transformers=None if stage.transformers is None else filled(stage.transformers),
         share=stage.share,
+        concerns=stage.concerns,
     )
-
-
-def value_of(traced: Traced, stage: Stage, *, gradient: bool, heads: tuple[int, int]) -> Any:
-    """Return the tensor of a stage, [tokens, …], or its gradient; None where it was not recorded.
-
-    A module that returns its input (Transformer Engine computes that norm inside the next layer) has no stage.
-
-    Args:
-        heads: attention heads and key-value heads of the model.
-    """
-    is_transformers = "lm_head" in traced
-    part = stage.transformers if is_transformers else stage.megatron
-    found = None if part is None else _module(traced, part.module)
-    if part is None or found is None or _is_identity(found):
-        return None
-    if gradient:
-        tensor = found["gradient"] if part.kind == "outputs" and part.index == 0 else None
-    else:
-        tensor = found[part.kind][part.index] if len(found[part.kind]) > part.index else None
-    if tensor is None:
-        return None
-    if stage.share and not is_transformers:
-        tensor = _shared(tensor, stage.share, *heads)
-    return tensor.reshape(_tokens(traced), -1)
-
-
-def _module(traced: Traced, name: str) -> Mapping[str, Any] | None:
-    """Return a module by its name below the model, whatever wraps the model."""
-    return next((found for key, found in traced.items() if f".{key}".endswith(f".{name}")), None)
-
-
-def _tokens(traced: Traced) -> int:
-    found = _module(traced, "embedding.word_embeddings") or _module(traced, "model.embed_tokens")
-    assert found is not None
-    return int(found["inputs"][0].numel())
-
-
-def _is_identity(found: Mapping[str, Any]) -> bool:
-    first, last = found["inputs"][:1], found["outputs"][:1]
-    return bool(first and last and first[0].shape == last[0].shape and (first[0] == last[0]).all())
-
-
-def _shared(tensor: Any, share: str, heads: int, groups: int) -> Any:
-    """Return query, key or value of the output of linear_qkv, whose heads stand group by group.
-
-    Source: megatron/core/transformer/attention.py, SelfAttention.get_query_key_value_tensors.
-    """
-    each = heads // groups
-    parts = tensor.reshape(-1, groups, each + 2, tensor.shape[-1] // (groups * (each + 2)))
-    first, last = {"query": (0, each), "key": (each, each + 1), "value": (each + 1, each + 2)}[share]
-    return parts[:, :, first:last]

@@ -71,10 +71,6 @@ REFUSED = {
         ["--backends", "megatron", "--reference", "transformers", "lora.rank=4", "--entry", "core"],
         "Megatron-SWIFT reads no token files",
     ),
-    "where DPO differs": (
-        ["--backends", "megatron_lm", "--reference", "transformers", "task=dpo", "--locate"],
-        "DPO's first pass is that of its reference model",
-    ),
     "adapters in bf16": (
         [
             "--backends",

@@ -1,4 +1,4 @@
-"""Records what each module of a model computes in its first forward and backward pass, in the rank that trains it."""
+"""Records what each module of a model computes in the first pass that trains it, forward and backward, in its rank."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class _Trace:
         self.handles: list[Any] = []
 
     def start(self) -> None:
-        """Listen to every module until the first one with a model's size has ended its forward pass."""
+        """Listen to every module until the model that is recorded has ended its forward pass, or the iteration has."""
         from torch.nn.modules import module
 
         self.handles = [
@@ -30,9 +30,16 @@ class _Trace:
         ]
 
     def _before(self, module: Any, _inputs: Any) -> None:
-        if self.root is None and len(list(module.modules())) > _SMALLEST:
-            self.root = module
-            self.names = {each: name for name, each in module.named_modules()}
+        """Take the first model whose gradients are asked: DPO computes its reference model before, without any."""
+        import torch
+
+        if self.root is None and torch.is_grad_enabled() and len(list(module.modules())) > _SMALLEST:
+            self.watch(module)
+
+    def watch(self, root: Any) -> None:
+        """Record the first pass of each module of a model."""
+        self.root = root
+        self.names = {each: name for name, each in root.named_modules()}
 
     def _after(self, module: Any, inputs: Any, output: Any) -> None:
         if self.root is None:
@@ -49,13 +56,17 @@ class _Trace:
             if first is not None and first.requires_grad and first.is_floating_point():
                 first.register_hook(lambda gradient: found.update(gradient=gradient.detach().clone()))
         if module is self.root:
-            for handle in self.handles:
-                handle.remove()
+            self._stop()
+
+    def _stop(self) -> None:
+        for handle in self.handles:
+            handle.remove()
 
     def write(self) -> None:
         """Write what was recorded."""
         import torch
 
+        self._stop()
         torch.save(self.modules, self.file)
 
 
@@ -68,6 +79,12 @@ def install() -> None:
     if file and not _active:
         _active.append(_Trace(file))
         _active[0].start()
+
+
+def watch(model: Any) -> None:
+    """Record a model that is not called as a whole, instead of the first one that is."""
+    if _active:
+        _active[0].watch(model)
 
 
 def write() -> None:
