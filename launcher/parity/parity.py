@@ -35,7 +35,7 @@ from launcher.parity.sides import (
     side_of,
 )
 from launcher.parity.size import check_size
-from launcher.parity.tolerance import coarsest, rounding
+from launcher.parity.tolerance import coarsest, rounding, unmeetable
 from launcher.parity.trainings import (
     REORDERED,
     TRANSFORMERS,
@@ -157,6 +157,9 @@ def _number_format(request: Request, sides: Sequence[Side], label: str, show: Sh
 
 def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show) -> tuple[Path, tuple[Job, ...]]:
     """Write model and data; return the model and the job of each side."""
+    for side in sides:
+        if side.lacking:
+            show(f"{side.label}: Launch's trainer on megatron-core: {'; '.join(side.lacking)}")
     for line in sides[0].notes:
         show(f"shrunk: {line}")
     if request.iterations < _OPTIMIZER_SHOWS:
@@ -164,6 +167,9 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
             f"--iterations {request.iterations}: loss and gradient norm show little of the optimizer before iteration "
             f"{_OPTIMIZER_SHOWS}"
         )
+    strict = unmeetable(str(sides[0].job.precision.dtype), request.tolerance)
+    if strict:
+        show(strict)
     show(f"model and data: {folder / 'shared'}")
     model = _model(sides[0].job, folder / "shared")
     try:
@@ -335,7 +341,9 @@ def _with_entry(side: Side, asked: Entry | None) -> Side:
     if asked == "core" or (asked is None and lacking and dialect and side.python is None):
         if side.python is not None:
             raise CannotCompare("--entry core: the embedded trainer runs in this Python", "without --python")
-        return replace(side, entry="core", label=f"{side.label} (core)")
+        return replace(
+            side, entry="core", label=f"{side.label} (core)", lacking=() if asked == "core" else tuple(lacking)
+        )
     if lacking:
         name = side.backend.name
         works = [f"--python {name}=DIR/bin/python (an environment that has it)"]

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -119,16 +118,24 @@ def train(
 
 
 def _end(child: "subprocess.Popen[bytes]", patience: float = 5) -> None:
-    """End the child as Ctrl-C does, and wait for it; `patience`: seconds in which a terminal's signal may end it."""
-    try:
-        child.wait(timeout=patience)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        child.send_signal(signal.SIGINT)
+    """End the child and what it started, and wait for it.
+
+    SIGTERM: a child of a shell's background job ignores SIGINT. A second one ends ranks that finish their step.
+
+    Args:
+        patience: seconds in which a terminal's signal may end it.
+    """
+    for wait in (patience, 20, 10):
         try:
-            child.wait(timeout=30)
+            child.wait(timeout=wait)
+            return
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            child.kill()
-            child.wait()
+            child.terminate()
+    try:
+        child.wait(timeout=5)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.kill()
+        child.wait()
 
 
 def read_record(file: Path) -> tuple[Iteration, ...]:

@@ -55,6 +55,7 @@ class Side:
         environ: environment variables of its ranks, beside those of this program.
         job: the small job, before paths are filled in.
         notes: what is smaller than in the user's job, a line each.
+        lacking: why the embedded trainer runs in place of the backend's own entry point; (): it was asked for, or not.
     """
 
     label: str
@@ -65,6 +66,7 @@ class Side:
     environ: Mapping[str, str]
     job: Job
     notes: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
 
     @property
     def loss_mean(self) -> str:

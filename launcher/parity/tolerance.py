@@ -30,6 +30,8 @@ ROUNDING: Mapping[str, Rounding] = {
     "fp16": Rounding(loss=1e-3, grad_norm=1e-2, parameters=0.2, tensor=2e-2),
     "bf16": Rounding(loss=5e-3, grad_norm=3e-2, parameters=0.2, tensor=1e-1),
 }
+_UNITS: Mapping[str, float] = {"fp32": 2**-24, "fp16": 2**-11, "bf16": 2**-8}
+"""Largest relative error of one rounding."""
 SPREADS = 10.0
 """How often the spread of the reference counts: two implementations differ in more reductions than its two runs."""
 WIDEST = 100.0
@@ -47,6 +49,15 @@ def rounding(dtype: str, asked: float | None = None) -> Rounding:
         return row
     scale = asked / row.grad_norm
     return Rounding(loss=asked, grad_norm=asked, parameters=row.parameters * scale, tensor=row.tensor * scale)
+
+
+def unmeetable(dtype: str, asked: float | None) -> str:
+    """Return what to say of a tolerance below one rounding of the number format; "" of another."""
+    unit = _UNITS.get(dtype, _UNITS["bf16"])
+    if asked is None or asked >= unit:
+        return ""
+    less = f"--tolerance {asked:g} is less than one rounding of {dtype} ({unit:.0e})"
+    return f"{less}: no two implementations are that close"
 
 
 def parameter_ratio(dtype: str) -> float:

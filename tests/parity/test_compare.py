@@ -8,7 +8,7 @@ import pytest
 from launcher.parity import compare
 from launcher.parity.compare import Compared, relative, table, tolerances
 from launcher.parity.runs import Iteration, Trained
-from launcher.parity.tolerance import parameter_ratio, rounding
+from launcher.parity.tolerance import parameter_ratio, rounding, unmeetable
 
 
 def trained(label: str, *values: tuple[float, float | None], problem: str = "") -> Trained:
@@ -118,6 +118,14 @@ def test_the_spread_of_the_reference_widens_the_tolerance_from_there_on() -> Non
 def test_a_tolerance_that_is_asked_keeps_the_ratio_of_the_parameters() -> None:
     assert rounding("fp32", 1e-7).parameters == pytest.approx(1e-7 * parameter_ratio("fp32"))
     assert rounding("bf16", 0.0).parameters == 0.0
+
+
+UNMEETABLE = [("fp32", 1e-12, True), ("fp32", 1e-7, False), ("bf16", 1e-3, True), ("bf16", None, False)]
+
+
+@pytest.mark.parametrize(("dtype", "asked", "told"), UNMEETABLE)
+def test_a_tolerance_that_nobody_can_meet_is_told(dtype: str, asked: float | None, told: bool) -> None:
+    assert (f"less than one rounding of {dtype}" in unmeetable(dtype, asked)) == told
 
 
 def test_lower_precision_allows_more() -> None:

@@ -15,6 +15,7 @@ from launcher.rules.computations import computed_differently
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.native import effective_of
 from tools.parity.__main__ import PAGE, _cell
+from tools.parity.case import ITERATIONS
 from tools.parity.kinds import case_of, names
 from tools.parity.rows import ROWS, Cell, page, read
 
@@ -42,7 +43,7 @@ def test_the_page_is_what_was_measured() -> None:
 def test_the_reference_computes_every_job(name: str) -> None:
     case = case_of(name)
     side = side_of(
-        case.words, "megatron_lm", entry="native", python=None, environ={}, config_dirs=(), iterations=case.iterations
+        case.words, "megatron_lm", entry="native", python=None, environ={}, config_dirs=(), iterations=ITERATIONS
     )
     assert reference_lacks(side.job) == []
 
@@ -59,7 +60,7 @@ DIFFERENT = [
 def test_what_differs_is_a_finding_of_the_job(name: str, backend: str) -> None:
     case = case_of(name)
     words = [*case.words, *(["data.eod_mask_loss=true"] if backend != "megatron" else [])]  # as `launch parity` adds
-    side = side_of(words, backend, entry="native", python=None, environ={}, config_dirs=(), iterations=case.iterations)
+    side = side_of(words, backend, entry="native", python=None, environ={}, config_dirs=(), iterations=ITERATIONS)
     causes = case.causes[backend]
     assert causes
     found = {each.rule for each in judge(side.job).findings}

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tools.parity.case import ITERATIONS
 from tools.parity.kinds import case_of, names
 from tools.parity.rows import ROWS, Cell, Row, page, read, write
 from tools.parity.versions import python_words, words_of
@@ -33,7 +34,7 @@ def main() -> int:
     parser.add_argument("--backends", help="A,B[,C]")
     parser.add_argument("--python", action="append", default=[], metavar="BACKEND=PATH")
     parser.add_argument("--env", action="append", default=[], metavar="BACKEND:NAME=VALUE", help="its environment")
-    parser.add_argument("--iterations", type=int, help="instead of the number of each job")
+    parser.add_argument("--iterations", type=int, default=ITERATIONS, help=f"default: {ITERATIONS}")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names(), help="this job only")
     parser.add_argument("--rows", type=Path, default=ROWS, metavar="FILE", help="what was measured")
     parser.add_argument("--again", action="store_true", help="measure jobs that are in --rows, too")
@@ -66,7 +67,7 @@ def _row(name: str, backends: Sequence[str], options: argparse.Namespace) -> Row
     """Compare all backends at once, or one after another where one of them refuses the job."""
     started = datetime.datetime.now(tz=datetime.UTC)
     case = case_of(name)
-    iterations = options.iterations or case.iterations
+    iterations = options.iterations
     together = [backend for backend in backends if "@" not in backend and not words_of(backend, name)]
     found = _compared(case.words, together, iterations, options) if together else {}
     cells = _cells(found) if "compared" in found else {}
@@ -96,10 +97,9 @@ def _compared(
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         command = [
             *(sys.executable, "-m", "launcher", "parity", *words, "--backends", ",".join(backends), *own),
-            *("--reference", "transformers", "--iterations", str(iterations), "-o", f"{folder}/out"),
-            # DPO's first pass is that of its reference model.
-            *(() if "task=dpo" in words else ("--locate",)),
-            "--json",
+            *("--reference", "transformers", "--entry", "native", "--iterations", str(iterations)),
+            *("-o", f"{folder}/out"),
+            *("--locate", "--json"),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
@@ -125,7 +125,8 @@ def _cell(each: Mapping[str, Any], found: Mapping[str, Any]) -> Cell:
     notes = []
     if each["differs_at"] is not None:
         located = found["located"].get(each["side"], {})
-        where = f"{'gradient of ' if located.get('gradient') else ''}{located.get('stage') or 'not in one process'}"
+        where = located.get("problem") or located.get("stage") or "not in one process"
+        where = f"gradient of {where}" if located.get("gradient") else where
         part = each["differs_at"]
         quantity = part["quantity"].replace("grad_norm", "gradient norm")
         notes.append(f"from iteration {part['iteration']} ({quantity}); first difference: {where}")

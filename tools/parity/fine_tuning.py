@@ -17,9 +17,7 @@ CASES: Mapping[str, Case] = {
     "SFT, Qwen3, pp 2": unfused(*_SFT, _TWO, "parallel.pp=2"),
     "SFT, Qwen3, cp 2, loss per token": unfused(*_SFT, _TWO, "parallel.cp=2", _PER_TOKEN, mindspeed="MS-SFT-CP-SHIFT"),
     "SFT, Qwen3, cp 2, packed": unfused(*_SFT, _TWO, "parallel.cp=2", "batch.packing=true", megatron="SW-CP-MEAN"),
-    "SFT, Qwen3, cp 2, packed, loss per token": unfused(
-        *_SFT, _TWO, "parallel.cp=2", "batch.packing=true", _PER_TOKEN, iterations=2
-    ),
+    "SFT, Qwen3, cp 2, packed, loss per token": unfused(*_SFT, _TWO, "parallel.cp=2", "batch.packing=true", _PER_TOKEN),
     "SFT, Qwen3-MoE": unfused("+recipe=tiny_qwen3_moe", "task=sft", mindspeed="MS-MOE-PADDING"),
     "SFT, Qwen3-MoE, no load balancing": unfused("+recipe=tiny_qwen3_moe", "task=sft", "moe.aux_loss_coeff=0"),
 }

@@ -28,17 +28,15 @@ CASES: Mapping[str, Case] = {
         _DENSE, "recompute.granularity=selective", "recompute.modules=[core_attn]"
     ),
     "Qwen3, gradients clipped at 0.1": unfused(_DENSE, "optimizer.clip_grad=0.1"),
-    "Qwen3, micro-batches of 2, 4 of them": unfused(
-        _DENSE, "batch.micro_batch_size=2", "batch.global_batch_size=8", iterations=3
-    ),
+    "Qwen3, micro-batches of 2, 4 of them": unfused(_DENSE, "batch.micro_batch_size=2", "batch.global_batch_size=8"),
     "Qwen3, bf16": unfused(_DENSE, "precision.dtype=bf16"),
     # It overflows in iterations 1, 2 and 4, so that updates with two scales follow skipped ones.
     "Qwen3, fp16, initial loss scale 393216": unfused(
-        _DENSE, "precision.dtype=fp16", "precision.initial_loss_scale=393216", iterations=6
+        _DENSE, "precision.dtype=fp16", "precision.initial_loss_scale=393216"
     ),
     "Qwen3, weight decay 0.5": unfused(_DENSE, "optimizer.weight_decay=0.5"),
     "Qwen3, warm-up for 2 iterations, cosine to the 4th": unfused(
-        _DENSE, "schedule.lr_warmup_iters=2", "schedule.lr_decay_iters=4", "schedule.train_iters=6", iterations=6
+        _DENSE, "schedule.lr_warmup_iters=2", "schedule.lr_decay_iters=4"
     ),
     "Qwen3, warm-up from 1e-3, linear": unfused(
         _DENSE, "schedule.lr_warmup_iters=3", "schedule.lr_warmup_init=1e-3", "schedule.lr_decay_style=linear"

@@ -130,14 +130,14 @@ def _table(title: str, kind: Kind, measured: Mapping[str, Row]) -> Iterator[str]
     yield from (f"## {title}", "", *kind.text(kind.before))
     if rows:
         backends = list(dict.fromkeys(backend for row in rows for backend in row.cells))
-        yield " | ".join(("| job", *backends)) + " |"
-        yield "|---" * (len(backends) + 1) + "|"
+        yield " | ".join(("| job", "iterations", *backends)) + " |"
+        yield "|---" * (len(backends) + 2) + "|"
         for row in rows:
             causes = kind.cases[row.name].causes
             cells = (
                 row.cells[backend].text(causes.get(backend, ())) if backend in row.cells else "" for backend in backends
             )
-            yield " | ".join((f"| {row.name}", *cells)) + " |"
+            yield " | ".join((f"| {row.name}", str(row.iterations), *cells)) + " |"
         dates = sorted({row.date for row in rows})
         yield from ("", f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.")
     missing = [name for name in kind.cases if name not in measured]

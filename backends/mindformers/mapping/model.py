@@ -51,7 +51,9 @@ def _model_class(version: str) -> Row:
         reason = f"with use_legacy: False this version trains {', '.join(classes)}; {_WHY_NOT[version]}"
         if older_models:
             reason += f"; with model.legacy=true it trains {', '.join(older_models)}"
-        require(kind in classes, "model.model_type", reason, *((_as_older_model(job),) if kind in older_models else ()))
+        others = (f"backend.version={each}" for each in _WHY_NOT if each != version and kind in trainable(each))
+        works = (*((_as_older_model(job),) if kind in older_models else ()), *others)
+        require(kind in classes, "model.model_type", reason, *works)
         yield KIND, kind
         yield key("architectures"), (classes[str(kind)],)
 
