@@ -190,7 +190,7 @@ STOPPED: dict[str, tuple[list[str], str, int, Callable[[int, int], None], int]] 
         130,
     ),
     "kill of a shell's background job, which ignores Ctrl-C": (
-        ["--backends", "megatron_lm@0.16.1,megatron_lm@0.12.3"],
+        ["--backends", "megatron_lm@0.16.1,megatron_lm@0.12.1"],
         "megatron_lm-0.16.1-core",
         signal.SIGTERM,
         os.kill,
