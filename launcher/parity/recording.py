@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.parity.stages import LOSS, Stage
+from launcher.rehearse.cpu.tracer import AGAIN
 
 Traced = Mapping[str, Mapping[str, Any]]
 """Module name to `inputs`, `outputs` and `gradient`, as launcher/rehearse/cpu/tracer.py records them."""
 
 # Modules of Megatron-core with the sequences first: the embedding, and the model itself, which returns losses.
 _SEQUENCES_FIRST = ("embedding.word_embeddings", "")
+_HEAD, _FINAL_NORM = "output_layer", "decoder.final_layernorm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Recording:
         if stage.name == LOSS and self.is_transformers:
             return None if gradient else self._losses()
         part = stage.transformers if self.is_transformers else stage.megatron
-        found = None if part is None else self._module(part.module)
+        found = None if part is None else self._continuing(part.module)
         if part is None or found is None or _is_identity(found):
             return None
         if gradient:
@@ -81,6 +83,14 @@ class Recording:
         chosen = logits[:, :-1].log_softmax(-1).gather(-1, self.tokens[:, 1:, None])
         found[:, :-1] = -chosen.squeeze(-1)
         return found.reshape(-1, 1)
+
+    def _continuing(self, name: str) -> Mapping[str, Any] | None:
+        """Return the pass of a module that continues the model's: the logits of the final norm's output."""
+        found, again = self._module(name), self._module(f"{name}{AGAIN}")
+        norm = self._module(_FINAL_NORM) if name == _HEAD else None
+        if found is None or again is None or norm is None or _same(found["inputs"][0], norm["outputs"][0]):
+            return found
+        return again
 
     def _module(self, name: str) -> Mapping[str, Any] | None:
         """Return a module by its name below the model, whatever wraps the model."""
@@ -139,7 +149,11 @@ def _without_padding(row: Sequence[int]) -> Sequence[int]:
 
 def _is_identity(found: Mapping[str, Any]) -> bool:
     first, last = found["inputs"][:1], found["outputs"][:1]
-    return bool(first and last and first[0].shape == last[0].shape and (first[0] == last[0]).all())
+    return bool(first and last and _same(first[0], last[0]))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one.shape == other.shape and bool((one == other).all())
 
 
 def _shared(tensor: Any, share: str, heads: int, groups: int) -> Any:

@@ -139,6 +139,18 @@ def test_the_first_difference_is_named_whatever_the_order_of_the_tokens(
     assert other.stage == found.stage
 
 
+def test_the_logits_are_those_of_the_model_and_not_of_its_multi_token_prediction(tmp_path: Path) -> None:
+    sequences = [SHORT, LONG]
+    side = trace(sequences, packed, side=0)
+    own = side["output_layer"]
+    side["decoder.final_layernorm"] = {"inputs": [own["inputs"][0] - 1], "outputs": own["inputs"], "gradient": None}
+    ahead = {key: [each + 1 for each in own[key]] for key in ("inputs", "outputs")} | {"gradient": own["gradient"]}
+    reference = trace(sequences, padded, side=1)
+    for first, last in ((own, ahead), (ahead, own)):
+        calls = {"output_layer": first, f"output_layer{tracer.AGAIN}": last}
+        assert not compare(tmp_path, reference, {**side, **calls}).stage
+
+
 def test_a_reference_that_computes_one_answer_is_compared_with_that_one(tmp_path: Path) -> None:
     """DPO: backends compute the preferred and the rejected answers of a micro-batch at once."""
     reference = trace([LONG], padded, side=1)
@@ -187,8 +199,8 @@ def test_the_pass_that_is_trained_is_recorded(tmp_path: Path, monkeypatch: pytes
     with torch.no_grad():
         frozen(torch.ones(1, 2))
     trained(torch.ones(1, 2)).sum().backward()
-    trained(torch.zeros(1, 2)).sum().backward()
     tracer.write()
+    trained(torch.zeros(1, 2)).sum().backward()
     found = torch.load(tmp_path / "trace.pt", weights_only=True)
     torch.testing.assert_close(found["0"]["outputs"][0], trained[0](torch.ones(1, 2)).detach())
     torch.testing.assert_close(found[""]["gradient"], torch.ones(1, 2))

@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 VARIABLE = "LAUNCH_TRACE"
 """Names the file, written by `torch.save`: module name to `inputs`, `outputs` and `gradient` of the first output."""
 
+AGAIN = "@last"
+"""Ends the name of a module's last pass, where it is called again: multi-token prediction has logits of its own."""
 _SMALLEST = 10  # submodules of a model; loss functions and metrics have fewer
 
 
@@ -45,7 +48,8 @@ class _Trace:
         if self.root is None:
             return
         name = self.names.get(module)
-        if name is not None and name not in self.modules:
+        if name is not None:
+            name = f"{name}{AGAIN}" if name in self.modules else name
             found = {
                 "inputs": [each.detach().clone() for each in _tensors(inputs)],
                 "outputs": [each.detach().clone() for each in _tensors(output)],
@@ -74,9 +78,9 @@ _active: list[_Trace] = []
 
 
 def install() -> None:
-    """Record the first pass of this process, where the variable asks for it; torch is imported then."""
+    """Record the first pass of this process, where the variable asks for it and torch is there, which is imported."""
     file = os.environ.get(VARIABLE)
-    if file and not _active:
+    if file and not _active and find_spec("torch") is not None:
         _active.append(_Trace(file))
         _active[0].start()
 
