@@ -385,6 +385,14 @@ def _packs_shifted(context: RuleContext) -> Any:
     )
 
 
+def _pads(context: RuleContext) -> Any:
+    handlers = context[HANDLER]
+    listed = handlers if isinstance(handlers, (list, tuple)) else ()
+    return context[TYPE] == HUB and not any(
+        isinstance(each, Mapping) and each.get("type") == "PackingHandler" for each in listed
+    )
+
+
 def _micro(context: RuleContext) -> Any:
     pp, count = size_of(context, PP), size_of(context, MICRO)
     if context[SCHEDULER] == "zero_bubble_v":
@@ -479,6 +487,19 @@ PIPELINE = (
         check=_packs_shifted,
         reads=TYPE,
         since="2.0",
+    ),
+    Rule(
+        id="MF-MOE-PADDING",
+        doc="Samples that are not packed are padded to one length, and the load-balancing loss counts the padding.",
+        source="mindformers 2.1.0 parallel_core/training_graph/transformer/moe/router.py _expert_load_balancing; "
+        "measured: docs/parity.md",
+        severity="warning",
+        fields=("moe.aux_loss_coeff", "batch.packing"),
+        flags=(TYPE, HANDLER),
+        when="job.model.is_moe & job.moe.aux_loss_coeff>0 & job.moe.load_balancing_type!=none",
+        check=_pads,
+        reads=f"{TYPE} {HANDLER}",
+        message="samples are padded to batch.seq_length, and routers balance the padding with the tokens",
     ),
     Rule(
         id="MF-SEQVPP",

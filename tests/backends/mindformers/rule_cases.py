@@ -48,6 +48,7 @@ _TOP_ONE: Changes = {**_DEEP, "num_experts_per_tok": 1, "scoring_func": "softmax
 _PP2: Changes = {"parallel": {"pp": 2}}
 _CHUNKED: Changes = {"parallel": {"pp": 2, "vpp": 2}}
 _ALPACA: Changes = {"task": {"type": "sft"}, "data": {"format": "hub", "paths": ["alpaca.jsonl"]}}
+_TOKENIZED: Changes = {"task": {"type": "sft"}, "data": {"format": "tokenized", "paths": ["tokens.jsonl"]}}
 _CP2: Changes = {"parallel": {"cp": 2}}
 _OFFSET = f"{_MODEL}offset"
 _NO_FLASH = {_MODEL + "use_flash_attention": False}
@@ -128,6 +129,10 @@ GENERAL: Mapping[str, Pair] = {
     "MF-PACK-SHIFT": Pair(
         {**_ALPACA, "batch": {"packing": True}},
         {**_ALPACA, "batch": {"packing": False}},
+    ),
+    "MF-MOE-PADDING": Pair(
+        {**_TOKENIZED, "model": QWEN3_MOE, "moe": {"aux_loss_coeff": 0.01}},
+        {**_TOKENIZED, "model": QWEN3_MOE, "moe": {"aux_loss_coeff": 0.0}},
     ),
     "MF-SEQVPP": Pair(
         both(_CHUNKED, keys(parallel__pipeline_config__pipeline_scheduler="seqvpp")),
