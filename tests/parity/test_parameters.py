@@ -80,3 +80,14 @@ def test_neighbours_in_bf16_are_one_value(tmp_path: Path) -> None:
     assert compare_parameters(start, lambda: one, lambda: folders["near"], allowed=0.2).agrees
     for name in ("untrained norm", "far"):
         assert not compare_parameters(start, lambda: one, partial(folders.get, name), allowed=0.2).agrees
+
+
+def test_a_side_that_saves_fp32_is_rounded_as_the_other_one(tmp_path: Path) -> None:
+    step = 2.0**-7
+    exact = torch.tensor([1.0 + 0.9 * step, 1.0 - 0.6 * step, 1.0 + 1.2 * step])
+    for name, norm in (("start", torch.ones(3).bfloat16()), ("one", exact.bfloat16()), ("other", exact)):
+        (tmp_path / name).mkdir()
+        save_file({"norm": norm}, tmp_path / name / "model.safetensors")
+    sides = [partial(Path, tmp_path / name) for name in ("one", "other")]
+    for reference, side in (sides, reversed(sides)):
+        assert compare_parameters(tmp_path / "start", reference, side, allowed=0.0).agrees
