@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from launcher.catalogue.catalogue import plain
 from launcher.catalogue.versions import in_range
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import fields_of_flags
@@ -20,6 +19,8 @@ from tools.catalogue.evidence import Tree
 from tools.catalogue.facts import open_facts
 
 SETTLED = Path(__file__).with_name("settled.json")
+# Similarity from which a new argument may be one that is gone, under another name.
+_LIKE = 0.8
 
 
 def unsettled(backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | None) -> list[str]:
@@ -31,7 +32,7 @@ def unsettled(backend: Backend, version: str, around: tuple[str | None, str | No
     """
     return [
         *_rows(backend, version),
-        *_arguments(backend, version),
+        *_arguments(backend, version, around),
         *(_renames(backend, around[0], version) if around[0] is not None else ()),
         *_facts(backend, version, around, tree),
     ]
@@ -64,28 +65,42 @@ def _name(fields: tuple[str, ...]) -> str:
     return ", ".join(fields[:2]) or "without a field"
 
 
-def _arguments(backend: Backend, version: str) -> Iterator[str]:
+def _arguments(backend: Backend, version: str, around: tuple[str | None, str | None]) -> Iterator[str]:
     ties, index = fields_of_flags(backend.name, version), native_only_index_of(backend.name)
+    judged = settled(backend.name, version)
+    folder = f"backends/{backend.name}"
     for argument in backend.catalogue(version).arguments:
-        if argument.name not in ties and index.of(argument.name, argument) is None:
+        if argument.name in ties or f"argument {argument.name}" in judged:
+            continue
+        tied = [
+            f"{path} at {other}"
+            for other in around
+            if other is not None
+            for path in fields_of_flags(backend.name, other).get(argument.name, ())[:1]
+        ]
+        if tied:
+            yield f"argument {argument.name}: no row, but one of {', '.join(tied)}: its bounds ({folder}/mapping)"
+        elif index.of(argument.name, argument) is None:
             said = f" [{argument.help[:80]}]" if argument.help else ""
             yield (
                 f"argument {argument.name} ({argument.source}){said}: no field and no description "
-                f"(backends/{backend.name}/native_only, or a row)"
+                f"({folder}/native_only, or a row)"
             )
 
 
 def _renames(backend: Backend, before: str, version: str) -> Iterator[str]:
-    """Yield the arguments that are gone without an entry in the table of renames, with new ones that are like them."""
-    old, new = backend.catalogue(before), backend.catalogue(version)
+    """Yield the arguments that are gone and not in the table of renames, if a field had them or a new name is like them."""
     if backend.entry.renames is None:
         return
-    known = renames_of(backend.name)
-    found = changes(old, new, {})
+    known, judged = renames_of(backend.name), settled(backend.name, version)
+    ties = fields_of_flags(backend.name, before)
+    found = changes(backend.catalogue(before), backend.catalogue(version), {})
     added = [each.name for each in found if each.what == "new"]
     for each in found:
-        if each.what == "gone" and plain(each.name) not in known and each.name.replace("-", "_") not in known:
-            near = nearest(each.name, added)
+        if each.what != "gone" or each.name.replace("-", "_") in known or f"gone {each.name}" in judged:
+            continue
+        near = nearest(each.name, added, cutoff=_LIKE)
+        if near or each.name in ties:
             hint = f"; new and like it: {', '.join(near)}" if near else ""
             yield f"gone {each.name}: no entry in {backend.entry.renames.name}{hint}"
 
