@@ -89,7 +89,7 @@ def _arguments(backend: Backend, version: str, around: tuple[str | None, str | N
 
 
 def _renames(backend: Backend, before: str, version: str) -> Iterator[str]:
-    """Yield the arguments that are gone and not in the table of renames, if a field had them or a new name is like them."""
+    """Yield what is gone and not in the table of renames, if a field had it or a new name is like it."""
     if backend.entry.renames is None:
         return
     known, judged = renames_of(backend.name), settled(backend.name, version)
