@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 def _register(backend: str, row: dict[str, str], source: Path) -> int:
     """Enter the version, say what it changes and what is unsettled; take it out again if anything is."""
     file = register.file_of(backend)
-    before = file.read_text(encoding="utf-8")
+    before, before_names = file.read_text(encoding="utf-8"), register.names(backend)
     file.write_text(register.entered(before, row, date.today().isoformat()), encoding="utf-8")
     # From here on the version is one of the backend's: modules that read the file are imported only now.
     from launcher.mapping.backend import get_backend
@@ -102,6 +102,8 @@ def _register(backend: str, row: dict[str, str], source: Path) -> int:
         left.append("renames.json: what the lines above say")
     if left:
         file.write_text(before, encoding="utf-8")
+        if version not in before_names:
+            (file.parent / "catalogue" / f"{version}.json").unlink()
         print(
             f"\n{found.title} {version} is not registered. To be settled, then the same command again:",
             *left,
