@@ -8,7 +8,7 @@ from backends.megatron.mapping.merge import prepare
 from backends.megatron.mapping.model import converted_folder
 from backends.megatron.mapping.table import table
 from backends.megatron.support import SUPPORT
-from backends.megatron.versions import RENAMES, VERSIONS, catalogue
+from backends.megatron.versions import REGISTERED, RENAMES, catalogue
 from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
 
@@ -47,7 +47,7 @@ ENTRY = Entry(
 BACKEND = Backend(
     name="megatron",
     title="Megatron-SWIFT",
-    versions=VERSIONS,
+    versions=REGISTERED.names,
     default_version="4.6.0",
     devices=("cuda", "npu"),
     table=table,
@@ -72,7 +72,7 @@ BACKEND = Backend(
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",
-    aliases={"4.6": "4.6.0", "4.0": "4.0.0", "3.12": "3.12.6", "3.6": "3.6.4", "3.5": "3.5.3", "seed": "3.5-dev"},
+    aliases={**REGISTERED.aliases, "seed": "3.5-dev"},
     absent=late("backends.megatron.absent:absent"),
     entry=ENTRY,
     environment=ENVIRONMENT,

@@ -12,7 +12,7 @@ from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
 
 THREE, FOUR = "3.99", "4.0"
-# swift's model types: swift/model/constant.py @4.6.0, @4.0.0; swift/llm/model/constant.py @3.x.
+# swift's model types: swift/model/constant.py @4.6.0, @4.1.3, @4.0.0; swift/llm/model/constant.py @3.x.
 # Templates: that of most models of a family, swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
 _SOURCE = "mcore-bridge 1.6.5 model/gpts/llm.py; ms-swift 3.12.6, 3.6.4 megatron/model/gpt/__init__.py"
 _NO_MODEL = "no Megatron model of this family"
@@ -86,7 +86,7 @@ FAMILIES = by_family(
     ),
     SwiftFamily(
         model_type="deepseek_v32",
-        names=(("4.6", None, "deepseek_v32"), (FOUR, "4.5.99", "deepseek_v3_2")),
+        names=(("4.1", None, "deepseek_v32"), (FOUR, "4.0.99", "deepseek_v3_2")),
         template="deepseek_v3_1",
     ),
     SwiftFamily(model_type="glm4_moe", names=((FOUR, None, "glm4_moe"), ("3.12", THREE, "glm4_5")), template="glm4_5"),
@@ -97,7 +97,7 @@ FAMILIES = by_family(
     SwiftFamily(model_type="mixtral"),
 )
 # Ranges of versions with the same families.
-_RANGES = (("4.6", None), (FOUR, "4.5.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))
+_RANGES = (("4.1", None), (FOUR, "4.0.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))
 _PARSER = (
     "mcore-bridge 1.6.5 config/parser.py:431; ms-swift 3.12.6 megatron/utils/config.py:201, 3.6.4 megatron/model/gpt"
 )

@@ -5,8 +5,9 @@ from functools import cache
 from pathlib import Path
 
 from launcher.catalogue.catalogue import Argument, Catalogue, load
+from launcher.catalogue.registered import registered
 
-VERSIONS = ("4.6.0", "4.0.0", "3.12.6", "3.6.4", "3.5.3", "3.5-dev")
+REGISTERED = registered(Path(__file__).parent / "versions.json")
 RENAMES = Path(__file__).parent / "renames.json"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from backends.megatron_lm.environment import ENVIRONMENT
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.megatron_lm.support import SUPPORT
+from launcher.catalogue.registered import registered
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from launcher.catalogue.catalogue import Catalogue
 
 _HERE = Path(__file__).parent
+_REGISTERED = registered(_HERE / "versions.json")
 
 
 @cache
@@ -65,7 +67,7 @@ def _converted_folder(job: Job, version: str) -> str | None:
 BACKEND = Backend(
     name="megatron_lm",
     title="Megatron-LM",
-    versions=("0.16.1", "0.12.1"),
+    versions=_REGISTERED.names,
     default_version="0.16.1",
     devices=("cuda",),
     table=late("backends.megatron_lm.mapping.table:table"),
@@ -88,7 +90,7 @@ BACKEND = Backend(
         "git clone --branch core_v0.16.1 https://github.com/NVIDIA/Megatron-LM, pip install its requirements and "
         "transformer-engine[pytorch], export MEGATRON_LM_PATH=<the checkout>"
     ),
-    aliases={"0.16": "0.16.1", "0.12": "0.12.1", "core_v0.16.1": "0.16.1", "core_v0.12.1": "0.12.1"},
+    aliases=_REGISTERED.aliases,
     absent=late("backends.megatron_lm.absent:absent"),
     entry=ENTRY,
     environment=ENVIRONMENT,

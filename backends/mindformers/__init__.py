@@ -10,6 +10,7 @@ from backends.mindformers.mapping.table import table
 from backends.mindformers.support import SUPPORT
 from backends.mindformers.yaml_file import flatten
 from launcher.catalogue.catalogue import Catalogue, load
+from launcher.catalogue.registered import registered
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
@@ -17,6 +18,7 @@ from launcher.plan.start import Watch
 __all__ = ["BACKEND"]
 
 _FOLDER = Path(__file__).parent / "catalogue"
+_REGISTERED = registered(Path(__file__).parent / "versions.json")
 
 
 @cache
@@ -63,7 +65,7 @@ ENTRY = Entry(
 BACKEND = Backend(
     name="mindformers",
     title="MindFormers",
-    versions=("2.1.0", "1.6.0"),
+    versions=_REGISTERED.names,
     default_version="2.1.0",
     devices=("npu",),
     table=table,
@@ -87,7 +89,7 @@ BACKEND = Backend(
     requires=("module:mindspore", "env:MINDFORMERS_PATH"),
     install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
     "MINDFORMERS_PATH to it",
-    aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
+    aliases=_REGISTERED.aliases,
     absent=late("backends.mindformers.absent:absent"),
     attention_dtype=late("backends.mindformers.mapping.support:attention_dtype"),
     entry=ENTRY,

@@ -7,7 +7,7 @@ from backends.megatron_lm import WATCH
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
-from backends.mindspeed.versions import CORE, catalogue
+from backends.mindspeed.versions import REGISTERED, catalogue
 from launcher.mapping.backend import Backend, Entry, late
 
 _HERE = Path(__file__).parent
@@ -52,7 +52,7 @@ RULES = (
 BACKEND = Backend(
     name="mindspeed",
     title="MindSpeed-LLM",
-    versions=tuple(CORE),
+    versions=REGISTERED.names,
     default_version="26.1.0",
     devices=("npu",),
     table=late("backends.mindspeed.mapping.table:table"),
@@ -76,7 +76,7 @@ BACKEND = Backend(
         "(core_v0.12.1), install torch_npu and their requirements, load the CANN environment, and export "
         "MINDSPEED_LLM_PATH, MINDSPEED_PATH and MEGATRON_LM_PATH"
     ),
-    aliases={"26.1": "26.1.0", "2.1": "2.1.0"},
+    aliases=REGISTERED.aliases,
     absent=late("backends.megatron_lm.absent:absent"),
     entry=ENTRY,
     other_entries=("master-fsdp2",),

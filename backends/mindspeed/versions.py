@@ -5,11 +5,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.catalogue.registered import registered
+
 if TYPE_CHECKING:
     from launcher.catalogue.catalogue import Catalogue
 
-# Source: docs/zh/release_notes_llm.md, table 1. Those that a script is tried with, in this order.
-CORE = {"26.1.0": "0.12.1", "2.1.0": "0.8.0", "master": "0.12.1"}
+REGISTERED = registered(Path(__file__).parent / "versions.json")
+# Source: docs/zh/release_notes_llm.md, table 1.
+CORE = REGISTERED.core
 
 
 @cache

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.catalogue.versions import in_range
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
 from launcher.families.registry import FAMILIES, weights
@@ -59,7 +60,7 @@ NEEDS = {
     ("megatron", "deepseek_v3"): ["model.num_nextn_predict_layers=0"],
 }
 # A version builds the family, but not as published: its config.json has values that the version cannot express.
-NOT_AS_PUBLISHED = {("megatron", "gpt_oss", "4.0.0"), ("megatron", "gpt_oss", "3.12.6")}
+NOT_AS_PUBLISHED = {("megatron", "gpt_oss"): ("3.12", "4.2.99")}
 
 
 @pytest.mark.parametrize("family", MODEL_TYPES)
@@ -70,7 +71,7 @@ def test_a_row_says_what_check_says(backend: str, family: str) -> None:
     assert row is not None, f"backends/{backend}/families.py has no row of {family}"
     assert PRESETS[family] is not None, f"conf/model has no preset of {family}"
     for version in get_backend(backend).versions:
-        if (backend, family, version) in NOT_AS_PUBLISHED:
+        if (backend, family) in NOT_AS_PUBLISHED and in_range(version, *NOT_AS_PUBLISHED[backend, family]):
             continue
         choice = [f"backend={backend}", f"backend.version='{version}'", f"model={PRESETS[family]}"]
         job = compose([*choice, "model.pretrained=false", "data.paths=[x]", "data.format=megatron", *args])

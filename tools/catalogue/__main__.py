@@ -1,15 +1,25 @@
-"""One command that makes a catalogue file from a checkout or an installed package.
+"""One command that makes the catalogue of a backend's version and registers the version.
 
-    python -m tools.catalogue megatron    --version 4.6.0  --source installed
+    python -m tools.catalogue megatron    --version 4.6.0
     python -m tools.catalogue megatron    --version 3.5-dev --source ~/src/ms-swift --revision 54e9c505
     python -m tools.catalogue megatron_lm --version 0.16.1 --source ~/src/Megatron-LM
     python -m tools.catalogue mindspeed   --version master --source ~/src/MindSpeed-LLM --mindspeed ~/src/MindSpeed \
         --megatron-lm ~/src/Megatron-LM
     python -m tools.catalogue mindformers --version 2.1.0  --source ~/wheels/mindformers-2.1.0 --mindspore ~/wheels/ms
 
-Checkouts must be at the wanted revision. megatron_lm and mindspeed build the project's real parser and need torch on
-CPU in this interpreter; the others only read source. The file goes to backends/BACKEND/catalogue/VERSION.json.
-`python -m tools.catalogue.renames` checks and completes backends/megatron/renames.json afterwards.
+Without --source, the wheel on PyPI or a shallow clone of the tag is fetched into $LAUNCH_SOURCES
+(~/.cache/launch-sources). Checkouts must be at the wanted revision. megatron_lm and mindspeed build the project's real
+parser and need torch on CPU in this interpreter; the others only read source. The catalogue goes to
+backends/BACKEND/catalogue/VERSION.json.
+
+Then it prints what is new, gone, renamed, has another default or is declared otherwise, against the versions before and
+after, with the rows and rules that each touches, and enters the version in backends/BACKEND/versions.json. It refuses
+(exit code 1) while something is unsettled, and lists that: a field without a row or a reason, a row of an argument that
+the version lacks, a row whose bounds leave out an argument that it has, an argument without a description, an argument
+that is gone without an entry in renames.json, and a rule or another fact on which the neighbours differ and whose
+bounds are not what the source says (its lines are looked up there). The last are settled by other bounds, or by the
+reason in tools/catalogue/settled.json. The same command once more registers the version. A release that accepts what a
+registered one of its minor version accepts becomes another spelling of that. The default version stays.
 """
 
 from __future__ import annotations
@@ -17,14 +27,20 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
+import re
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tools.catalogue import argparse_backends, megatron_swift, mindspeed_fsdp2
+from tools.catalogue import argparse_backends, megatron_swift, mindspeed_fsdp2, register
+from tools.catalogue.obtain import MINDSPEED, ORIGINS, obtain, released
 from tools.catalogue.writer import Row, write
 
-_BACKENDS = Path(__file__).resolve().parents[2] / "backends"
+if TYPE_CHECKING:
+    from launcher.mapping.backend import Backend
+
 _PROJECTS = {
     "megatron": ("ms-swift", "swift"),
     "megatron_lm": ("Megatron-LM", None),
@@ -34,17 +50,93 @@ _PROJECTS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the catalogue that the command line asks for; return the exit code."""
+    """Make the catalogue that the command line asks for, and register the version; return the exit code."""
     options = _parser().parse_args(argv)
+    if options.source is None:
+        _obtain(options)
     source, head_source = _locate(options)
     head, rows = _extract(options, source)
     variant = "-pynative" if options.pynative else "-fsdp2" if options.fsdp2 else ""
     name = options.version + variant
     full: dict[str, object] = {"backend": options.backend, "version": name, "source": head_source} | head
-    out = options.output or _BACKENDS / options.backend / "catalogue" / f"{name}.json"
+    out = options.output or register.BACKENDS / options.backend / "catalogue" / f"{name}.json"
     write(out, full, rows)
     print(f"{out}: {len(rows)} arguments")
+    if variant or options.output:
+        return 0  # another entry point of a version is none of its own
+    row = {"name": options.version, "released": options.released or released(source)}
+    if options.backend == "mindspeed":
+        row["core"] = _core(options.megatron_lm)
+    return _register(options.backend, row, source)
+
+
+def _register(backend: str, row: dict[str, str], source: Path) -> int:
+    """Enter the version, say what it changes and what is unsettled; take it out again if anything is."""
+    file = register.file_of(backend)
+    before, before_names = file.read_text(encoding="utf-8"), register.names(backend)
+    file.write_text(register.entered(before, row, date.today().isoformat()), encoding="utf-8")
+    # From here on the version is one of the backend's: modules that read the file are imported only now.
+    from launcher.mapping.backend import get_backend
+    from tools.catalogue import changes, renames
+    from tools.catalogue.evidence import Tree
+    from tools.catalogue.facts import moved_facts
+    from tools.catalogue.unsettled import unsettled
+
+    found, version = get_backend(backend), row["name"]
+    around = register.neighbours(list(found.versions), version)
+    equal = next((each for each in around if each is not None and _is_patch(found, each, version)), None)
+    if equal is not None and changes.same_arguments(found.catalogue(equal), found.catalogue(version)):
+        file.write_text(register.made_equal(before, version, equal), encoding="utf-8")
+        (file.parent / "catalogue" / f"{version}.json").unlink()
+        print(f"{version} accepts what {equal} accepts: another spelling of it in {file}, without a catalogue")
+        return 0
+    for old, new in zip((around[0], version), (version, around[1]), strict=True):
+        if old is not None and new is not None:
+            print("\n".join(changes.report(found, old, new)))
+    tree = Tree(_PROJECTS[backend][0], source)
+    moved = moved_facts(found, version, tree)
+    if moved:
+        print(f"look at: rules of whose source lines {version} has none (moved, reworded or gone): {', '.join(moved)}")
+    left = unsettled(found, version, around, tree)
+    if backend == "megatron" and renames.main([]):
+        left.append("renames.json: what the lines above say")
+    if left:
+        file.write_text(before, encoding="utf-8")
+        if version not in before_names:
+            (file.parent / "catalogue" / f"{version}.json").unlink()
+        print(
+            f"\n{found.title} {version} is not registered. To be settled, then the same command again:",
+            *left,
+            sep="\n  ",
+        )
+        return 1
+    print(f"\n{found.title} {version} is registered in {file}; the default stays {found.default_version}")
     return 0
+
+
+def _is_patch(found: Backend, known: str, version: str) -> bool:
+    """Return whether two versions are of one minor version, and other releases of it."""
+    return known != version and known.split(".")[:2] == version.split(".")[:2] and known in found.versions
+
+
+def _obtain(options: argparse.Namespace) -> None:
+    """Fetch the sources that the command line does not name."""
+    options.revision = options.revision or {"megatron": "PyPI ms-swift ", "mindformers": "PyPI mindformers "}.get(
+        options.backend, ""
+    )
+    if options.revision:
+        options.revision += options.version
+    if options.backend == "mindspeed" and not options.fsdp2 and not (options.mindspeed and options.megatron_lm):
+        core = options.core
+        options.mindspeed = options.mindspeed or obtain(MINDSPEED, options.version, core)
+        options.megatron_lm = options.megatron_lm or obtain(ORIGINS["megatron_lm"], core)
+    options.source = str(obtain(ORIGINS[options.backend], options.version))
+
+
+def _core(checkout: Path) -> str:
+    """Return the version of a Megatron-LM checkout."""
+    text = (checkout / "megatron" / "core" / "package_info.py").read_text(encoding="utf-8")
+    return ".".join(re.findall(r"^(?:MAJOR|MINOR|PATCH) = (\d+)", text, flags=re.MULTILINE))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,15 +146,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("backend", choices=list(_PROJECTS))
     parser.add_argument("--version", required=True, help="name of the catalogue: 4.6.0, 3.5-dev, master …")
     parser.add_argument(
-        "--source", required=True, help="checkout, unpacked wheel, or `installed` for this interpreter's"
+        "--source", help="checkout, unpacked wheel, or `installed` for this interpreter's; else it is fetched"
     )
     parser.add_argument("--revision", help="what the source is, where it is no git checkout: a tag, a commit, PyPI …")
+    parser.add_argument("--released", help="ISO date; else that of the commit, or of the newest file of the source")
+    parser.add_argument("--core", default="0.12.1", help="Megatron-LM to fetch for MindSpeed-LLM (0.12.1)")
     parser.add_argument("--mindspeed", type=Path, help="MindSpeed checkout (mindspeed only)")
     parser.add_argument("--megatron-lm", type=Path, help="Megatron-LM checkout (mindspeed only)")
     parser.add_argument("--mindspore", type=Path, help="folder that holds MindSpore's package (mindformers only)")
     parser.add_argument("--fsdp2", action="store_true", help="mindspeed: train_fsdp2.py's YAML instead")
     parser.add_argument("--pynative", action="store_true", help="mindformers: the pynative TrainConfig instead")
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("-o", "--output", type=Path, help="another file for the catalogue; registers nothing")
     return parser
 
 

@@ -7,6 +7,7 @@ python -m tools.docs.models --check  exit 1 if the file is not what they say
 from pathlib import Path
 
 from backends import BUILT_IN
+from launcher.catalogue.registered import registered
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
 from launcher.families.ignored import IGNORABLE
@@ -50,6 +51,15 @@ A family is one file in `launcher/families/architectures`, and one row in the `f
 `launch convert` knows its parameters. Then the versions of each backend that train it, with their default classes.
 
 """
+VERSION_TEXT = """
+## Versions of backends
+
+`backend.version=` names one. "Newest upstream": the newest release, and when somebody last looked (CONTRIBUTING, "What
+to do when upstream releases"). Where it is not among the known ones, its arguments are not known yet.
+
+| backend | known, with the date of the release | default | newest upstream | looked at |
+|---|---|---|---|---|
+"""
 READING = """
 ## How a config.json is read
 
@@ -86,7 +96,24 @@ def page() -> str:
     lines += ["|---|---|---|---|---|---|---|---|", *(_preset(name, model) for name, model in presets.items())]
     reasons = dict.fromkeys(IGNORABLE.values())
     keys = {why: ", ".join(f"`{key}`" for key, reason in IGNORABLE.items() if reason == why) for why in reasons}
-    return "\n".join(lines) + "\n" + READING + "\n".join(f"| {why} | {names} |" for why, names in keys.items()) + "\n"
+    versions = "".join(_versions(name) for name in BUILT_IN)
+    return (
+        "\n".join(lines)
+        + "\n"
+        + VERSION_TEXT
+        + versions
+        + READING
+        + "\n".join(f"| {why} | {names} |" for why, names in keys.items())
+        + "\n"
+    )
+
+
+def _versions(name: str) -> str:
+    """Return the row of a backend's versions."""
+    backend, found = get_backend(name), registered(PAGE.parents[1] / "backends" / name / "versions.json")
+    known = ", ".join(f"{version.name} ({version.released})" for version in found.versions)
+    newest = f"{found.upstream.newest} ({found.upstream.released})"
+    return f"| {backend.title} | {known} | {backend.default_version} | {newest} | {found.upstream.seen} |\n"
 
 
 def _presets() -> list[Path]:

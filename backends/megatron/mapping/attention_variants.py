@@ -10,6 +10,8 @@ from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same, without
 
 _OLD, _KEYED = "3.12", "4.3"
+# Options of the indexer of DeepSeek's sparse attention.
+_DSA = "4.1"
 
 # Fields that are options of the same meaning in 3.12 (swift/megatron/argument/megatron_args.py:360-530 @3.12.6).
 _OPTIONS = {
@@ -92,7 +94,7 @@ def _with_indexer(name: str, fallback: Value) -> Row:
 
     note = f"written with model.experimental_attention_variant=dsa: {fallback} unless set"
     fields = (path, "model.experimental_attention_variant")
-    return computed(fields, (name,), emit, read, since="4.6", note=note)
+    return computed(fields, (name,), emit, read, since=_DSA, note=note)
 
 
 def activation() -> Row:
@@ -198,8 +200,7 @@ def gaps(version: str) -> dict[str, Gap]:
     if in_range(version, _OLD, THREE):
         known |= {f"model.{name}" for name in (*_OPTIONS, "softmax_type", "window_attn_skip_freq", "mrope_section")}
         known.add(PROBS)
-    if in_range(version, "4.6", None):
-        known |= set(_SINCE_4_6)
+    known |= {path for path, since in _SINCE.items() if in_range(version, since, None)}
     return {path: gap for path, gap in _gaps(keyed).items() if path not in known}
 
 
@@ -209,10 +210,10 @@ def _gaps(keyed: bool) -> dict[str, Gap]:
         path: _gap(path, _CONFIG, works)
         for path in _below_model((*KEYS, *TEXT_KEYS, *LIST_KEYS, *_SHAPES, "indexer_types"))
     }
-    found |= {path: _gap(path, "it came with 4.6", _WORKS) for path in _SINCE_4_6}
+    found |= {path: _gap(path, f"it came with {since}", _WORKS) for path, since in _SINCE.items()}
     found |= {path: _gap(path, _OTHER) for path in _below_model(_STATE_SPACE)}
     return found | {
-        "kernels.use_fused_mhc": Gap(why="it came with 4.6", neutral=(False,), severity="warning"),
+        "kernels.use_fused_mhc": Gap(why="it came with 4.3", neutral=(False,), severity="warning"),
         "kernels.inference_rng_tracker": Gap(why="it keeps no random states for inference", neutral=(False,)),
         PROBS: Gap(why=_CONFIG, neutral=(False,)),
         "moe.use_upcycling": Gap(why="weights come from a checkpoint of experts", neutral=(False,)),
@@ -247,16 +248,17 @@ def _gap(path: str, why: str, works: tuple[str, ...] = ()) -> Gap:
     )
 
 
-_SINCE_4_6 = (
-    "model.dsa_indexer_loss_coeff",
-    "model.dsa_indexer_use_sparse_loss",
-    "kernels.use_fused_mhc",
-    "precision.fp4_format",
-    "precision.fp4_recipe",
-    "precision.fp4_param_gather",
-    "optimizer.muon_coefficient_type",
-    "optimizer.muon_scalar_optimizer",
-)
+# Options and the version that they came with.
+_SINCE = {
+    "model.dsa_indexer_loss_coeff": _DSA,
+    "model.dsa_indexer_use_sparse_loss": _DSA,
+    "kernels.use_fused_mhc": "4.3",
+    "precision.fp4_format": "4.2",
+    "precision.fp4_recipe": "4.2",
+    "precision.fp4_param_gather": "4.2",
+    "optimizer.muon_coefficient_type": "4.3",
+    "optimizer.muon_scalar_optimizer": "4.3",
+}
 _STATE_SPACE = (
     "mamba",
     "hybrid_attention_ratio",

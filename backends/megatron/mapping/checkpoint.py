@@ -34,7 +34,7 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
                 "it writes torch_dist checkpoints only",
                 ("checkpoint.format=torch_dist",),
                 since=FOUR,
-                until="4.5.99",
+                until="4.4.99",
             ),
             format_row(),
             *option("checkpoint.save_safetensors", "save_safetensors", version),

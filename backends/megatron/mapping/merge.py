@@ -11,7 +11,7 @@ from launcher.mapping.rows import Unsupported
 # First version with expert_tensor_parallel_size, whose default is 1; before, experts were split like other layers.
 _EXPERT_TENSOR_PARALLEL = "3.7"
 # First version that refuses learnable sinks with flash attention, its default (megatron/model/utils.py:17 @4.6.0).
-_NO_FLASH_SINKS = "4.6"
+_NO_FLASH_SINKS = "4.1"
 
 
 def prepare(job: Job, version: str) -> Job:

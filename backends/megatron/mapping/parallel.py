@@ -36,7 +36,7 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
                 (),
                 "this version shards optimizer states only (parallel.distributed_optimizer)",
                 ("parallel.zero_stage=null",),
-                until="4.5.99",
+                until="4.4.99",
             ),
         ),
         "parallel.communication.backend": (
@@ -62,7 +62,7 @@ def _context_parallel() -> tuple[Row, ...]:
             "cp_comm_type",
             {"megatron": "p2p", "ulysses": "a2a", "allgather": "all_gather"},
             why="swift does not build the groups of a two-level algorithm (megatron_lm_utils.py:72 @4.6.0)",
-            since="4.6",
+            since="4.4",
         ),
         only(
             "parallel.cp_algorithm",
@@ -70,6 +70,6 @@ def _context_parallel() -> tuple[Row, ...]:
             "this version has no option for it and runs the ring (p2p)",
             ("parallel.cp_algorithm=megatron",),
             since=FOUR,
-            until="4.5.99",
+            until="4.3.99",
         ),
     )

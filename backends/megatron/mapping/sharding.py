@@ -7,7 +7,7 @@ from launcher.mapping.rows import NativeView, Row, Unsupported
 
 _STAGE, _ENGINE = "parallel.zero_stage", "parallel.fsdp.implementation"
 _STRATEGIES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
-_FSDP = "4.6"
+_FSDP = "4.5"
 
 
 def sharding() -> Row:

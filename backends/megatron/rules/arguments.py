@@ -2,6 +2,7 @@
 
 from backends.megatron.families import ROWS
 from backends.megatron.rules.terms import BACKENDS, FOUR, NAME
+from launcher.catalogue.versions import in_range
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.table import checked, declare, needs, never
@@ -65,7 +66,7 @@ DATA = (
           message="save_strategy epoch cannot be combined with streaming: a stream has no epochs"),
     needs("SW-GROUP-BY-LENGTH", "group_by_length", "!padding_free & !packing",
           "Grouping samples by length has no effect where samples are concatenated without padding, and is refused.",
-          f"{_ARGS}:852", since="4.6", flags=("group_by_length", "padding_free"),
+          f"{_ARGS}:852", since="4.1", flags=("group_by_length", "padding_free"),
           message="group_by_length with padding_free (on by default): set batch.padding_free=false"),
     Rule(
         id="SW-UNEVEN-PP",
@@ -107,13 +108,13 @@ PARALLEL = (
     ),
     checked("SW-MLP-PADDING-FREE", lambda context: context["sequence_parallel"] or context["context_parallel_size"] > 1,
             "Layers that drop padding inside the MLP cannot be combined with a split sequence; checked up to 4.0 only.",
-            "ms-swift 3.12.6 megatron_args.py:611, 4.0.0 :566", when="mlp_padding_free", since="3.9", until="4.0.99",
+            "ms-swift 3.12.6 megatron_args.py:611, 4.0.0 :566", when="mlp_padding_free", since="3.9", until="4.1.99",
             flags=("mlp_padding_free", "sequence_parallel", "context_parallel_size"),
             message="mlp_padding_free cannot be combined with sequence or context parallelism"),
     Rule(
         id="SW-MLP-PADDING-FREE-UNCHECKED",
-        doc="Versions up to 4.0 refused mlp_padding_free with a split sequence; newer ones do not check it.",
-        source="ms-swift 3.12.6 megatron_args.py:611; not checked since 4.1",
+        doc="Versions up to 4.1 refused mlp_padding_free with a split sequence; newer ones do not check it.",
+        source="ms-swift 3.12.6 megatron_args.py:611; not checked since 4.2",
         flags=("mlp_padding_free", "sequence_parallel", "context_parallel_size"),
         when="mlp_padding_free",
         check=lambda context: (
@@ -121,9 +122,9 @@ PARALLEL = (
             or (context["sequence_parallel"] and context["tensor_model_parallel_size"] > 1)
         ),
         reads="tensor_model_parallel_size",
-        message="mlp_padding_free with sequence or context parallelism: refused up to 4.0, not checked since 4.1",
+        message="mlp_padding_free with sequence or context parallelism: refused up to 4.1, not checked since 4.2",
         severity="warning",
-        since="4.1",
+        since="4.2",
     ),
 )
 
@@ -151,7 +152,7 @@ OPTIMIZER = (
           message="weight_decay_incr_style {weight_decay_incr_style} needs start_weight_decay and end_weight_decay"),
     needs("SW-MUON-OVERLAP", "optimizer=muon", "!overlap_grad_reduce & !overlap_param_gather",
           "Muon orthogonalises whole matrices of gradients and cannot start while they are still being reduced.",
-          f"{_ARGS}:1026", since="4.6",
+          f"{_ARGS}:1026", since="4.1",
           message="optimizer muon does not support overlap_grad_reduce and overlap_param_gather: use dist_muon"),
     Rule(
         id="SW-MUON-LR",
@@ -163,26 +164,33 @@ OPTIMIZER = (
             and any(context[name] is not None for name in ("muon_lr", "muon_min_lr"))
         ),
         message="muon_lr and muon_min_lr need optimizer muon or dist_muon, not {optimizer}",
-        since="4.6",
+        since="4.5",
     ),
     never("SW-FSDP-OPTIMIZER", "use_megatron_fsdp & optimizer!=adam|sgd",
-          "Megatron-FSDP shards the states of Adam and SGD only.", f"{_ARGS}:964", since="4.6",
+          "Megatron-FSDP shards the states of Adam and SGD only.", f"{_ARGS}:964", since="4.5",
           message="Megatron-FSDP (zero_stage) supports the optimizers adam and sgd, not {optimizer}"),
     checked("SW-FSDP-CONNECTIONS", lambda context: context.job.backend.env.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1",
             "Megatron-FSDP needs several hardware queues; swift itself sets CUDA_DEVICE_MAX_CONNECTIONS=1 by default.",
-            f"{_ARGS}:967", when="use_megatron_fsdp", since="4.6", flags=("use_megatron_fsdp",),
+            f"{_ARGS}:967", when="use_megatron_fsdp", since="4.5", flags=("use_megatron_fsdp",),
             fields=("backend.env",), reads="job.backend.env",
             message="Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1, but backend.env sets it to 1"),
 )
 # fmt: on
 
-_BACKENDS = ("flash", "fused", "unfused", "local", "auto", "flash_2", "flash_3", "flash_4")
+_CORE_BACKENDS = ("flash", "fused", "unfused", "local", "auto")
+_BACKENDS = (*_CORE_BACKENDS, "flash_2", "flash_3", "flash_4")
+
+
+def _attention_backends(context: RuleContext) -> tuple[str, ...]:
+    """Return the backends of a version: megatron-core's AttnBackend, and since 4.3 flash attention by its version."""
+    return _BACKENDS if in_range(context.version or "", "4.3", None) else _CORE_BACKENDS
+
 
 # fmt: off
 TUNING = (
     never("SW-NUM-LABELS", "task_type=seq_cls & !num_labels? & job.task.type!=reward_model",
           "A classifier has a number of labels; a reward model's is 1 by default.",
-          "ms-swift 4.6.0 model/model_meta.py:319", since="4.6",
+          "ms-swift 4.6.0 model/model_meta.py:319", since="4.1",
           message="task_type seq_cls needs num_labels"),
     Rule(
         id="SW-ADAPTERS-ONE",
@@ -207,14 +215,14 @@ TUNING = (
         ),
         reads="save_safetensors",
         message="tuner_type lora_llm needs merge_lora true and no_save_optim true",
-        since="4.6",
+        since="4.1",
     ),
     never("SW-LORA-LLM-LANGUAGE", "tuner_type=lora_llm & language_model_only",
-          "lora_llm distinguishes the language model from the rest of a multimodal model.", f"{_ARGS}:801", since="4.6",
+          "lora_llm distinguishes the language model from the rest of a multimodal model.", f"{_ARGS}:801", since="4.3",
           message="tuner_type lora_llm cannot be combined with language_model_only: use lora"),
     never("SW-LORA-LLM-TEXT", "tuner_type=lora_llm & job.model.model_type?",
           "lora_llm treats the language model of a multimodal model differently; a text model has no other part.",
-          f"{_ARGS}:927", since="4.6",
+          f"{_ARGS}:927", since="4.1",
           message="tuner_type lora_llm needs a multimodal model, not {job.model.model_type}: use lora"),
     needs("SW-QK-LAYERNORM-DECAY", "apply_wd_to_qk_layernorm & job.model.model_type?",
           "job.model.model_type=qwen3_next|qwen3_5|qwen3_5_moe|qwen4_exp",
@@ -223,7 +231,7 @@ TUNING = (
           message="apply_wd_to_qk_layernorm does not support {job.model.model_type}"),
     never("SW-SINK-FLASH", "job.model.softmax_type=learnable & attention_backend=flash|flash_2|flash_3|flash_4",
           "Flash attention, ms-swift's default backend, does not support learnable sinks.",
-          "ms-swift 4.6.0 megatron/model/utils.py:17", since="4.6", flags=("attention_backend",),
+          "ms-swift 4.6.0 megatron/model/utils.py:17", since="4.1", flags=("attention_backend",),
           fields=("kernels.attention_backend", "model.softmax_type"),
           message="attention_backend {attention_backend} does not support softmax_type learnable: use fused or "
           "unfused"),
@@ -234,22 +242,23 @@ TUNING = (
           message="torch_dtype {torch_dtype} must be float16, bfloat16 or float32"),
     never("SW-SKIP-INIT", "skip_megatron_init",
           "Only the driver of a Ray pipeline skips the initialisation; without it, training has no process group.",
-          "ms-swift 4.6.0 megatron/arguments/megatron_base_args.py:19", since="4.6",
+          "ms-swift 4.6.0 megatron/arguments/megatron_base_args.py:19", since="4.3",
           message="skip_megatron_init is for the driver of a Ray pipeline only: remove it"),
     never("SW-LORA-DEEPSEEK-V41", "model_type=deepseek_v41 & @lora & recompute_granularity=selective",
           "Selective recompute frees what the adapters of DeepSeek-V4.1 still need in the backward pass.",
           f"{_ARGS}:824", since="4.6",
           message="LoRA of deepseek_v41 needs recompute.granularity full or none (the default is selective)"),
     never("SW-BRIDGE-LORA", "bridge_backend=megatron-bridge & tuner_type!=None|full",
-          "NVIDIA's megatron-bridge does not load adapters yet.", f"{_ARGS}:811", since="4.6",
+          "NVIDIA's megatron-bridge does not load adapters yet.", f"{_ARGS}:811", since="4.5",
           message="bridge_backend megatron-bridge does not support tuner_type {tuner_type}: use mcore-bridge"),
     needs("SW-BRIDGE-TASK", "bridge_backend=megatron-bridge", "task_type=None|causal_lm & rlhf_type!=rm",
-          "NVIDIA's megatron-bridge supports causal language models only.", f"{_ARGS}:872", since="4.6",
+          "NVIDIA's megatron-bridge supports causal language models only.", f"{_ARGS}:872", since="4.5",
           message="bridge_backend megatron-bridge supports causal language models only"),
-    checked("SW-ATTENTION", lambda context: context["attention_backend"] not in _BACKENDS,
+    checked("SW-ATTENTION", lambda context: context["attention_backend"] not in _attention_backends(context)
+            and f"attention_backend {context['attention_backend']} is not one of "
+            f"{', '.join(_attention_backends(context))}",
             "An unknown attention backend ends in a bare KeyError.", f"{_ARGS}:973-993", when="attention_backend!=None",
-            since=FOUR, flags=("attention_backend",),
-            message=f"attention_backend {{attention_backend}} is not one of {', '.join(_BACKENDS)}"),
+            since=FOUR, flags=("attention_backend",)),
     Rule(
         id="SW-FLASH-SINK",
         phase="config",
@@ -262,7 +271,7 @@ TUNING = (
             and (context["megatron_extra_kwargs"].get("softmax_type") == "learnable")
         ),
         message="attention_backend {attention_backend} does not support softmax_type learnable: use fused or unfused",
-        since="4.6",
+        since="4.1",
     ),
 )
 # fmt: on

@@ -191,10 +191,10 @@ PRECISION = (
           "Weights can be kept in FP8 only where products are in FP8.", f"{_CONFIG}:1027; {_OLD}:614", since="3.6",
           message="precision.fp8_param_gather needs precision.fp8_format"),
     never("SW-FP4-FP8", "fp4_format & fp8_format",
-          "Matrix products are in FP4 or in FP8.", f"{_CONFIG}:1034", since="4.6",
+          "Matrix products are in FP4 or in FP8.", f"{_CONFIG}:1034", since="4.2",
           message="fp4_format and fp8_format are both set"),
     never("SW-FP4-PARAM", "fp4_param_gather & !fp4_format",
-          "Weights can be kept in FP4 only where products are in FP4.", f"{_CONFIG}:1031", since="4.6",
+          "Weights can be kept in FP4 only where products are in FP4.", f"{_CONFIG}:1031", since="4.2",
           message="fp4_param_gather needs fp4_format"),
 )
 # fmt: on
@@ -247,7 +247,7 @@ EXPERTS = (
             "then that of the micro-batch.",
             "ms-swift 4.6.0 swift/megatron/arguments/megatron_args.py:545; megatron-core 0.16.1 "
             "megatron/core/transformer/moe/router.py:335; measured: docs/parity.md",
-            when="padding_free & micro_batch_size>1 & moe_aux_loss_coeff>0", since="4.6",
+            when="padding_free & micro_batch_size>1 & moe_aux_loss_coeff>0", since="4.1",
             flags=("moe_router_load_balancing_type", "micro_batch_size", "padding_free"),
             reads="job.model.is_moe job.model.hidden_size",
             message="seq_aux_loss with padding_free and micro_batch_size {micro_batch_size}: the load is balanced over "
@@ -258,7 +258,7 @@ EXPERTS = (
           BALANCED_PER_TOKEN,
           "megatron-core 0.16.1 megatron/core/transformer/moe/router.py:465; measured: docs/parity.md",
           message=f"moe.aux_loss_coeff {{moe_aux_loss_coeff}} {BALANCED_PER_TOKEN_MESSAGE}",
-          severity="warning", since="4.6", flags=("moe_aux_loss_coeff", "calculate_per_token_loss")),
+          severity="warning", since="4.1", flags=("moe_aux_loss_coeff", "calculate_per_token_loss")),
     never("SW-PAD-FLEX", "moe_pad_expert_input_to_capacity & moe_token_dispatcher_type=flex",
           "DeepEP does not dispatch padding.", f"{_CONFIG}:1074; {_OLD}:633", since="3.7",
           flags=("moe_pad_expert_input_to_capacity", "moe_token_dispatcher_type", "moe_enable_deepep"),
@@ -335,7 +335,7 @@ EXPERTS = (
           "megatron-core 0.16.1 pipeline_parallel/schedules.py:262; ms-swift 4.6.0 trainers/trainer.py:72; "
           "measured: docs/parity.md",
           message=f"cp {{context_parallel_size}} {MEAN_OF_RANK_MESSAGE}",
-          severity="warning", since="4.6", flags=("context_parallel_size", "calculate_per_token_loss")),
+          severity="warning", since="4.1", flags=("context_parallel_size", "calculate_per_token_loss")),
     never("SW-BIAS-ETP", "job.model.is_moe & job.model.linear_bias & expert_tensor_parallel_size>1",
           "Bias in experts works only where experts are not split by tensor parallelism.", f"{_CONFIG}:1583",
           since="3.7", fields=("model.linear_bias", "parallel.etp"),

@@ -396,6 +396,10 @@ RLHF: Mapping[str, Pair] = {
         {"task": _GKD, **args(teacher_model_server="http://a", gkd_logits_topk=8)},
     ),
     "SW-GKD-TEACHER": Pair({"task": _GKD}, {"task": _GKD, **args(teacher_model="a")}, "4.0.0"),
+    "SW-GKD-TEACHERS": Pair(
+        {"task": _GKD, **args(teacher_model="a", teacher_model_server="http://b", gkd_logits_topk=8)},
+        {"task": _GKD, **args(teacher_model_server="http://b", gkd_logits_topk=8)},
+    ),
 }
 
 SEED: Mapping[str, Pair] = {

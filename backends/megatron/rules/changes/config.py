@@ -129,7 +129,7 @@ KWARGS = (
         f"{UTILS}:74",
         reads=_EXTRA,
         phase="config",
-        since="4.6",
+        since="4.3",
     ),
     Rule(
         id="SW-SET-UNFUSED",
@@ -173,7 +173,7 @@ MODEL = (
         "Overlapped pipeline communication does not use batched send/receive.",
         f"{BRIDGE}:314",
         phase="config",
-        since="4.6",
+        since="4.3",
     ),
     sets(
         "SW-SET-MTP",
@@ -182,7 +182,7 @@ MODEL = (
         "Multi-token prediction layers that share their weights count as one layer.",
         f"{BRIDGE}:335",
         phase="config",
-        since="4.6",
+        since="4.1",
     ),
     sets(
         "SW-SET-BALANCING",
@@ -200,7 +200,7 @@ MODEL = (
         "By default context parallelism exchanges keys and values in a ring (p2p).",
         f"{BRIDGE}:262",
         phase="config",
-        since="4.6",
+        since="4.4",
     ),
     sets(
         "SW-SET-CHUNK-GROUP",

@@ -92,7 +92,7 @@ TASK = (
         {"num_labels": None},
         "A generative reranker has no labels.",
         "ms-swift 4.6.0 model/model_meta.py:316",
-        since="4.6",
+        since="4.1",
     ),
     sets(
         "SW-SET-QUANT-DTYPE",

@@ -68,7 +68,7 @@ STAGES = (
         "Pipeline communication without overlap uses batched send/receive.",
         f"{ARGS}:1115",
         reads="overlap_p2p_comm",
-        since="4.6",
+        since="4.3",
     ),
 )
 DEVICES = (
@@ -78,7 +78,7 @@ DEVICES = (
         {"attention_backend": "flash"},
         "The number is the version of flash attention that is used.",
         f"{ARGS}:998",
-        since="4.6",
+        since="4.3",
         reports_written=False,
     ),
     sets(
@@ -96,7 +96,7 @@ DEVICES = (
         message="use_distributed_optimizer false → true: Megatron-FSDP needs it",
         doc="Megatron-FSDP includes the distributed optimizer.",
         source=f"{ARGS}:960",
-        since="4.6",
+        since="4.5",
     ),
     Rule(
         id="SW-SET-MUON",
@@ -108,6 +108,6 @@ DEVICES = (
         message="use_distributed_optimizer true → false: {optimizer} does not support sharded optimizer states",
         doc="Muon works on whole matrices: optimizer states are not sharded.",
         source=f"{ARGS}:1031",
-        since="4.6",
+        since="4.1",
     ),
 )

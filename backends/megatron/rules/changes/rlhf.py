@@ -54,7 +54,7 @@ RLHF = (
         {"train_dataloader_shuffle": "{dataset_shuffle}"},
         "Prompts are shuffled if the data set is (dataset_shuffle).",
         f"{ARGS}:410",
-        since="4.6",
+        since="4.2",
     ),
     replace(
         sets(
@@ -64,7 +64,7 @@ RLHF = (
             "The base model without its adapter is the teacher: no second model is loaded.",
             f"{ARGS}:360",
             reads="rlhf_type model",
-            since="4.6",
+            since="4.1",
         ),
         check=_distils_itself,
     ),
@@ -74,7 +74,7 @@ RLHF = (
         {"num_generations": 1},
         "Distillation generates one answer for each prompt.",
         f"{ARGS}:248",
-        since="4.6",
+        since="4.2",
     ),
     sets(
         "SW-SET-GENERATED",
@@ -99,7 +99,7 @@ RLHF = (
         "Answers are generated for the batches of steps_per_generation steps, one unless it is set.",
         f"{ARGS}:249",
         reads=f"{_BATCH} {_STEPS}",
-        since="4.6",
+        since="4.2",
     ),
     sets(
         "SW-SET-GKD-STEPS",
@@ -108,7 +108,7 @@ RLHF = (
         "Generated answers last for as many steps as their batches.",
         f"{ARGS}:249",
         reads=f"{_BATCH} {_SIZE}",
-        since="4.6",
+        since="4.2",
     ),
     sets(
         "SW-SET-COLUMNS",
@@ -123,7 +123,7 @@ RLHF = (
         {"scale_rewards": "none"},
         "The REAL loss does not scale rewards.",
         f"{ARGS}:421",
-        since="4.6",
+        since="4.2",
     ),
     sets(
         "SW-SET-KL-REWARD",
@@ -156,7 +156,7 @@ RLHF = (
         {"use_gym_env": True},
         "A gym environment that is named is used.",
         f"{ARGS}:464",
-        since="4.6",
+        since="4.3",
     ),
     sets(
         "SW-SET-COSINE",
@@ -164,6 +164,6 @@ RLHF = (
         {"cosine_max_len": "{max_completion_length}"},
         "The cosine reward ends at max_completion_length by default.",
         f"{ARGS}:226",
-        since="4.6",
+        since="4.1",
     ),
 )

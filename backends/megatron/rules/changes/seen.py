@@ -91,7 +91,7 @@ SEEN = (
         "that every rank holds {tensor_model_parallel_size} times, so clip_grad {clip_grad} clips more than without "
         "tensor parallelism",
         severity="warning",
-        since="4.6",
+        since="4.1",
     ),
     Rule(
         id="SW-FP32-RESUME",
@@ -149,7 +149,7 @@ SEEN = (
         message="LoRA: the expert bias stays as it is, moe.bias_update_rate has no effect; MindSpeed-LLM moves it "
         "unless moe.bias_update_rate=0",
         severity="warning",
-        since="4.6",
+        since="4.1",
     ),
     Rule(
         id="SW-SCORING",
@@ -177,6 +177,6 @@ SEEN = (
         message="more than 128 experts per expert-parallel rank, which Ascend devices do not support: raise "
         "parallel.ep",
         severity="warning",
-        since="4.6",
+        since="4.1",
     ),
 )

@@ -57,7 +57,7 @@ TUNING = (
         {"tuner_type": "{train_type}"},
         "The deprecated train_type sets tuner_type.",
         "ms-swift 4.0.0 arguments/base_args/base_args.py:153",
-        until="4.5",
+        until="4.0.99",
         reports_written=False,
     ),
     sets(
@@ -131,7 +131,7 @@ RUN = (
         when="gradient_accumulation_fusion? & gradient_accumulation_fusion",
         message="gradient_accumulation_fusion true → false where apex is not installed",
         severity="change",
-        since="4.6",
+        since="4.1",
     ),
     sets(
         "SW-SET-CALLBACKS",
@@ -175,7 +175,7 @@ RUN = (
         message="merge_lora unset → true: save_safetensors writes merged weights, too",
         doc="With save_safetensors, merged weights are written unless merge_lora is false.",
         source=f"{ARGS}:923",
-        since="4.6",
+        since="4.1",
         fields=("lora.merge", "checkpoint.save_safetensors"),
     ),
     sets(
