@@ -1,5 +1,7 @@
 """Every recipe is checked, planned and estimated on each backend; docs/recipes.md names those that take it."""
 
+from pathlib import Path
+
 import pytest
 
 from launcher.compose.search_path import shipped
@@ -30,7 +32,9 @@ def test_a_recipe_is_planned_and_estimated_where_it_is_taken(name: str) -> None:
     assert [backend for backend, each in found.items() if each.verdict == recipes.PASSED] == _page()[name]
 
 
-def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys) -> None:
+def test_the_command_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(recipes, "STATE", tmp_path / "recipes.json")
     monkeypatch.setattr("sys.argv", ["recipes", "--only", "tiny_qwen3", "--backend", "megatron_lm"])
     assert recipes.main() == 0
