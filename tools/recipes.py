@@ -75,7 +75,9 @@ def _steps(
     recipe: str, backends: Sequence[str], hardware: str, rehearsals: bool
 ) -> list[tuple[str, tuple[str, ...], bool]]:
     """Return what is to be tried of a recipe: name, overrides, and whether it is a rehearsal."""
-    steps = [(name, (f"+recipe={recipe}", f"backend={name}", f"hardware={hardware}"), False) for name in backends]
+    steps: list[tuple[str, tuple[str, ...], bool]] = [
+        (name, (f"+recipe={recipe}", f"backend={name}", f"hardware={hardware}"), False) for name in backends
+    ]
     if not rehearsals:
         return steps
     taken = [name for name in backends if judge(compose([f"+recipe={recipe}", f"backend={name}"]), fixes=False).ok]
