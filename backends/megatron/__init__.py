@@ -74,6 +74,7 @@ BACKEND = Backend(
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",
     aliases={"4.6": "4.6.0", "4.0": "4.0.0", "3.12": "3.12.6", "3.6": "3.6.4", "3.5": "3.5.3", "seed": "3.5-dev"},
     absent=late("backends.megatron.absent:absent"),
+    substitutes=late("backends.megatron.substitutes:substitutes"),
     entry=ENTRY,
     environment=ENVIRONMENT,
     support=SUPPORT,

@@ -90,6 +90,7 @@ BACKEND = Backend(
     ),
     aliases={"0.16": "0.16.1", "0.12": "0.12.1", "core_v0.16.1": "0.16.1", "core_v0.12.1": "0.12.1"},
     absent=late("backends.megatron_lm.absent:absent"),
+    substitutes=late("backends.megatron_lm.substitutes:substitutes"),
     entry=ENTRY,
     environment=ENVIRONMENT,
     support=SUPPORT,

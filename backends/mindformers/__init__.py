@@ -89,6 +89,7 @@ BACKEND = Backend(
     "MINDFORMERS_PATH to it",
     aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
     absent=late("backends.mindformers.absent:absent"),
+    substitutes=late("backends.mindformers.substitutes:substitutes"),
     attention_dtype=late("backends.mindformers.mapping.support:attention_dtype"),
     entry=ENTRY,
     other_entries=("2.1.0-pynative",),

@@ -78,6 +78,7 @@ BACKEND = Backend(
     ),
     aliases={"26.1": "26.1.0", "2.1": "2.1.0"},
     absent=late("backends.megatron_lm.absent:absent"),
+    substitutes=late("backends.mindspeed.substitutes:substitutes"),
     entry=ENTRY,
     other_entries=("master-fsdp2",),
     environment=ENVIRONMENT,
