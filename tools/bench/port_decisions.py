@@ -1,6 +1,6 @@
 """Ports every example of the corpus to every other backend and counts what is left for the user to decide.
 
-    python -m tools.bench.port_decisions --facts DIR [--megatron-lm CHECKOUT] [--state FILE] [--kinds N]
+    python -m tools.bench.port_decisions --facts DIR [--megatron-lm CHECKOUT] [--every N] [--state FILE] [--kinds N]
 
 DIR and CHECKOUT are those of tools.bench.corpus. A decision is one thing that the user has to say before `launch check`
 accepts the port: which model, which data, how long; errors that one answer settles count once. Where the answer can be
@@ -16,7 +16,7 @@ import json
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from launcher.job import Job, Origin, Value
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names, get_backend
-from tools.bench.corpus import CORPORA, of_checkout, outcomes
+from tools.bench.corpus import CORPORA, Outcome, of_checkout, outcomes
 from tools.exhaustive import digest
 
 STATE = Path.home() / ".cache" / "launch-tests" / "port_decisions.json"
@@ -126,7 +126,7 @@ def main() -> int:
     known = _load(options.state, sources)
     rows: dict[tuple[str, str], list[Left]] = {}
     for source, read in _sources(options).items():
-        examples = [each for each in read() if each.imported is not None]
+        examples = [each for each in read() if each.imported is not None][:: options.every]
         for target in backend_names():
             if target == source:
                 continue
@@ -145,13 +145,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--facts", type=Path, required=True, metavar="DIR", help="folder with corpus_*.jsonl")
     parser.add_argument("--megatron-lm", type=Path, metavar="CHECKOUT", help="also the configurations of its tests")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth example only")
     parser.add_argument("--state", type=Path, default=STATE, metavar="FILE")
     parser.add_argument("--kinds", type=int, default=3, metavar="N", help="the N most frequent decisions of each pair")
     return parser.parse_args()
 
 
-def _sources(options: argparse.Namespace) -> dict[str, partial[Iterable[object]]]:
-    found: dict[str, partial[Iterable[object]]] = {
+def _sources(options: argparse.Namespace) -> dict[str, Callable[[], Iterator[Outcome]]]:
+    found: dict[str, Callable[[], Iterator[Outcome]]] = {
         backend: partial(outcomes, options.facts / name, backend, versions)
         for name, (backend, versions) in CORPORA.items()
     }
