@@ -92,6 +92,7 @@ BACKEND = Backend(
     ),
     aliases=_REGISTERED.aliases,
     absent=late("backends.megatron_lm.absent:absent"),
+    substitutes=late("backends.megatron_lm.substitutes:substitutes"),
     entry=ENTRY,
     environment=ENVIRONMENT,
     support=SUPPORT,

@@ -91,6 +91,7 @@ BACKEND = Backend(
     "MINDFORMERS_PATH to it",
     aliases=_REGISTERED.aliases,
     absent=late("backends.mindformers.absent:absent"),
+    substitutes=late("backends.mindformers.substitutes:substitutes"),
     attention_dtype=late("backends.mindformers.mapping.support:attention_dtype"),
     entry=ENTRY,
     other_entries=("2.1.0-pynative",),

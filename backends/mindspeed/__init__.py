@@ -78,6 +78,7 @@ BACKEND = Backend(
     ),
     aliases=REGISTERED.aliases,
     absent=late("backends.megatron_lm.absent:absent"),
+    substitutes=late("backends.mindspeed.substitutes:substitutes"),
     entry=ENTRY,
     other_entries=("master-fsdp2",),
     environment=ENVIRONMENT,

@@ -20,7 +20,8 @@ from launcher.mapping.ignored_fields import (
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
 from launcher.mapping.rows import Row, active_rows
-from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
+from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, text_of, without_effect
+from launcher.port.substitutes import SUBSTITUTE_RULE
 from launcher.rules.native import effective_of
 
 TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "carried over", "left out"
@@ -103,9 +104,12 @@ class _Ledger:
         self.written = {arg.flag: arg.value for arg in outcome.native}
         self.ties = fields_of_flags(route.target.name, route.version)
         self.refused: dict[str, Finding] = {}
+        self.replaced: dict[str, Finding] = {}
         for finding in outcome.findings:
             if finding.rule == "MAP-UNSUPPORTED":
                 self.refused.update(dict.fromkeys(finding.fields, finding))
+            elif finding.rule == SUBSTITUTE_RULE:
+                self.replaced.update(dict.fromkeys(finding.fields, finding))
         self.unread = frozenset[str]()
         if route.source.catalogue(route.source_version).style == "yaml":
             job, native = imported.job, imported.native
@@ -163,6 +167,9 @@ class _Ledger:
         refused = next((self.refused[path] for path in heavy if path in self.refused), None)
         if refused is not None:
             return self._refused(each, paths, refused)
+        replaced = next((self.replaced[path] for path in paths[:1] if path in self.replaced), None)
+        if replaced is not None:
+            return self._replaced(each, paths, replaced)
         lost = [path for path in set_paths if not self.applied.is_applied(path)]
         if lost and not target_flags:
             return self._ignored(each, paths, lost[0])
@@ -195,6 +202,22 @@ class _Ledger:
             why=why,
             works=tuple(str(fix) for fix in finding.fixes),
             without="training proceeds without it" if affects_training else "training does not change without it",
+            reported=True,
+        )
+
+    def _replaced(self, each: ImportedArg, paths: tuple[str, ...], finding: Finding) -> Account:
+        """Return the account of an argument whose field has a substitute, which the job has."""
+        job = self.outcome.job
+        values = ((path, value_at(job, path)) for path in finding.fields)
+        has = tuple(f"{path}={text_of(value)}" for path, value in values if value != fields()[path].default)
+        return _dropped(
+            each,
+            paths,
+            does=_doc(paths, finding.fields),
+            effect=TRAINING if finding.severity == "warning" else SPEED,
+            why=finding.message.partition(": ")[2],
+            has=has,
+            without="the backend's own is taken",
             reported=True,
         )
 

@@ -28,6 +28,9 @@ class ImportedFrom:
         (),
         "Fields that no argument of the script sets: defaults of the backend it was written for.",
     )
+    replaced: Mapping[str, Any] = option(
+        {}, "Fields for which the backend that runs the job has a substitute, with the script's values."
+    )
     accept: tuple[str, ...] = option(
         (),
         "Arguments of the script that may be dropped on another backend although that changes the model or its loss "

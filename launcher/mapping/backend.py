@@ -21,6 +21,7 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.rows import Table, unmapped_fields
 from launcher.mapping.stack_figure import StackFigure
+from launcher.mapping.substitute import Substitute
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
@@ -140,6 +141,7 @@ class Backend:
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
         absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
             packing in pre-training and a start from random weights.
+        substitutes: what it does in place of values that a job written for another backend has and it cannot take.
         attention_dtype: job and version to the number format of attention, where it is not the job's.
         launchers: folder with the catalogues of its launchers, by name, and of `environment`.
         entry: description of its commands, for `launch import`.
@@ -180,6 +182,7 @@ class Backend:
     other_entries: tuple[str, ...] = ()
     launchers: Path | None = None
     absent: Callable[[Job], Mapping[str, Value]] = field(default=lambda job: {})
+    substitutes: Callable[[], tuple[Substitute, ...]] = tuple
     attention_dtype: Callable[[Job, str], str] = field(default=lambda job, version: str(job.precision.dtype))
     entry: Entry = Entry()
     watch: Watch = Watch()

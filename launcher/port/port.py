@@ -16,6 +16,7 @@ from launcher.mapping.renames import RenamedArg, find_renamed
 from launcher.port.defaults import default_findings, source_defaults
 from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, text_of, values_of
 from launcher.port.files import files
+from launcher.port.substitutes import originals, substitute_findings, with_substitutes
 from launcher.rules.computations import computed_differently
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.native import effective_of
@@ -86,6 +87,7 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
     recorded = job.imported
     if recorded.backend is None and recorded.args is None:
         return PortResult(job=job)
+    job = originals(job)
     try:
         source = get_backend(recorded.backend or "")
         source_version = source.version(recorded.version)
@@ -107,7 +109,7 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
     accepted = {plain(name) for name in recorded.accept}
     changed = _changed(route, split, own)
     defaults = source_defaults(route, changed)
-    changed = _with_defaults(changed, defaults)
+    changed, replaced = with_substitutes(route, _with_defaults(changed, defaults))
     if validator is not None and any(each.works for each in split.missing.values()):
         passes = validator(changed)
         split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
@@ -118,6 +120,7 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
         findings=(
             *_nearly(route, split),
             *default_findings(route, defaults),
+            *substitute_findings(route, replaced),
             *_losses(route, split.missing.values(), accepted),
             *files(route, changed),
             *_computations(route, changed),

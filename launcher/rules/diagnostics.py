@@ -212,6 +212,13 @@ for _id, _severity, _doc, _works in (
         "no action if training should stay the same; otherwise set the named field",
     ),
     (
+        "PORT-SUBSTITUTE",
+        "warning, change",
+        "The chosen backend cannot take a value of the imported script and has something in its place, which is "
+        "written (imported.replaced keeps the script's value). A warning where training is not exactly the same.",
+        "no action if the substitute is right; otherwise set the named field",
+    ),
+    (
         "PORT-NEAREST",
         "warning, change",
         "A port expresses an argument of one backend by a field; a warning where the two are not fully equivalent.",

@@ -1,5 +1,6 @@
 """Every recipe is a whole, legal job that says where it comes from; the copied ones say what their source says."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,14 @@ def test_one_length_of_training_is_given_and_the_schedule_is_explicit(path: Path
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_model_is_the_preset_itself(path: Path) -> None:
-    """No recipe quietly trains another architecture than the model it names (DPO: the base model's length)."""
+    """No recipe quietly trains another architecture than the model it names; samples that are longer than its positions
+    extend them to exactly their length."""
     job = _job(path)
-    assert set(job.model.overridden) <= {"mtp_loss_scaling_factor"}
+    overridden = set(job.model.overridden) - {"mtp_loss_scaling_factor"}
+    if "max_position_embeddings" in overridden:
+        assert job.model.max_position_embeddings == job.batch.seq_length
+        assert "tokens" in path.read_text(encoding="utf-8").splitlines()[1]
+    assert overridden <= {"max_position_embeddings"}
     config_from_model(job.model)
 
 
@@ -234,3 +240,31 @@ EXPECTED: dict[str, dict[str, Any]] = {
 def test_a_recipe_says_what_its_source_says(recipe: str) -> None:
     job = _job(shipped("recipes") / f"{recipe}.yaml")
     assert {field: value_at(job, field) for field in EXPECTED[recipe]} == EXPECTED[recipe]
+
+
+# The same, told by a real bash with stubs of torchrun and megatron (tests of `launch import` are elsewhere), and what a
+# recipe has otherwise.
+SCRIPTS = json.loads((Path(__file__).parent / "scripts.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("recipe", SCRIPTS)
+def test_a_copied_recipe_says_what_its_script_says(recipe: str) -> None:
+    told = SCRIPTS[recipe]
+    wanted = told["says"] | told.get("differs", {})
+    job = _job(shipped("recipes") / f"{recipe}.yaml")
+    found = {field: value_at(job, field) for field in wanted}
+    assert {field: list(value) if isinstance(value, tuple) else value for field, value in found.items()} == wanted
+
+
+@pytest.mark.parametrize("recipe", SCRIPTS)
+def test_a_copied_recipe_names_its_source(recipe: str) -> None:
+    comment = (shipped("recipes") / f"{recipe}.yaml").read_text(encoding="utf-8").partition("defaults:")[0]
+    words = comment.replace("#", "").replace(",", "").split()
+    version, *rest = SCRIPTS[recipe]["source"].split(" ")
+    assert version in words
+    assert set(rest) <= {word.rstrip(".;") for word in words}
+
+
+def test_every_recipe_is_ours_or_in_a_table() -> None:
+    older = {"deepseek_v3", "llama3_70b", "llama3_8b", "qwen3_8b", "qwen3_8b_lora", "qwen3_moe_235b"}
+    assert {path.stem for path in FILES} - {path.stem for path in TINY} == SCRIPTS.keys() | EXPECTED.keys() | older

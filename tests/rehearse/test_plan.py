@@ -12,6 +12,7 @@ from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.runtime import choose, planned
+from tests.rehearse.not_on_core import NOT_ON_CORE
 
 TINY = ("+recipe=tiny_qwen3_moe", "backend=megatron")
 
@@ -190,12 +191,21 @@ def test_pass_through_arguments_of_megatron_lm_reach_the_trainer():
     assert "--end-weight-decay" in plan.nodes[0].argv
 
 
-REHEARSED = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
+RECIPES = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("recipe", REHEARSED)
-def test_every_recipe_can_be_rehearsed(recipe):
+@pytest.mark.sample(keep=14)
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in NOT_ON_CORE])
+def test_a_recipe_can_be_rehearsed(recipe):
     assert plan_of(f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true").nodes
+
+
+@pytest.mark.sample(keep=4)
+@pytest.mark.parametrize("recipe", NOT_ON_CORE)
+def test_a_recipe_that_cannot_be_rehearsed_is_refused_with_the_reason(recipe):
+    with pytest.raises(RehearsalRefused) as refused:
+        plan_of(f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true")
+    assert NOT_ON_CORE[recipe] in str(refused.value.findings)
 
 
 def test_preferences_reach_the_trainer(tmp_path):

@@ -31,17 +31,22 @@ def shrunken(recipe: str, *args: str, cores: int | None = 2):
     return job, shrink(job, cores=cores)
 
 
+def errors_of(job):
+    found = judge(job, fixes=False).findings
+    return {(each.rule, each.fields) for each in found if each.severity == "error"}
+
+
+@pytest.mark.sample(keep=14)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_fits_a_laptop_and_its_layout_is_legal(recipe):
-    _, small = shrunken(recipe)
+    job, small = shrunken(recipe)
     assert small.job.cluster.world_size <= 4
-    errors = [
-        f for f in judge(small.job, fixes=False).findings if f.severity == "error" and f.rule != "MAP-UNSUPPORTED"
-    ]
-    assert not errors
+    # What Megatron-LM refuses in the whole job (a task, an offloaded optimizer), it refuses in the small one.
+    assert errors_of(small.job) <= errors_of(job)
     assert (small.job.model.vocab_size or 0) <= 512
 
 
+@pytest.mark.sample(keep=14)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_only_sizes_change_and_each_change_is_reported(recipe):
     job, small = shrunken(recipe)

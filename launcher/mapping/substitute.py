@@ -1,0 +1,83 @@
+"""What a backend does in place of values that a job written for another backend has and that it cannot take."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from launcher.job import Job, Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substitute:
+    """A row of a backend's table of substitutes.
+
+    Attributes:
+        fields: fields whose values have no equivalent; the first names the row.
+        when: whether the job has such values, and the substitute is the nearest there.
+        put: the fields that change and their values there.
+        why: what the target does instead.
+        affects_training: training is no longer exactly the same; reported as a warning.
+    """
+
+    fields: tuple[str, ...]
+    when: Callable[[Job], bool]
+    put: Callable[[Job], Mapping[str, Value]]
+    why: str
+    affects_training: bool = False
+
+
+def without(field: str, when: Callable[[Job], bool], why: str, *, affects_training: bool = False) -> Substitute:
+    """Return the row of a field that is left to the backend."""
+    empty: Value = () if field in ("offload.modules",) else None
+    return Substitute(
+        fields=(field,), when=when, put=lambda job: {field: empty}, why=why, affects_training=affects_training
+    )
+
+
+def plain_exchange() -> Substitute:
+    """Return the row of MindSpeed's order of the exchange of tokens, which other stacks have as `alltoall` alone."""
+    return Substitute(
+        fields=("moe.token_dispatcher_type",),
+        when=lambda job: job.moe.token_dispatcher_type == "alltoall_seq",
+        put=lambda job: {"moe.token_dispatcher_type": "alltoall"},
+        why="the same tokens go to the same experts, in another order of exchanges",
+    )
+
+
+def stages_without_empty_layers() -> Substitute:
+    """Return the row of empty layers: the sizes of stages or chunks that they leave."""
+    return Substitute(
+        fields=("parallel.noop_layers",),
+        when=lambda job: bool(job.parallel.noop_layers) and _chunks(job) is not None,
+        put=_stage_sizes,
+        why="stages and chunks have the same layers without empty ones between them",
+    )
+
+
+def _chunks(job: Job) -> list[int] | None:
+    """Return the number of layers in each chunk, in their order; None where they do not divide."""
+    layers, empty = job.model.num_hidden_layers, set(job.parallel.noop_layers)
+    if layers is None:
+        return None
+    count = job.parallel.pp * (job.parallel.vpp or 1)
+    size, rest = divmod(layers + len(empty), count)
+    if rest:
+        return None
+    return [sum(start + each not in empty for each in range(size)) for start in range(0, count * size, size)]
+
+
+def _stage_sizes(job: Job) -> Mapping[str, Value]:
+    chunks = _chunks(job) or []
+    inner = set(chunks[1:-1])
+    if job.parallel.vpp in (None, 1) and len(chunks) == 2:
+        return {"parallel.noop_layers": (), "parallel.first_stage_layers": chunks[0]}
+    if job.parallel.vpp in (None, 1) and len(inner) == 1:
+        first, last = (None if size in inner else size for size in (chunks[0], chunks[-1]))
+        return {
+            "parallel.noop_layers": (),
+            "parallel.first_stage_layers": first,
+            "parallel.last_stage_layers": last,
+        }
+    parts = ["t" * size if size < 2 else f"t*{size}" for size in chunks]
+    parts[0] = f"E{parts[0]}"
+    parts[-1] += "m" * (job.model.num_nextn_predict_layers or 0) + "L"
+    return {"parallel.noop_layers": (), "parallel.layout": "|".join(parts)}

@@ -1,0 +1,20 @@
+"""Recipes that `rehearse.entry=core` refuses, and what its refusal names."""
+
+_TASK = "trains pretrain and sft and dpo"
+_ATTENTION = "experimental attention"
+
+NOT_ON_CORE = {
+    "qwen2_5_7b_kto": _TASK,
+    "qwen3_moe_kto_lora": _TASK,
+    "qwen3_moe_rm_lora": _TASK,
+    "qwen3_moe_grpo": _TASK,
+    "qwen3_moe_grpo_lora": _TASK,
+    "qwen3_8b_gkd": _TASK,
+    "qwen3_next": _ATTENTION,
+    "deepseek_v3_2": _ATTENTION,
+    "glm_5": _ATTENTION,
+    "llama3_70b_fp8": "fp8 needs Transformer Engine on a GPU",
+    "gpt_oss_120b": "yarn scaling of ordinary attention has no argument",
+    "kimi_k2": "YaRN is built with 32",
+    "deepseek_v3_lora": "it knows alltoall, allgather, flex",
+}
