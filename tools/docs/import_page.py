@@ -19,6 +19,7 @@ _PAGE = _ROOT / "docs" / "import.md"
 _TEXT = Path(__file__).with_name("import_page.md")
 _FIGURES = Path(__file__).with_name("import_figures.md")  # python -m tools.bench.corpus --facts DIR --markdown
 _PORTS = Path(__file__).with_name("import_ports.md")  # python -m tools.bench.ports --facts DIR --markdown
+_FORKS = Path(__file__).with_name("import_forks.md")  # python -m tools.bench.forks --checkouts DIR
 _SCRIPT = _ROOT / "tests" / "importing" / "data" / "qwen3_32b.sh"
 _COMMAND = re.compile(r"```console\n\$ (.+?)\n(?:#lines (.+?)\n)?```", re.DOTALL)
 
@@ -30,6 +31,7 @@ def page() -> str:
         text = _TEXT.read_text(encoding="utf-8").replace("{script}", _without_source(_SCRIPT))
         text = text.replace("{figures}", _FIGURES.read_text(encoding="utf-8").strip())
         text = text.replace("{ports}", _PORTS.read_text(encoding="utf-8").strip())
+        text = text.replace("{forks}", _FORKS.read_text(encoding="utf-8").strip())
         return filled(text, folder)
 
 
