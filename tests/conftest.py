@@ -18,6 +18,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Scripts that ask for python3 mean this interpreter, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+# Forks that whoever runs the tests has added are none of theirs.
+os.environ["LAUNCH_CATALOGUES"] = os.devnull
 # A shell starts what runs in its background with SIGINT ignored, and every child would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

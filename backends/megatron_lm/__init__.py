@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.megatron_lm.environment import ENVIRONMENT
+from backends.megatron_lm.other_models import OTHERS
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.megatron_lm.support import SUPPORT
 from launcher.catalogue.registered import registered
@@ -26,7 +27,6 @@ def _catalogue(version: str) -> "Catalogue":
     return load(_HERE / "catalogue" / f"{version}.json")
 
 
-_OTHERS = ("pretrain_bert.py", "pretrain_t5.py", "pretrain_vlm.py", "pretrain_retro.py")
 # Names of TransformerConfig in `--yaml-cfg` files (yaml_arguments.py:407 core_transformer_config_from_yaml @0.16.1).
 _STORED = {
     "num_moe_experts": "num_experts",
@@ -37,7 +37,7 @@ _STORED = {
 
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": "", "pretrain_mamba.py": ""},
-    excluded=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
+    excluded=dict.fromkeys(OTHERS, "it trains another kind of model than this launcher describes"),
     fork_options={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
     native_only=late("backends.megatron_lm.native_only.table:rows"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
@@ -72,6 +72,7 @@ BACKEND = Backend(
     devices=("cuda",),
     table=late("backends.megatron_lm.mapping.table:table"),
     catalogue=_catalogue,
+    parser_source=late("backends.megatron_lm.parser_source:parser_source"),
     launch=late("backends.megatron_lm.launch:launch"),
     native_cpu="backends.megatron_lm.rehearse",
     described_by=("simumax",),

@@ -2,7 +2,9 @@
 
 from backends.megatron_lm.environment import ENVIRONMENT
 from launcher.catalogue.command_line import option
+from launcher.catalogue.versions import FORK
 from launcher.job import Job, output_dir
+from launcher.mapping.backend import get_backend
 from launcher.mapping.environment import environment
 from launcher.mapping.native import NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan
@@ -12,8 +14,14 @@ from launcher.plan.rendezvous import torchrun
 CHECKOUT = "${MEGATRON_LM_PATH}"
 
 
-def script(native: NativeArgs) -> str:
-    """Return the training script: pretrain_mamba.py where --spec names Mamba layers, else pretrain_gpt.py."""
+def script(job: Job, native: NativeArgs) -> str:
+    """Return the training script: pretrain_mamba.py where --spec names Mamba layers, else pretrain_gpt.py.
+
+    A job imported from a script that starts one of a fork's own starts that on this fork.
+    """
+    own = get_backend(native.backend).own_script(native.version, job.imported.program)
+    if own is not None:
+        return own
     return "pretrain_mamba.py" if "mamba" in str(native.get("spec", "")) else "pretrain_gpt.py"
 
 
@@ -31,7 +39,8 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
 
     The script needs no specific working directory, so relative paths of the job stay valid.
     """
-    command = (f"{CHECKOUT}/{script(native)}", *argv(native))
+    program = script(job, native)
+    command = (f"{CHECKOUT}/{program}", *argv(native))
     nodes = tuple(
         NodePlan(rank=rank, argv=torchrun(job, rank, command), env=environment(ENVIRONMENT, job, native))
         for rank in range(job.cluster.nodes)
@@ -41,8 +50,15 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         nodes=nodes,
         output_dir=output_dir(job),
         what=(
-            f"Megatron-LM core {native.version}: {kind} by {script(native)} under torchrun, "
+            f"Megatron-LM core {native.version}: {kind} by {program} under torchrun, "
             f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
         ),
-        notes=("MEGATRON_LM_PATH names a checkout of NVIDIA/Megatron-LM at tag core_v" + native.version,),
+        notes=(_checkout(native.version),),
     )
+
+
+def _checkout(version: str) -> str:
+    like, _, fork = version.partition(FORK)
+    if fork:
+        return f"MEGATRON_LM_PATH names the checkout of the fork {fork}"
+    return f"MEGATRON_LM_PATH names a checkout of NVIDIA/Megatron-LM at tag core_v{like}"

@@ -8,6 +8,13 @@ from packaging.version import InvalidVersion, Version
 _PREFIX = re.compile(r"(core_)?[rv]?(?=\d)")
 # Branches come after every number: an epoch outranks all versions without one.
 _BRANCH = Version("1!0")
+FORK = "+"
+"""Between a version and the name of a fork of it that a user added: `0.16.1+ours`."""
+
+
+def base_version(version: str) -> str:
+    """Return the version that a fork is like; a version that is no fork, as it is."""
+    return version.partition(FORK)[0]
 
 
 @cache
@@ -15,9 +22,9 @@ def version_key(version: str) -> Version:
     """Return a sortable key.
 
     `core_v0.12.1`, `v4.6` and `r1.6` count as their number, another entry point (`2.1.0-pynative`) as its version,
-    `3.5-dev` comes before 3.5, a branch (`master`) after everything.
+    `3.5-dev` comes before 3.5, a branch (`master`) after everything, and a fork (`0.16.1+ours`) counts as its version.
     """
-    name = _PREFIX.sub("", version, count=1)
+    name = _PREFIX.sub("", base_version(version), count=1)
     for text in (name, name.partition("-")[0]):
         try:
             return Version(text)

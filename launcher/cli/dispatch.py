@@ -50,6 +50,7 @@ VERBS = {
     "convert": Verb(module="launcher.cli.convert", doc="convert checkpoints to another format or layout, verified"),
     "tokenize": Verb(module="launcher.cli.tokenize", doc="conversations as token numbers and labels"),
     "args": Verb(module="launcher.cli.args", doc="the arguments that a backend accepts, from its own parser"),
+    "catalogue": Verb(module="launcher.cli.catalogue", doc="a checkout's own parser as a version of its backend"),
     "ps": Verb(module="launcher.cli.ps", doc="the runs that you started, with their state"),
     "status": Verb(module="launcher.cli.status", doc="one run: its nodes, its progress, why it failed"),
     "logs": Verb(module="launcher.cli.logs", doc="output of a run or one of its ranks (-f: follow)"),

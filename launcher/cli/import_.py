@@ -33,6 +33,8 @@ def main(words: list[str]) -> int:
             return code
 
     writable("-o", options.output, JOB)
+    if options.source is not None:
+        _add_source(options)
     jobs = _imported(options, argv)
     source = options.file or "arguments"
     if options.to is None:
@@ -43,6 +45,17 @@ def main(words: list[str]) -> int:
         raise WrongUse(f"--accept {unknown}: {source} has no such argument")
     pairs = [(each, ported(each, target, version or None, accepted=options.accept)) for each in jobs]
     return show_port(pairs, source, options.output, as_json=options.json)
+
+
+def _add_source(options: argparse.Namespace) -> None:
+    """Add the fork in `--source`, and read the input as what it is for."""
+    from launcher.cli.catalogue import added_fork, added_lines
+
+    added = added_fork(options.source, options.name, options.like)
+    if not options.json:
+        for line in added_lines(added):
+            print(line)
+    options.backend, options.backend_version = added.fork.backend, added.fork.version
 
 
 def _unknown(accepted: list[str], jobs: list[Imported]) -> str:
@@ -63,6 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--backend", metavar="B", help="backend of the file, if it is not recognised")
     made.add_argument("--backend-version", metavar="V", help="its version; default: the one that fits best")
+    made.add_argument(
+        "--source",
+        metavar="DIR",
+        help="checkout that the script starts: its own parser, read from its source, becomes a version of the backend "
+        "(launch catalogue add)",
+    )
+    made.add_argument("--name", metavar="NAME", help="with --source: name of the version; default: the folder's")
+    made.add_argument("--like", metavar="B[@V]", help="with --source: version whose mapping and rules it has")
     made.add_argument("--to", metavar="B[@V]", help="port: check and write the job for this backend")
     made.add_argument(
         "--accept",
@@ -100,6 +121,10 @@ def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
         raise WrongUse(
             f"--to {options.to!r}: the name of a backend is missing", *(f"--to {n}" for n in backend_names())
         )
+    if options.source is None and (options.name or options.like):
+        raise WrongUse(f"{'--name' if options.name else '--like'} needs --source DIR")
+    if options.source is not None and (options.backend or options.backend_version):
+        raise WrongUse("--source determines backend and version", "--like BACKEND@VERSION")
     if options.accept and options.to is None:
         raise WrongUse("--accept needs --to: only a port drops arguments")
     file, output = options.file, options.output

@@ -17,6 +17,7 @@ def print_note(kind: str, note: Note, stream: TextIO | None = None) -> None:
 def _note_lines(kind: str, note: Note) -> list[str]:
     place = f"  ({note.where})" if note.where else ""
     lines = [printable(f"{kind}  {shortened(note.message, _LONGEST)}{place}")]
+    lines += [printable(f"    {shortened(detail, _LONGEST)}") for detail in note.details]
     return [*lines, printable(f"  works: {' · '.join(note.works)}")] if note.works else lines
 
 

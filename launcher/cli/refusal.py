@@ -206,10 +206,15 @@ def _of_mistake(mistake: "Mistake") -> "Finding":
 def _importing(error: Any, name: str) -> Refusal:
     from launcher.cli.notes import refusal_lines
 
-    mistakes = [{"what": note.message, "where": note.where, "works": list(note.works)} for note in error.notes]
-    findings = tuple(
-        _finding("IMPORT", f"{note.where}: {note.message}" if note.where else note.message, works=note.works)
+    mistakes = [
+        {"what": note.message, "where": note.where, "works": list(note.works)}
+        | ({"details": list(note.details)} if note.details else {})
         for note in error.notes
+    ]
+    texts = (" ".join((note.message, "; ".join(note.details))).rstrip() for note in error.notes)
+    findings = tuple(
+        _finding("IMPORT", f"{note.where}: {text}" if note.where else text, works=note.works)
+        for note, text in zip(error.notes, texts, strict=True)
     )
     lines = refusal_lines(error, with_partial=_verb(name) != "check")
     return Refusal(code=REFUSED, findings=findings, lines=lines, more={"mistakes": mistakes})

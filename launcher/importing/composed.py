@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.importing.composed_names import FLAGSCALE, PRIMUS, with_own_tokenizer
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.reading import BASES, merge, parse_mapping, parse_scalar, read_text, with_base
 
@@ -132,7 +133,11 @@ def _put_module(found: Composed, name: str, module: Mapping[str, Any], file: str
         note = Note(message=message, where=file, works=(f"the file in {_MODULE_ROOTS[0]}/{folder}/{framework}",))
         (found.problems if key == "model" else found.warnings).append(note)
     overrides = module.get("overrides")
-    found.tree = merge(merged, overrides if isinstance(overrides, Mapping) else {})
+    merged = merge(merged, overrides if isinstance(overrides, Mapping) else {})
+    kind = _text(str(merged.get("tokenizer_type")), {}, variables, [])
+    if kind in PRIMUS.names:
+        merged["tokenizer_type"] = kind
+    found.tree = with_own_tokenizer(merged, PRIMUS, file, found.warnings)
 
 
 def _beside(file: str, name: str) -> Path | None:
@@ -219,4 +224,5 @@ def _put_run(found: Composed, file: str) -> None:
     if "auto_tuner" in experiment:
         message = "experiment.auto_tuner is dropped: its trials are not part of the training"
         found.warnings.append(Note(message=message, where=file, works=("launch search",)))
-    found.tree = {key: value for key, value in found.tree.items() if key not in _RUN}
+    settings = {key: value for key, value in found.tree.items() if key not in _RUN}
+    found.tree = with_own_tokenizer(settings, FLAGSCALE, file, found.warnings)

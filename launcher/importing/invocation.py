@@ -234,16 +234,33 @@ def _fork_of(entry: Entry, argv: Sequence[str]) -> str:
     return next((project for option, project in entry.fork_options.items() if option in options), "")
 
 
-def renamed_script_note(invocation: "Invocation", entry: Entry) -> Note | None:
+def renamed_script_note(invocation: "Invocation", backend: Backend, version: str) -> Note | None:
     """Return the note that a script of another name is read, and will be started, as the backend's own script."""
+    entry = backend.entry
     script = next(iter(entry.scripts), "")
-    if not script or not invocation.program.endswith(".py") or _scripts(invocation.program):
+    known = _scripts(invocation.program) and not _is_of_fork(invocation.program)
+    own = backend.own_script(version, invocation.program)
+    if not script or not invocation.program.endswith(".py") or known or own is not None:
         return None
     project = _fork_of(entry, invocation.argv)
     whose = f" of {project}" if project else ""
     return Note(
         message=f"{invocation.program}{whose} is read as {script}, which is what the job starts", where=invocation.where
     )
+
+
+def _is_of_fork(program: str) -> bool:
+    """Return whether a script is known only as one of the forks that the user added."""
+    paths = (path for backend, _ in entries() for scripts in backend.own_scripts.values() for path in scripts)
+    known = {path.rpartition("/")[2] for path in paths}
+    return program in known and program not in {
+        name for backend, entry in entries() for name in _official(backend, entry)
+    }
+
+
+def _official(backend: Backend, entry: Entry) -> tuple[str, ...]:
+    own = {path.rpartition("/")[2] for scripts in backend.own_scripts.values() for path in scripts}
+    return tuple(script for script in entry.scripts if script not in own)
 
 
 def _scripts(path: str) -> dict[str, str]:

@@ -12,11 +12,13 @@ class Launcher:
         flags: options without a value; all others take one.
         names: options that describe the cluster: `nodes`, `per_node`, `total`, `addr`, `port`, `restarts`.
         module_flags: options followed by a module instead of a script.
+        per_node: processes that it starts on each node without an option; empty: it depends on the machine.
     """
 
     flags: frozenset[str] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
     module_flags: frozenset[str] = frozenset()
+    per_node: str = ""
 
 
 # torch.distributed.run and .launch (torch 2.13 run.py); - and _ are equivalent.
@@ -31,6 +33,7 @@ _TORCHRUN = Launcher(
         "max-restarts": "restarts",
     },
     module_flags=frozenset({"m", "module"}),
+    per_node="1",
 )
 # mindspore.parallel.cluster.run (mindspore 2.7 run.py)
 _MSRUN = Launcher(
@@ -96,13 +99,14 @@ def strip_options(argv: Sequence[str], launcher: Launcher) -> Started:
         argv: everything after the launcher's name.
     """
     cluster: dict[str, str] = {}
-    is_module = False
+    is_module = is_open = False
     at = 0
     while at < len(argv) and (argv[at].startswith("-") or _is_open_option(argv, at)):
         name, equals, value = argv[at].lstrip("-").partition("=")
         name = name.replace("_", "-")
         at += 1
         if name.startswith("$"):
+            is_open = True
             continue
         if name in launcher.module_flags and not equals:
             is_module = True
@@ -122,6 +126,9 @@ def strip_options(argv: Sequence[str], launcher: Launcher) -> Started:
             cluster["addr"], _, cluster["port"] = value.rpartition(":")
         elif known is not None:
             cluster[known] = value
+    # `torchrun $ARGS script.py` may have the option in what is not set.
+    if launcher.per_node and not is_open and "per_node" not in cluster:
+        cluster["per_node"] = launcher.per_node
     return Started(argv=tuple(argv[at:]), cluster=cluster, module=is_module)
 
 

@@ -14,6 +14,7 @@ class Note:
         message: one sentence.
         where: `file:line`, `file`, or empty.
         works: alternatives that would work.
+        details: one line for each thing that the message is about, where it is about several.
         rule: id of the error that `launch check` reports for it: the backend's own parser rejects what is read here.
     """
 
@@ -21,16 +22,19 @@ class Note:
     where: str = ""
     works: tuple[str, ...] = ()
     rule: str = ""
+    details: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # Messages quote the input, which may hold secrets.
         object.__setattr__(self, "message", redacted(self.message))
         object.__setattr__(self, "works", tuple(map(redacted, self.works)))
+        object.__setattr__(self, "details", tuple(map(redacted, self.details)))
 
     def __str__(self) -> str:
         location = f"{self.where}: " if self.where else ""
         works = f" (works: {' · '.join(self.works)})" if self.works else ""
-        return f"{location}{self.message}{works}"
+        details = f" {'; '.join(self.details)}" if self.details else ""
+        return f"{location}{self.message}{details}{works}"
 
 
 class ImportRefused(Exception):

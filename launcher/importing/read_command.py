@@ -17,6 +17,7 @@ from launcher.importing.invocation import Invocation, renamed_script_note
 from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.refused import with_refused
 from launcher.importing.shell.placeholders import INHERITED
+from launcher.importing.unknown_options import UnknownOption, unknown_notes
 from launcher.importing.versions import Match, best, value_of_args
 from launcher.job import Value
 from launcher.job.cluster import Cluster
@@ -83,7 +84,7 @@ def read_command(invocation: Invocation, options: ImportOptions, settings: Confi
     values, problems, warnings = _values(match, locations)
     warnings += _of_other_commands(values, invocation.command, match, locations)
     _refuse_other_uses(values, match, locations)
-    renamed = renamed_script_note(invocation, match.backend.entry)
+    renamed = renamed_script_note(invocation, match.backend, match.version)
     warnings = [*options.warnings, *([] if renamed is None else [renamed]), *warnings, *settings.warnings]
     if problems and not options.partial:
         raise ImportRefused(problems, partial=True)
@@ -194,6 +195,9 @@ def _chosen(invocation: Invocation, settings: Configuration, options: ImportOpti
     if options.backend and invocation.program and options.backend not in invocation.backends:
         raise _wrong_backend(invocation, options.backend)
     names = (options.backend,) if options.backend else invocation.backends
+    if options.version is not None and not options.backend:
+        version = options.version
+        names = tuple(name for name in names if get_backend(name).has_version(version)) or names
     matches = [_match(get_backend(name), invocation, settings, options) for name in names]
     # If one backend extends the other, the one with the smaller parser is the plain one.
     base = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.default_version)))
@@ -319,6 +323,7 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
     ]
     catalogue = backend.catalogue(version)
     dashes = "" if catalogue.style == "yaml" else "--"
+    unknown: list[UnknownOption] = []
     for option, typed_values in parsed.unknown.items():
         known = find_renamed(option, backend, version)
         where = locations.of(option)
@@ -349,9 +354,12 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
             message = f"{option} is not read by {backend.title} {version}: dropped"
             warnings.append(Note(message=message, where=where, works=_near_keys(option, catalogue)[:1]))
             continue
-        works = known.works if dashes else _near_keys(option, catalogue)
-        problems.append(Note(message=message, where=where, works=works))
+        if dashes:
+            unknown.append(UnknownOption(option=option, value=value, message=message, where=where, found=known))
+        else:
+            problems.append(Note(message=message, where=where, works=_near_keys(option, catalogue)))
         values[option] = value
+    problems += unknown_notes(unknown, backend, version)
     problems += [_unread_note(typed, locations) for typed in dict.fromkeys(parsed.unknown_output)]
     problems += _unassigned(parsed.positional, locations)
     for flag, value in values.items():

@@ -33,6 +33,8 @@ _TYPOGRAPHIC = re.compile(
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 # Above this share of keys that nothing reads, a configuration belongs to another program.
 _MAX_UNKNOWN_SHARE = 0.4
+# Below this share of keys that are some backend's arguments, it is no use to name a backend.
+_LEAST_KNOWN_SHARE = 0.25
 _STRUCTURED = (".yaml", ".yml", ".json")
 
 
@@ -344,9 +346,18 @@ def _likely(tree: Mapping[str, Any], path: Path, options: ImportOptions, *, is_d
     if known[best] < 0.5:
         if isinstance(tree.get("defaults"), list):
             raise refuse(f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path))
-        raise refuse("its keys match no backend", str(path), *(f"--backend {name}" for name in known))
+        works = tuple(f"--backend {name}" for name in known) if _resembles(tree) else ()
+        raise refuse("its keys match no backend", str(path), *works)
     _refuse_unknown_sections(tree, best, path)
     return (best,)
+
+
+def _resembles(tree: Mapping[str, Any]) -> bool:
+    """Return whether some of the keys are arguments of a backend: a file of another program has none, or few."""
+    backends = [get_backend(name) for name in backend_names()]
+    catalogues = [backend.catalogue(backend.default_version) for backend in backends]
+    known = sum(any(str(key) in catalogue for catalogue in catalogues) for key in tree)
+    return known >= _LEAST_KNOWN_SHARE * len(tree)
 
 
 def _refuse_unknown_sections(tree: Mapping[str, Any], name: str, path: Path) -> None:
@@ -360,7 +371,7 @@ def _refuse_unknown_sections(tree: Mapping[str, Any], name: str, path: Path) -> 
     if len(unknown) > _MAX_UNKNOWN_SHARE * len(flat):
         shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
         message = f"{len(unknown)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
-        raise refuse(f"{message}; its sections belong to another program", str(path), f"--backend {name}")
+        raise refuse(f"{message}; its sections belong to another program", str(path))
 
 
 def _names(defaults: Sequence[Any]) -> str:

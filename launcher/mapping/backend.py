@@ -1,22 +1,24 @@
 """The backend interface: names, versions, a mapping table, a catalogue, rules, and how a backend is started."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends import BUILT_IN
 from launcher import plugins
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.requirements import Needed
-from launcher.catalogue.versions import in_range
+from launcher.catalogue.user import BrokenFork, Fork, forks, load_fork
+from launcher.catalogue.versions import FORK, base_version, in_range
 from launcher.job import Job, Value, fields
 from launcher.job.model import Model
 from launcher.mapping.computation import Computation
 from launcher.mapping.environment import Variable
 from launcher.mapping.family_row import FamilyRow
+from launcher.mapping.forks import fork_table, loaded, with_missing
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.rows import Table, unmapped_fields
@@ -25,6 +27,9 @@ from launcher.mapping.substitute import Substitute
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
+
+if TYPE_CHECKING:
+    from launcher.catalogue.checkout.read import ParserSource
 
 ENTRY_POINTS = "launch.backends"
 
@@ -60,6 +65,8 @@ class Entry:
             replaces all other arguments.
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
+        as_typed: arguments that come back as the input has them, or without them, even where that changes nothing: rows
+            write another form with the same effect.
         markers: prefixes of variable names and paths that occur only where this backend runs.
         native_only: its arguments without a field: what each does, why it has none, and the nearest substitutes on
             other backends.
@@ -81,6 +88,7 @@ class Entry:
     arguments_section: tuple[str, str] | None = None
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
+    as_typed: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     native_only: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None
@@ -114,6 +122,9 @@ class Backend:
         devices: device types that it runs on (`cuda`, `npu`).
         table: version to mapping table.
         catalogue: version to catalogue.
+        training_catalogue: version to the arguments that training reads; None: those of its catalogue. A fork also has
+            those of the version it is like that its parser lacks: its training has their defaults.
+        parser_source: where a checkout of it, or of a fork, has its parser; None: no fork is read from its source.
         launch: job and native arguments to a plan that starts the backend's own entry point.
         prepare: changes that the backend's conventions make to a job before it is translated (derived defaults).
         command: job to the sub-command that trains it, on which defaults may depend; "": there is none.
@@ -145,6 +156,7 @@ class Backend:
         attention_dtype: job and version to the number format of attention, where it is not the job's.
         launchers: folder with the catalogues of its launchers, by name, and of `environment`.
         entry: description of its commands, for `launch import`.
+        own_scripts: training scripts of the checkouts of forks, by the version of the fork; relative paths.
         watch: its log line of an iteration and the files that mark complete checkpoints.
         environment: variables that its jobs get, with condition and reason.
         support: its dependencies, and the versions of them that work.
@@ -160,6 +172,8 @@ class Backend:
     catalogue: Callable[[str], Catalogue]
     launch: Callable[[Job, NativeArgs], LaunchPlan]
     argv: Callable[[NativeArgs], list[str]]
+    training_catalogue: Callable[[str], Catalogue] | None = None
+    parser_source: "Callable[[], ParserSource] | None" = None
     command: Callable[[Job], str] = field(default=lambda job: "")
     prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
     rules: tuple[str, ...] = ()
@@ -185,6 +199,7 @@ class Backend:
     substitutes: Callable[[], tuple[Substitute, ...]] = tuple
     attention_dtype: Callable[[Job, str], str] = field(default=lambda job, version: str(job.precision.dtype))
     entry: Entry = Entry()
+    own_scripts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     watch: Watch = Watch()
     environment: tuple[Variable, ...] = ()
     support: tuple[Needed, ...] = ()
@@ -206,7 +221,24 @@ class Backend:
             return wanted
         if wanted in self.aliases:
             return self.aliases[wanted]
+        like, plus, fork = wanted.partition(FORK)
+        if plus and like in self.versions:
+            add = f"launch catalogue add DIR --name {fork} --like {self.name}@{like}"
+            raise UnknownVersion(f"{self.title} {wanted} is a fork of {like} that is not added here: {add}")
         raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
+
+    def has_version(self, wanted: str) -> bool:
+        """Return whether a version, or another spelling of one, is known."""
+        return wanted in self.versions or wanted in self.aliases
+
+    def arguments_of_training(self, version: str) -> Catalogue:
+        """Return the arguments that training of a version reads, with their defaults, for rules."""
+        return self.catalogue(version) if self.training_catalogue is None else self.training_catalogue(version)
+
+    def own_script(self, version: str, program: str | None) -> str | None:
+        """Return the path of a fork's own training script of that name; None: it has none, or several."""
+        found = [path for path in self.own_scripts.get(version, ()) if f"/{path}".endswith(f"/{program}")]
+        return found[0] if len(found) == 1 else None
 
     def cannot_build(self, version: str, model: Model) -> tuple[Unbuildable, ...]:
         """Return the reasons for which a version cannot build a model; empty where it can."""
@@ -263,14 +295,14 @@ def get_backend(name: str) -> Backend:
     if name in BUILT_IN:
         found = import_module(f"backends.{name}").BACKEND
         assert isinstance(found, Backend)
-        return found
+        return with_forks(found)
     if name not in plugins.plugins(ENTRY_POINTS):
         raise UnknownBackend(name)
     backend: Backend = plugins.load(ENTRY_POINTS, name, Backend)
     problem = _incomplete(backend)
     if problem:
         raise plugins.BrokenPlugin(plugins.title(ENTRY_POINTS, name), problem)
-    return backend
+    return with_forks(backend)
 
 
 def _incomplete(backend: Backend) -> str:
@@ -314,3 +346,72 @@ def _by_section(paths: list[str]) -> str:
         else:
             shown.append(f"{section}.{each[0]}" if len(each) == 1 else f"{section}.{{{','.join(each)}}}")
     return ", ".join(shown)
+
+
+def broken_forks(backend: Backend) -> dict[str, str]:
+    """Return the forks of a backend that cannot be used, by name, with the reason."""
+    found: dict[str, str] = {}
+    for fork in forks(backend.name):
+        if fork.like not in backend.versions:
+            found[fork.name] = f"{fork.file} is like {backend.title} {fork.like}, which is not known"
+            continue
+        try:
+            load_fork(fork)
+        except BrokenFork as error:
+            found[fork.name] = str(error)
+    return found
+
+
+def with_forks(backend: Backend) -> Backend:
+    """Return a backend with the forks of its versions that the user added, as further versions."""
+    known = {fork.version: fork for fork in forks(backend.name) if fork.like in backend.versions and loaded(fork)}
+    if not known:
+        return backend
+
+    def catalogue(version: str) -> Catalogue:
+        found = loaded(known[version]) if version in known else None
+        return backend.catalogue(version) if found is None else found.catalogue
+
+    @cache
+    def training_catalogue(version: str) -> Catalogue:
+        if version not in known:
+            return backend.arguments_of_training(version)
+        return with_missing(catalogue(version), backend.catalogue(base_version(version)))
+
+    @cache
+    def table(version: str) -> Table:
+        base = backend.table(base_version(version))
+        return fork_table(base, backend.title, catalogue(version)) if version in known else base
+
+    def on_base(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of (job or model, version) that is given the version that a fork is like."""
+        return lambda described, version: function(described, base_version(version))
+
+    own = {version: _entry_scripts(fork) for version, fork in known.items()}
+    names = {path.rpartition("/")[2] for paths in own.values() for path in paths}
+    scripts = dict.fromkeys(sorted(names - set(backend.entry.scripts)), "")
+    return replace(
+        backend,
+        versions=(*backend.versions, *known),
+        aliases={**{fork.name: version for version, fork in known.items()}, **backend.aliases},
+        catalogue=catalogue,
+        training_catalogue=training_catalogue,
+        table=table,
+        prepare=on_base(backend.prepare),
+        default_ffn_size=on_base(backend.default_ffn_size),
+        converted_folder=on_base(backend.converted_folder),
+        attention_dtype=on_base(backend.attention_dtype),
+        entry=replace(backend.entry, scripts={**backend.entry.scripts, **scripts}),
+        own_scripts=own,
+    )
+
+
+def _entry_scripts(fork: Fork) -> tuple[str, ...]:
+    found = loaded(fork)
+    return () if found is None else found.details.scripts
+
+
+def forget_forks() -> None:
+    """Read the user's forks again when a backend is next asked for: one was added or removed."""
+    get_backend.cache_clear()
+    loaded.cache_clear()

@@ -27,7 +27,7 @@ def rule_context(
     Args:
         as_written: the arguments are an existing command line, from which `job` was read.
     """
-    catalogue = backend.catalogue(version)
+    catalogue = backend.arguments_of_training(version)
     native = native.with_args(_parsed(native, catalogue, as_written=as_written))
     values = {arg.flag: arg.value for arg in native}
     passthrough = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
@@ -83,7 +83,7 @@ def effective_of(
         as_written: the arguments are an existing command line.
     """
     load(backend.rules)
-    catalogue = backend.catalogue(version)
+    catalogue = backend.arguments_of_training(version)
     view = NativeView({arg.flag: arg.value for arg in _parsed(native, catalogue, as_written=as_written)})
     for row in _renaming(backend.name, version):
         _read(row, view)

@@ -106,6 +106,8 @@ ALONE = {
     "no regular expression": (("logs", "x", "--grep", "("), 2, "is not a valid regular expression"),
     "nothing is called so": (("explain", "nosuchthing"), 2, "or rule is called 'nosuchthing'"),
     "no backend to explain for": (("explain", "parallel.tp", "--backend", "nosuch"), 2, "no backend 'nosuch'"),
+    "no checkout": (("catalogue", "add", "nosuch", "--name", "ours"), 1, "there is no such folder"),
+    "no verb of catalogues": (("catalogue", "ad"), 2, "'ad' is not one of add, list, remove"),
     "no catalogue": (("args", "nosuch"), 2, "no backend or launcher 'nosuch'"),
     "no name of a catalogue": (("args",), 2, "the name of a backend or launcher is missing"),
     "no version of a catalogue": (("args", "megatron", "--backend-version", "9"), 2, "versions: 4.6.0"),

@@ -199,7 +199,8 @@ def test_a_script_of_a_fork_is_known_by_its_own_options(tmp_path: Path) -> None:
     script.write_text(f"{PAI} --patch-tokenizer-type Qwen3Tokenizer --train-mode pretrain\n")
     with pytest.raises(ImportRefused) as refused:
         read_file(script, ImportOptions())
-    assert all("is an argument of Pai-Megatron-Patch" in each.message for each in refused.value.notes)
+    (note,) = refused.value.notes
+    assert ["is an argument of Pai-Megatron-Patch" in each for each in note.details] == [True, True]
     found = read_file(script, ImportOptions(partial=True))[0]
     assert (found.backend, found.program, found.job.model.hidden_size) == ("megatron_lm", "pretrain_qwen.py", 64)
     remark = "pretrain_qwen.py of Pai-Megatron-Patch is read as pretrain_gpt.py, which is what the job starts"
@@ -219,10 +220,13 @@ def test_a_script_that_nothing_is_known_of_needs_a_backend(tmp_path: Path) -> No
 
 def test_options_of_forks_and_of_other_releases_are_distinguished(tmp_path: Path) -> None:
     text = TRAINING.format("pretrain_gpt.py", "\\\n --deepspeed \\\n --data-impl lazy \\\n --no-such-option 1")
-    reported = {note.where.rpartition(":")[2]: note.message for note in notes_of(tmp_path, text)}
-    assert "argument of Megatron-DeepSpeed" in reported["2"]
-    assert "until 23.06" in reported["3"]
-    assert reported["4"].startswith("--no-such-option is not an argument of Megatron-LM")
+    (note,) = notes_of(tmp_path, text)
+    assert note.message.startswith("3 options are not arguments of Megatron-LM")
+    deepspeed, old, unknown = note.details
+    assert (deepspeed.startswith("--deepspeed "), "argument of Megatron-DeepSpeed" in deepspeed) == (True, True)
+    assert ("sh:3)" in old, "until 23.06" in old) == (True, True)
+    assert unknown.startswith("--no-such-option 1 ")
+    assert [each.partition(" ")[0] for each in note.works] == ["--source", "--partial:"]
 
 
 def test_a_renamed_option_of_an_old_release_is_carried_over() -> None:

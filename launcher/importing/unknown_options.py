@@ -1,0 +1,70 @@
+"""Options that no known version of a backend has: one message for all that a fork may have added."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from launcher.catalogue.user import OUTSIDE
+from launcher.catalogue.versions import FORK
+from launcher.importing.notes import Note
+from launcher.job import Value
+from launcher.mapping.backend import Backend
+from launcher.mapping.passthrough import shown_value
+from launcher.mapping.renames import RenamedArg
+
+_SOURCE = "--source DIR: the checkout that the script starts; they become typed arguments of its own version"
+_PARTIAL = "--partial: the rest; they stay in backend.args as they are, and launch check refuses them"
+_MOST = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownOption:
+    """An option that a version does not have.
+
+    Attributes:
+        message: why, and what is known of it.
+        found: what the versions and the other backends know of its name.
+    """
+
+    option: str
+    value: Value
+    message: str
+    where: str
+    found: RenamedArg
+
+    @property
+    def is_spelling(self) -> bool:
+        """Whether it is probably a misspelt argument: a name like it exists and nothing else is known of it."""
+        return bool(self.found.works) and not self.found.message
+
+
+def unknown_notes(unknown: Sequence[UnknownOption], backend: Backend, version: str) -> Iterator[Note]:
+    """Yield the errors on unknown options: one for each that is misspelt, one for all others together."""
+    others = [each for each in unknown if not each.is_spelling]
+    if backend.parser_source is None or not others:
+        yield from (Note(message=each.message, where=each.where, works=each.found.works) for each in unknown)
+        return
+    yield from (
+        Note(message=each.message, where=each.where, works=each.found.works) for each in unknown if each.is_spelling
+    )
+    outside = backend.catalogue(version).source.get(OUTSIDE, "")
+    whose = f"its checkout gets them from elsewhere ({outside})" if outside else "a fork of it may have them"
+    works = (_PARTIAL,) if FORK in version else (_SOURCE, _PARTIAL)
+    if len(others) == 1:
+        only = others[0]
+        message = f"{only.message}; {whose}" if outside else only.message
+        yield Note(message=message, where=only.where, works=(*only.found.works, *works))
+        return
+    head = f"{len(others)} options are not arguments of {backend.title} {version}"
+    if outside or FORK not in version:
+        head = f"{head}; {whose}"
+    lines = [_line(each) for each in others[:_MOST]]
+    if len(others) > _MOST:
+        lines.append(f"… and {len(others) - _MOST} more")
+    yield Note(message=head, where=others[0].where, works=works, details=tuple(lines))
+
+
+def _line(each: UnknownOption) -> str:
+    value = "" if each.value is True else f" {shown_value(each.value)}"
+    known = each.found.message or "no version and no other backend has it"
+    near = f"; near: {' '.join(each.found.works)}" if each.found.works else ""
+    return f"--{each.option}{value}  ({each.where}): {known}{near}"
