@@ -94,6 +94,22 @@ FAMILIES = by_family(
     SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7"),
     SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss"),
     SwiftFamily(model_type="mistral"),
+    SwiftFamily(model_type="phi3"),
+    SwiftFamily(
+        model_type="minimax_m2",
+        names=(("3.12", None, "minimax_m2"),),
+        template="minimax_m2",
+        hub_names=r"MiniMax-M2",
+        source="ms-swift 3.12.6 megatron/model/gpt/minimax_m2.py:119; mcore-bridge 1.6.5 model/gpts/minimax_m2.py",
+    ),
+    SwiftFamily(
+        model_type="olmoe",
+        names=((FOUR, None, "olmoe"),),
+        cannot="it came with 4.0",
+        template="olmoe",
+        hub_names=r"OLMoE-",
+        source="ms-swift 4.0.0 megatron/model/gpts/olmoe.py:227; mcore-bridge 1.6.5 model/gpts/olmoe.py:105",
+    ),
     SwiftFamily(model_type="mixtral"),
 )
 # Ranges of versions with the same families.
@@ -125,6 +141,10 @@ def _row(model: Model) -> SwiftFamily:
     return FAMILIES.get(model.model_type or "") or SwiftFamily(model_type="")
 
 
+def _dense_layers(model: Model) -> int:
+    return sum(not model.has_experts_at(layer) for layer in range(model.num_hidden_layers or 0))
+
+
 ROWS: tuple[Unbuildable, ...] = (
     *(_unknown(*row) for row in _RANGES),
     Unbuildable(
@@ -144,17 +164,28 @@ ROWS: tuple[Unbuildable, ...] = (
         id="SW-BUILD-DENSE-LAYERS",
         doc="Qwen's dense layers among sparse ones (mlp_only_layers) are not read: every layer gets experts.",
         when=lambda model: (
-            model.is_moe
-            and not _row(model).reads_dense_layers
-            and model.first_k_dense_replace > 0
-            and "first_k_dense_replace" not in model.overridden
+            not _row(model).reads_dense_layers
+            and model.mixes_dense_layers
+            and model.moe_layer_freq == 1
+            and not {"first_k_dense_replace", "mlp_only_layers"} & set(model.overridden)
         ),
         describe=lambda model: (
-            f"{model.model_type} with {model.first_k_dense_replace} dense layers (mlp_only_layers of config.json):"
-            " the key is not read, and every layer is built with experts"
+            f"{model.model_type} with {_dense_layers(model)} dense layers (mlp_only_layers, decoder_sparse_step of"
+            " config.json): the keys are not read, and every layer is built with experts"
         ),
-        fields=("model.first_k_dense_replace",),
+        fields=("model.first_k_dense_replace", "model.mlp_only_layers"),
         source=_PARSER,
+    ),
+    Unbuildable(
+        id="SW-BUILD-OUTPUT-BIAS",
+        doc="A bias on the output projection of attention is not built without biases on all linear layers.",
+        when=lambda model: model.has_attention_output_bias != model.linear_bias,
+        describe=lambda model: (
+            "attention_output_bias (attention_bias of config.json): it is read as biases of query, key and value, and"
+            " the output projection gets none"
+        ),
+        fields=("model.attention_output_bias", "model.linear_bias"),
+        source="mcore-bridge 1.6.5 config/parser.py:22; megatron-core 0.16.1 transformer/attention.py:355",
     ),
     Unbuildable(
         id="SW-BUILD-DENSE-COUNT",
@@ -189,7 +220,7 @@ def stacks_layers(model: Model) -> bool:
     """
     if model.is_moe and _row(model).lists_layers:
         return False
-    return not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1)
+    return not model.mixes_dense_layers
 
 
 def families() -> Mapping[str, SwiftFamily]:

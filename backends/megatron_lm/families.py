@@ -11,6 +11,7 @@ from launcher.mapping.unbuildable_models import Unbuildable
 # It has no names for families: GPTModel is built from arguments.
 _MODEL = "GPTModel"
 _ARGUMENTS = "Megatron-LM core_v0.16.1 training/arguments.py"
+_ONE_BY_ONE = "query and key heads are normalised one by one"
 _SPARSE = "sparse attention (DSA) came with core 0.16"
 
 
@@ -26,6 +27,7 @@ FAMILIES = by_family(
     _since("qwen3_moe"),
     _since("mistral"),
     _since("mixtral"),
+    _since("phi3"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),
     _since("deepseek_v32", "0.16", _SPARSE),
@@ -33,14 +35,20 @@ FAMILIES = by_family(
     _since("glm4_moe"),
     _since("glm4_moe_lite"),
     _since("qwen3_next", "0.16", "linear attention came with core 0.16"),
+    FamilyRow(model_type="olmoe", cannot=_ONE_BY_ONE, source=_ARGUMENTS),
+    FamilyRow(model_type="minimax_m2", cannot=_ONE_BY_ONE, source=_ARGUMENTS),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 
 ALL_DENSE = Unbuildable(
     doc="A mixture of experts all of whose layers are dense.",
-    when=lambda model: model.is_moe and model.first_k_dense_replace >= (model.num_hidden_layers or 0),
+    when=lambda model: (
+        model.is_moe
+        and bool(model.first_k_dense_replace or model.mlp_only_layers)
+        and not any(map(model.has_experts_at, range(model.num_hidden_layers or 0)))
+    ),
     describe=lambda model: "the pattern of layers needs more layers than dense ones",
-    fields=("model.first_k_dense_replace",),
+    fields=("model.first_k_dense_replace", "model.mlp_only_layers"),
     source="Megatron-LM core_v0.16.1 training/arguments.py:231 moe_freq_type",
 )
 SHARED_GATE = Unbuildable(
@@ -53,9 +61,38 @@ SHARED_GATE = Unbuildable(
 )
 
 
+OUTPUT_BIAS = Unbuildable(
+    doc="A bias on the output projection of attention, but not on the MLP.",
+    when=lambda model: model.has_attention_output_bias != model.linear_bias,
+    describe=lambda model: (
+        "attention_output_bias: the output projection of attention has a bias if and only if the MLP has"
+        " (add_bias_linear)"
+    ),
+    fields=("model.attention_output_bias", "model.linear_bias"),
+    source="megatron-core 0.16.1 transformer/attention.py:355; Megatron-LM core_v0.12.1 core/transformer/attention.py",
+)
+SOME_WINDOWS = Unbuildable(
+    doc="An attention window in some layers only.",
+    when=lambda model: model.sliding_window is not None and bool(model.full_attention_layers),
+    describe=lambda model: "full_attention_layers: a window in some layers came with core 0.16",
+    fields=("model.full_attention_layers",),
+    source="Megatron-LM core_v0.12.1, core_v0.15.0 core/transformer/transformer_config.py (no window_attn_skip_freq)",
+    until="0.15.9",
+)
+
+
+WIDE_NORM = Unbuildable(
+    doc="Queries and keys normalised over all heads together.",
+    when=lambda model: model.normalises_all_heads,
+    describe=lambda model: "qk_norm_type per_layer: query and key heads are normalised one by one",
+    fields=("model.qk_norm_type",),
+    source="megatron-core 0.16.1 transformer/attention.py SelfAttention.__init__ (q_layernorm)",
+)
+
+
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that Megatron-LM cannot build."""
-    return ALL_DENSE, SHARED_GATE
+    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, WIDE_NORM
 
 
 def families() -> Mapping[str, FamilyRow]:

@@ -73,6 +73,7 @@ BACKEND = Backend(
     launch=launch,
     native_cpu="backends.mindformers.rehearse",
     families=late("backends.mindformers.families:families"),
+    unbuildable=late("backends.mindformers.families:rows"),
     checkpoint_format="backends.mindformers.checkpoint",
     adapter_format="backends.mindformers.adapter",
     prepare=prepare,

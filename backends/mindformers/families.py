@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from launcher.job import Value
 from launcher.mapping.family_row import FamilyRow, Named, by_family, name_in
+from launcher.mapping.unbuildable_models import Unbuildable
 
 # Defaults of each config class for keys that a file omits: its signature and registered parameters.
 # A file with a directory of weights uses that directory's config.json instead.
@@ -110,9 +111,52 @@ FAMILIES = by_family(
     ),
     *(
         MindFormersFamily(model_type=name, cannot=_NONE)
-        for name in ("mistral", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "qwen3_next", "gpt_oss")
+        for name in (
+            "mistral",
+            "phi3",
+            "olmoe",
+            "minimax_m2",
+            "deepseek_v32",
+            "glm_moe_dsa",
+            "glm4_moe",
+            "glm4_moe_lite",
+            "qwen3_next",
+            "gpt_oss",
+        )
     ),
 )
+
+
+OUTPUT_BIAS = Unbuildable(
+    doc="A bias on the output projection of attention, but not on the MLP.",
+    when=lambda model: model.has_attention_output_bias != model.linear_bias,
+    describe=lambda model: (
+        "attention_output_bias: the output projection of attention has a bias if the MLP has (add_bias_linear)"
+    ),
+    fields=("model.attention_output_bias", "model.linear_bias"),
+    source="MindFormers 2.1.0 parallel_core/training_graph/transformer/attention.py:523",
+)
+DENSE_PLACES = Unbuildable(
+    doc="Dense layers in between layers with experts.",
+    when=lambda model: model.is_moe and bool(model.mlp_only_layers),
+    describe=lambda model: "mlp_only_layers: its Qwen3-MoE class makes every layer an MoE layer",
+    fields=("model.mlp_only_layers",),
+    source="MindFormers 2.1.0 models/qwen3_moe/modeling_qwen3_moe_train.py:49",
+)
+
+
+WIDE_NORM = Unbuildable(
+    doc="Queries and keys normalised over all heads together.",
+    when=lambda model: model.normalises_all_heads,
+    describe=lambda model: "qk_norm_type per_layer: query and key heads are normalised one by one",
+    fields=("model.qk_norm_type",),
+    source="MindFormers 2.1.0 models/qwen3/modeling_qwen3_train.py:46",
+)
+
+
+def rows() -> tuple[Unbuildable, ...]:
+    """Return the models that MindFormers cannot build."""
+    return OUTPUT_BIAS, DENSE_PLACES, WIDE_NORM
 
 
 def trainable(version: str) -> Mapping[str, str]:

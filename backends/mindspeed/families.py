@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from backends.megatron_lm.families import OUTPUT_BIAS, WIDE_NORM
 from launcher.catalogue.versions import in_range
 from launcher.mapping.family_row import FamilyRow, by_family
+from launcher.mapping.unbuildable_models import Unbuildable
 
 # Names of --model-type-hf: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27 @26.1.0; Llama of
 # any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint). Templates: --prompt-type of upstream
@@ -57,6 +59,7 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="qwen3_moe", names=_ALL_QWEN3, converter="qwen3-moe", template="qwen3"),
     MindSpeedFamily(model_type="mistral", template="mistral"),
     MindSpeedFamily(model_type="mixtral", converter="mixtral", at_start=_MASTER, template="mixtral"),
+    MindSpeedFamily(model_type="phi3"),
     MindSpeedFamily(
         model_type="deepseek_v2",
         names=_ALL_DEEPSEEK,
@@ -76,8 +79,33 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
     MindSpeedFamily(model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER),
+    *(
+        MindSpeedFamily(model_type=name, names=(), cannot="query and key heads are normalised one by one")
+        for name in ("olmoe", "minimax_m2")
+    ),
     MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
 )
+
+
+DENSE_PLACES = Unbuildable(
+    doc="Dense layers in between layers with experts.",
+    when=lambda model: model.is_moe and bool(model.mlp_only_layers),
+    describe=lambda model: "mlp_only_layers: only the first layers can be dense (--first-k-dense-replace)",
+    fields=("model.mlp_only_layers",),
+    source="MindSpeed-LLM 26.1.0 core/transformer/transformer_block.py:163",
+)
+SOME_WINDOWS = Unbuildable(
+    doc="An attention window in some layers only.",
+    when=lambda model: model.sliding_window is not None and bool(model.full_attention_layers),
+    describe=lambda model: "full_attention_layers: a window holds in all layers (--sliding-window)",
+    fields=("model.full_attention_layers",),
+    source="MindSpeed-LLM 26.1.0 core/transformer/custom_dot_product_attention.py:280",
+)
+
+
+def rows() -> tuple[Unbuildable, ...]:
+    """Return the models that MindSpeed-LLM cannot build."""
+    return DENSE_PLACES, SOME_WINDOWS, OUTPUT_BIAS, WIDE_NORM
 
 
 def is_named(model_type: str | None, spec: str) -> bool:

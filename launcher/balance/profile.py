@@ -119,8 +119,7 @@ def sizes_of(job: Job) -> dict[str, int]:
 
 def two_kinds(job: Job) -> bool:
     """Return whether a model has both dense layers and layers with experts."""
-    model = job.model
-    return model.is_moe and (model.first_k_dense_replace > 0 or model.moe_layer_freq > 1)
+    return job.model.mixes_dense_layers
 
 
 def read_table(path: Path, *, dense: bool) -> Table:

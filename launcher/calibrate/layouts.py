@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from launcher.job import Job, Value, with_values
+from launcher.job.transformer import within
 from launcher.rehearse.shrink import shrink
 from launcher.runtime import is_tiny
 
@@ -195,6 +196,8 @@ def _base(job: Job, kind: str) -> Job:
         {
             "model.num_hidden_layers": layers,
             "model.first_k_dense_replace": dense,
+            "model.mlp_only_layers": within(small.model.mlp_only_layers, layers),
+            "model.full_attention_layers": within(small.model.full_attention_layers, layers),
             "batch.seq_length": min(_LENGTH[kind], small.batch.seq_length or _LENGTH[kind]),
         },
     )
@@ -228,6 +231,8 @@ def _values(base: Job, variant: Variant, iterations: int) -> Mapping[str, Value]
     values |= {
         "model.num_hidden_layers": layers,
         "model.first_k_dense_replace": min(model.first_k_dense_replace, layers - 1),
+        "model.mlp_only_layers": within(model.mlp_only_layers, layers),
+        "model.full_attention_layers": within(model.full_attention_layers, layers),
         "model.vocab_size": (model.vocab_size or 1) * variant.vocabulary,
         "model.max_position_embeddings": max(length, model.max_position_embeddings or 0),
         "model.pretrained": False,

@@ -94,19 +94,12 @@ def layer_prefix(number: int) -> str:
     return f"model.layers.{number}."
 
 
-def is_sparse(model: Model, layer: int) -> bool:
-    """Return whether a decoder layer has experts (DeepSeek: `first_k_dense_replace`, `moe_layer_freq`)."""
-    if not model.is_moe or layer < model.first_k_dense_replace:
-        return False
-    return layer % model.moe_layer_freq == 0
-
-
 def _instances(model: Model, family: Weights) -> Iterator[Instance]:
     dims = sizes(model)
     layers = model.num_hidden_layers or 0
     yield from _rows(model, family.embedding, dims, place="embedding")
     for layer in range(layers):
-        feed_forward = family.sparse if is_sparse(model, layer) else family.dense
+        feed_forward = family.sparse if model.has_experts_at(layer) else family.dense
         prefix = layer_prefix(layer)
         yield from _rows(model, (*family.attention, *feed_forward), dims, place="decoder", layer=layer, prefix=prefix)
     yield from _rows(model, family.final, dims, place="final")

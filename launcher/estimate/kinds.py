@@ -38,6 +38,7 @@ class Variants:
     Attributes:
         full_every: every n-th layer attends by softmax, the others linearly; 0: no linear attention.
         window_every: every n-th layer attends without the window; 0: the window, if any, is in all layers.
+        unwindowed: further layers that attend without the window.
         gate: the output of softmax attention is gated.
         sinks: softmax has a learned sink for each head.
         indexed: for every layer whether it has its own indexer; empty: attention is not sparse.
@@ -51,6 +52,7 @@ class Variants:
     value_dim: int = 0
     conv: int = 0
     window_every: int = 0
+    unwindowed: tuple[int, ...] = ()
     gate: bool = False
     sinks: bool = False
     index_heads: int = 0
@@ -83,12 +85,14 @@ _FULL_EVERY = 4
 def read_variants(model: Model) -> tuple[Variants, list[str]]:
     """Return the layer variants of a model, and the assumptions made for them."""
     kind, gate, window_every = model.experimental_attention_variant, model.attention_output_gate, 0
+    unwindowed: tuple[int, ...] = ()
     if model.sliding_window is not None:
-        window_every = model.window_attn_skip_freq or 0
-    plain = not gate and not window_every and model.softmax_type != "learnable"
+        window_every, unwindowed = model.window_attn_skip_freq or 0, model.full_attention_layers
+    plain = not gate and not window_every and not unwindowed and model.softmax_type != "learnable"
     if plain and kind not in ("gated_delta_net", "dsa") and not model.mamba and not model.full_attention_interval:
         return PLAIN, []
-    values: dict[str, object] = {"window_every": window_every, "sinks": model.softmax_type == "learnable"}
+    values: dict[str, object] = {"window_every": window_every, "unwindowed": unwindowed}
+    values["sinks"] = model.softmax_type == "learnable"
     assumed: list[str] = []
     if kind == "gated_delta_net" or (kind is None and model.full_attention_interval):
         values |= _linear(model)
@@ -163,7 +167,7 @@ def kind_at(variants: Variants, index: int, moe: bool) -> Kind:
     """Return the kind of layer `index` (from 0).
 
     Args:
-        moe: whether it has experts, by the rule of first_k_dense_replace and moe_layer_freq.
+        moe: whether it has experts, see `Transformer.has_experts_at`.
     """
     if variants.pattern:
         return _SYMBOLS.get(variants.pattern[index : index + 1], _SYMBOLS["M"])
@@ -172,6 +176,6 @@ def kind_at(variants: Variants, index: int, moe: bool) -> Kind:
         mixer = "linear"
     elif variants.indexed:
         mixer = "sparse" if variants.indexed[index] else "shared"
-    elif variants.window_every and (index + 1) % variants.window_every == 0:
+    elif index in variants.unwindowed or (variants.window_every and (index + 1) % variants.window_every == 0):
         mixer = "unwindowed"
     return _kind(mixer, "moe" if moe else "dense")

@@ -104,9 +104,11 @@ def _attention(s: Sizes) -> Counts:
     counts = _split(s.hidden * (query + gated + key_value), s.tp) + _split(query * s.hidden, s.tp)
     if s.qkv_bias:
         counts += _split(query + gated + key_value, s.tp)
-    if s.linear_bias:
+    if s.output_bias:
         counts += _whole(s.hidden)
-    if s.qk_norm:
+    if s.wide_qk_norm:
+        counts += _whole(norm_parameters(s, query) + norm_parameters(s, key_value // 2))
+    elif s.qk_norm:
         counts += _whole(2 * norm_parameters(s, s.head_dim))
     return counts
 
@@ -126,7 +128,7 @@ def _latent_attention(s: Sizes) -> Counts:
     if s.qk_norm:
         counts += _whole(norm_parameters(s, s.kv_rank))
     counts += _split(s.heads * s.v_dim * s.hidden, s.tp)
-    if s.linear_bias:
+    if s.output_bias:
         counts += _whole(s.hidden)
     return counts
 

@@ -62,7 +62,16 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     """
     parallel, recompute = job.parallel, job.recompute
     key = (
-        (sizes.layers, sizes.experts > 0, sizes.dense_first, sizes.moe_every, sizes.mtp, sizes.pp, sizes.vpp),
+        (
+            sizes.layers,
+            sizes.experts > 0,
+            sizes.dense_first,
+            sizes.moe_every,
+            sizes.dense_at,
+            sizes.mtp,
+            sizes.pp,
+            sizes.vpp,
+        ),
         sizes.schedule,
         sizes.variants,
         (parallel.layout, parallel.noop_layers, parallel.first_stage_layers, parallel.last_stage_layers),

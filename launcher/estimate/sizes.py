@@ -49,8 +49,10 @@ class Sizes:
     gated: bool
     layer_norm: bool
     qk_norm: bool
+    wide_qk_norm: bool
     qkv_bias: bool
     linear_bias: bool
+    output_bias: bool
     clamped: bool
     tied: bool
     learned_positions: bool
@@ -69,6 +71,7 @@ class Sizes:
     shared_gate: bool
     dense_first: int
     moe_every: int
+    dense_at: tuple[int, ...]
     mtp: int
     variants: Variants
     # -- layout
@@ -179,8 +182,9 @@ class Sizes:
         return self.dtype
 
     def is_moe_layer(self, index: int) -> bool:
-        """Return whether layer `index` (from 0) has experts: Hugging Face's rule for first_k_dense and frequency."""
-        return self.experts > 0 and index >= self.dense_first and index % self.moe_every == 0
+        """Return whether layer `index` (from 0) has experts: see `Transformer.has_experts_at`."""
+        dense = index < self.dense_first or index in self.dense_at
+        return self.experts > 0 and not dense and index % self.moe_every == 0
 
     def kind(self, index: int) -> Kind:
         """Return the kind of layer `index` (from 0)."""
@@ -317,8 +321,10 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         gated=model.hidden_act in ("silu", "quick_geglu"),
         layer_norm=model.normalization == "LayerNorm",
         qk_norm=model.qk_layernorm,
+        wide_qk_norm=model.normalises_all_heads,
         qkv_bias=model.attention_bias or model.linear_bias,
         linear_bias=model.linear_bias,
+        output_bias=model.has_attention_output_bias,
         clamped=model.swiglu_limit is not None,
         tied=model.tie_word_embeddings,
         learned_positions=model.position_embedding == "learned_absolute",
@@ -337,6 +343,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         shared_gate=model.shared_expert_gate,
         dense_first=model.first_k_dense_replace,
         moe_every=model.moe_layer_freq,
+        dense_at=model.mlp_only_layers,
         mtp=model.num_nextn_predict_layers,
         variants=variants,
         world=world,

@@ -1,6 +1,9 @@
 """Which layers are MoE layers: Megatron's pattern expressions, written and parsed without evaluating Python."""
 
 import re
+from collections.abc import Iterable, Sequence
+
+from launcher.job.model import Model
 
 
 def pattern(layers: int, dense: int, every: int) -> str:
@@ -11,8 +14,38 @@ def pattern(layers: int, dense: int, every: int) -> str:
     """
     if every == 1:
         return f"([0]*{dense}+[1]*{layers - dense})"
-    kinds = [int(index >= dense and index % every == 0) for index in range(layers)]
-    return "[" + ",".join(str(kind) for kind in kinds) + "]"
+    return written(index >= dense and index % every == 0 for index in range(layers))
+
+
+def written(kinds: Iterable[int | bool]) -> str:
+    """Return a list of layers as an expression: `[0,1,1]`."""
+    return "[" + ",".join(str(int(kind)) for kind in kinds) + "]"
+
+
+def expert_pattern(model: Model) -> str:
+    """Return the expression for the layers of a model that have experts."""
+    layers = model.num_hidden_layers or 0
+    if model.mlp_only_layers:
+        return written(map(model.has_experts_at, range(layers)))
+    return pattern(layers, model.first_k_dense_replace, model.moe_layer_freq)
+
+
+def window_pattern(model: Model) -> str:
+    """Return the expression for the layers of a model that attend within the window."""
+    return written(layer not in model.full_attention_layers for layer in range(model.num_hidden_layers or 0))
+
+
+def full_layers(expression: object, layers: object) -> tuple[int, ...] | None:
+    """Return the layers without the window of an expression for all `layers`; None if it is none."""
+    kinds = expand(str(expression))
+    if kinds is None or len(kinds) != layers or not set(kinds) <= {0, 1}:
+        return None
+    return zeros(kinds)
+
+
+def zeros(kinds: Sequence[int]) -> tuple[int, ...]:
+    """Return the indices of zeros."""
+    return tuple(index for index, kind in enumerate(kinds) if not kind)
 
 
 def expand(expression: str) -> list[int] | None:

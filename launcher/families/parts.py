@@ -103,72 +103,125 @@ LATENT_HEADS = Part(
 )
 
 
-def _read_window(source: Source) -> dict[str, Value]:
-    """Qwen: windows only with use_sliding_window, and only from layer max_window_layers on."""
-    used = source.get("use_sliding_window", False)
-    window, full_layers = source.get("sliding_window"), source.get("max_window_layers", 0)
-    kinds = set(source.get("layer_types", ()))
-    if not used:
-        if kinds - {"full_attention"}:
-            source.problem(
-                f"layer_types has {', '.join(sorted(kinds - {'full_attention'}))}; only full_attention is known"
-            )
-        return {"sliding_window": None}
-    layers = source.get("num_hidden_layers", 0)
-    if not window or full_layers >= layers or kinds == {"full_attention"}:
-        return {"sliding_window": None}
-    if full_layers > 0 or len(kinds) > 1:
-        source.problem(
-            f"use_sliding_window=true with max_window_layers={full_layers}: a window in some layers only has no"
-            " canonical field; use_sliding_window=false, or max_window_layers=0 for a window in all layers, can be read"
-        )
-        return {"sliding_window": None}
-    return {"sliding_window": source.typed("sliding_window", window, "sliding_window")}
+_FULL, _WINDOW = "full_attention", "sliding_attention"
 
 
-def _write_window(model: Model) -> dict[str, Any]:
-    if model.sliding_window is None:
-        return {"use_sliding_window": False, "sliding_window": None, "max_window_layers": model.num_hidden_layers}
-    return {"use_sliding_window": True, "sliding_window": model.sliding_window, "max_window_layers": 0}
+def qwen_window(windowed: Callable[[int, int], bool], *, listed: bool = True) -> Part:
+    """Qwen: a window only with use_sliding_window, in the layers of layer_types, or by the rule of the family's class.
+
+    Args:
+        windowed: whether a layer has the window, by its number from 0 and max_window_layers, without layer_types.
+        listed: the class reads layer_types.
+    """
+
+    def read(source: Source) -> dict[str, Value]:
+        used, window, layers = source.get("use_sliding_window", False), source.get("sliding_window"), source.layers()
+        first = source.get("max_window_layers", 28)  # default of the four classes
+        kinds = list(source.get("layer_types", ()))
+        unknown = sorted(set(kinds) - {_FULL, _WINDOW})
+        if unknown or (kinds and len(kinds) != layers):
+            shown = f"has {', '.join(unknown)}" if unknown else f"lists {len(kinds)} of {layers} layers"
+            source.problem(f"layer_types {shown}; only {_FULL} and {_WINDOW} are known, one for each layer")
+            return {}
+        if not used and _WINDOW in kinds:
+            source.problem(f"layer_types has {_WINDOW}, and use_sliding_window is not true: the window has no size")
+            return {}
+        by_list = bool(kinds) and listed
+        full = [index for index in range(layers) if (kinds[index] == _FULL if by_list else not windowed(index, first))]
+        if not used or not window or len(full) == layers:
+            return {"sliding_window": None, "full_attention_layers": ()}
+        typed = source.typed("sliding_window", window, "sliding_window")
+        return {"sliding_window": typed, "full_attention_layers": tuple(full)}
+
+    def write(model: Model) -> dict[str, Any]:
+        layers, full = model.num_hidden_layers or 0, sorted(set(model.full_attention_layers))
+        if model.sliding_window is None:
+            return {"use_sliding_window": False, "sliding_window": None, "max_window_layers": layers}
+        keys: dict[str, Any] = {"use_sliding_window": True, "sliding_window": model.sliding_window}
+        for first in (0, len(full)):
+            if full == [index for index in range(layers) if not windowed(index, first)]:
+                return {**keys, "max_window_layers": first}
+        kinds = [_FULL if index in full else _WINDOW for index in range(layers)]
+        return {**keys, "max_window_layers": 0, "layer_types": kinds}
+
+    return Part(read=read, write=write)
 
 
-QWEN_WINDOW = Part(read=_read_window, write=_write_window)
+# configuration_qwen2.py and configuration_qwen3.py, __post_init__ @5.24.
+LATER_WINDOW = qwen_window(lambda index, first: index >= first)
+# configuration_qwen2_moe.py, __post_init__ @5.24: every second of the first layers.
+ALTERNATE_WINDOW = qwen_window(lambda index, first: index % 2 == 0 and index < first)
+# modeling_qwen3_moe.py:473 @5.24: all layers; layer_types and max_window_layers are not read.
+WHOLE_WINDOW = qwen_window(lambda index, first: True, listed=False)
 
 
 def _read_biases(source: Source) -> dict[str, Value]:
     """Llama: attention_bias covers q, k, v and o; mlp_bias the rest."""
-    attention, mlp = source.get("attention_bias", False), source.get("mlp_bias", False)
-    if attention != mlp:
-        source.problem(
-            f"attention_bias={attention} with mlp_bias={mlp} has no canonical form: only both or neither has"
-        )
-    biased = bool(attention and mlp)
-    return {"attention_bias": biased, "linear_bias": biased}
+    attention, mlp = bool(source.get("attention_bias", False)), bool(source.get("mlp_bias", False))
+    if mlp and not attention:
+        source.problem("mlp_bias=True with attention_bias=False has no canonical form: biases of MLPs only")
+    return {
+        "attention_bias": attention,
+        "linear_bias": attention and mlp,
+        "attention_output_bias": attention or None,
+    }
 
 
 LLAMA_BIASES = Part(
     read=_read_biases,
     write=lambda model: {"attention_bias": model.attention_bias, "mlp_bias": model.linear_bias},
+    meaning=lambda model: {"attention_output_bias": model.has_attention_output_bias or None},
+)
+# Qwen3: attention_bias covers q, k, v and o; there are no other biases.
+ATTENTION_BIAS = Part(
+    read=lambda source: {
+        "attention_bias": bool(source.get("attention_bias", False)),
+        "attention_output_bias": bool(source.get("attention_bias", False)) or None,
+    },
+    write=lambda model: {"attention_bias": model.attention_bias},
+    meaning=lambda model: {"attention_output_bias": model.has_attention_output_bias or None},
 )
 
 
 def _read_sparse_layers(source: Source) -> dict[str, Value]:
     """Qwen: layer i is sparse if i is not in mlp_only_layers and (i + 1) % decoder_sparse_step == 0."""
-    step, dense = source.get("decoder_sparse_step", 1), source.get("mlp_only_layers", ())
-    if step != 1:
-        source.problem(f"decoder_sparse_step={step!r} has no canonical form; 1 (every layer) has")
-    if sorted(dense) != list(range(len(dense))):
-        source.problem(f"mlp_only_layers={list(dense)!r}: only the first layers may be dense (0, 1, …)")
-    return {"first_k_dense_replace": len(dense), "moe_layer_freq": 1}
+    step, listed = source.get("decoder_sparse_step", 1), source.get("mlp_only_layers", ())
+    layers = source.layers()
+    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
+        source.problem(f"decoder_sparse_step={step!r}: needs a whole number of at least 1")
+        return {}
+    dense = [index for index in range(layers) if index in listed or (index + 1) % step]
+    if dense == list(range(len(dense))):
+        return {"first_k_dense_replace": len(dense), "moe_layer_freq": 1, "mlp_only_layers": ()}
+    return {"first_k_dense_replace": 0, "moe_layer_freq": 1, "mlp_only_layers": tuple(dense)}
+
+
+def _write_sparse_layers(model: Model) -> dict[str, Any]:
+    layers = range(model.num_hidden_layers or 0)
+    return {
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [index for index in layers if not model.has_experts_at(index)] if model.is_moe else [],
+    }
 
 
 SPARSE_LAYERS = Part(
     read=_read_sparse_layers,
-    write=lambda model: {
-        "decoder_sparse_step": model.moe_layer_freq,
-        "mlp_only_layers": list(range(model.first_k_dense_replace)),
-    },
+    write=_write_sparse_layers,
+    meaning=lambda model: _dense_layers(model),
 )
+
+
+def _dense_layers(model: Model) -> dict[str, Value]:
+    """Return the fields of dense layers as `_read_sparse_layers` does."""
+    layers = range(model.num_hidden_layers or 0)
+    dense = tuple(index for index in layers if not model.has_experts_at(index)) if model.is_moe else ()
+    first = dense == tuple(range(len(dense)))
+    return {
+        "first_k_dense_replace": len(dense) if first else 0,
+        "moe_layer_freq": 1,
+        "mlp_only_layers": () if first else dense,
+    }
+
 
 # Mixtral and GPT-OSS store the expert width as intermediate_size: no dense layer could have another width.
 ONE_WIDTH = Part(

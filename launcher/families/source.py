@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from launcher.budgets import FIELDS, BeyondBudget, spend
+from launcher.budgets import BUDGETS, FIELDS, BeyondBudget, spend
 from launcher.job.build import WrongValue, convert
 from launcher.job.schema import Value, field_at
 
@@ -39,6 +39,11 @@ class Source:
         self.model_type = model_type
         self.used: set[str] = set()
         self.problems: list[str] = []
+
+    def layers(self) -> int:
+        """Return num_hidden_layers; 0 where it is missing or no usable number, which its own key reports."""
+        raw = self.config.get("num_hidden_layers")
+        return raw if isinstance(raw, int) and 0 < raw <= BUDGETS["layers"].limit else 0
 
     def has(self, name: str) -> bool:
         """Return whether the key is there with a value other than null."""

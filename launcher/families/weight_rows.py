@@ -58,7 +58,32 @@ GROUPED_ATTENTION: Final = (
     Row(core="self_attention.q_layernorm.weight", hf=(hf("self_attn.q_norm.weight", "head"),), needs="qk_layernorm"),
     Row(core="self_attention.k_layernorm.weight", hf=(hf("self_attn.k_norm.weight", "head"),), needs="qk_layernorm"),
     Row(core="self_attention.linear_proj.weight", hf=(hf("self_attn.o_proj.weight", "hidden", "query"),), kind="row"),
-    Row(core="self_attention.linear_proj.bias", hf=(hf("self_attn.o_proj.bias", "hidden"),), needs="linear_bias"),
+    Row(
+        core="self_attention.linear_proj.bias",
+        hf=(hf("self_attn.o_proj.bias", "hidden"),),
+        needs="has_attention_output_bias",
+    ),
+)
+
+
+def fused_attention(name: str = "self_attn.qkv_proj.weight") -> tuple[Row, ...]:
+    """Return the rows of grouped attention with query, key and value in one tensor, one after the other (Phi-3)."""
+    fused = Row(core="self_attention.linear_qkv.weight", hf=(hf(name, "query+2*key", "hidden"),), kind="qkv")
+    return tuple(fused if row.core == fused.core else row for row in GROUPED_ATTENTION)
+
+
+def fused_dense(name: str = "mlp.gate_up_proj.weight") -> tuple[Row, ...]:
+    """Return the rows of a dense layer with gate and up projection in one tensor (Phi-3)."""
+    fused = Row(core="mlp.linear_fc1.weight", hf=(hf(name, "2*ffn", "hidden"),), kind="gate_up")
+    return tuple(fused if row.core == fused.core else row for row in DENSE)
+
+
+# Norms over all heads together, by mcore-bridge's names (1.6.5 model/gpts/olmoe.py:110, minimax_m2.py:85): OLMoE,
+# MiniMax-M2.
+WIDE_NORM_ATTENTION: Final = (
+    *(row for row in GROUPED_ATTENTION if "_layernorm.weight" not in row.core or row.needs is None),
+    Row(core="self_attention.q_norm.weight", hf=(hf("self_attn.q_norm.weight", "query"),)),
+    Row(core="self_attention.k_norm.weight", hf=(hf("self_attn.k_norm.weight", "key"),)),
 )
 
 # The down projections are duplicated with Transformer Engine and split (then gathered) with local layers:

@@ -13,8 +13,9 @@ from launcher.job.model import Model
 #   column      the tensor itself, split along its first dimension
 #   row         the tensor itself, split along its second dimension
 #   vocabulary  column, with padding at the end
-#   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column
-#   gate_up     the gate's rows, then the up projection's; each of the two halves is split
+#   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column. Three tensors, or one
+#               that has all queries, then all keys, then all values
+#   gate_up     the gate's rows, then the up projection's; each of the two halves is split. Two tensors, or one
 Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up"]
 # Name of a size (see `sizes`), or a literal int.
 Dim = str | int
@@ -118,7 +119,9 @@ def sizes(model: Model) -> dict[str, int]:
         "head": head,
         "query": heads * head,
         "key": groups * head,
+        "query+2*key": (heads + 2 * groups) * head,
         "ffn": model.intermediate_size or 0,
+        "2*ffn": 2 * (model.intermediate_size or 0),
         "experts": model.num_experts or 0,
         "expert_ffn": model.moe_intermediate_size or 0,
         "shared_ffn": model.shared_expert_intermediate_size or 0,

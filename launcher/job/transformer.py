@@ -158,6 +158,12 @@ class Transformer:
         source=f"{PRETRAINED_CONFIG}.attention_bias",
         affects_training=True,
     )
+    attention_output_bias: bool | None = option(
+        None,
+        "Bias on the output projection of attention; none: as linear_bias.",
+        source=f"{PRETRAINED_CONFIG}.attention_bias",
+        affects_training=True,
+    )
     linear_bias: bool = option(
         False,
         "Bias on all other linear layers.",
@@ -168,6 +174,13 @@ class Transformer:
         False,
         "Normalise query and key heads (Qwen3), or the compressed query and key/value (MLA).",
         source="Megatron-core TransformerConfig.qk_layernorm",
+        affects_training=True,
+    )
+    qk_norm_type: str | None = option(
+        None,
+        "What qk_layernorm normalises: each head, or queries (and keys) of all heads together; none: each head.",
+        source="Hugging Face config.json of MiniMax-M2",
+        choices=("per_head", "per_layer"),
         affects_training=True,
     )
     initializer_range: float = option(
@@ -201,6 +214,13 @@ class Transformer:
         unit="tokens",
         source=PRETRAINED_CONFIG,
         minimum=1,
+        affects_training=True,
+    )
+    full_attention_layers: tuple[int, ...] = option(
+        (),
+        "Layers, counted from 0, that attend to everything although sliding_window is set.",
+        source=f"{PRETRAINED_CONFIG}.layer_types",
+        minimum=0,
         affects_training=True,
     )
     # -- positions
@@ -263,6 +283,13 @@ class Transformer:
         minimum=1,
         affects_training=True,
     )
+    mlp_only_layers: tuple[int, ...] = option(
+        (),
+        "Further dense layers, counted from 0.",
+        source="Hugging Face Qwen3MoeConfig",
+        minimum=0,
+        affects_training=True,
+    )
     norm_topk_prob: bool = option(
         True, "Gate weights of the chosen experts are normalised to one.", source=_MOE, affects_training=True
     )
@@ -322,6 +349,29 @@ class Transformer:
         """Whether the model has routed experts."""
         return self.num_experts is not None
 
+    def has_experts_at(self, layer: int) -> bool:
+        """Return whether a decoder layer, counted from 0, has routed experts."""
+        if not self.is_moe or layer < self.first_k_dense_replace or layer in self.mlp_only_layers:
+            return False
+        return layer % self.moe_layer_freq == 0
+
+    @property
+    def mixes_dense_layers(self) -> bool:
+        """Whether some layers of a model with experts have none."""
+        if not self.is_moe or not (self.first_k_dense_replace or self.mlp_only_layers or self.moe_layer_freq > 1):
+            return False
+        return not all(map(self.has_experts_at, range(self.num_hidden_layers or 0)))
+
+    @property
+    def normalises_all_heads(self) -> bool:
+        """Whether queries (and keys) of all heads are normalised together."""
+        return self.qk_layernorm and self.qk_norm_type == "per_layer"
+
+    @property
+    def has_attention_output_bias(self) -> bool:
+        """Whether the output projection of attention has a bias."""
+        return self.linear_bias if self.attention_output_bias is None else self.attention_output_bias
+
     @property
     def is_mla(self) -> bool:
         """Whether attention is multi-head latent attention."""
@@ -338,3 +388,8 @@ class Transformer:
         if self.head_dim is not None or self.hidden_size is None or self.num_attention_heads is None:
             return self.head_dim
         return self.hidden_size // self.num_attention_heads
+
+
+def within(listed: tuple[int, ...], layers: int) -> tuple[int, ...]:
+    """Return the listed layers that a model of fewer layers has."""
+    return tuple(layer for layer in listed if layer < layers)

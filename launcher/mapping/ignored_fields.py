@@ -22,6 +22,7 @@ _EXPERT_FIELDS = frozenset(
         "model.shared_expert_gate",
         "model.first_k_dense_replace",
         "model.moe_layer_freq",
+        "model.mlp_only_layers",
         "model.num_experts_per_tok",
         "model.norm_topk_prob",
         "model.scoring_func",
@@ -79,6 +80,8 @@ def inapplicable(job: Job, path: str) -> str:
         return "all data are used for training"
     if path.startswith("tokenizer.") and job.data.format in _TOKENS:
         return "the data are tokens already"
+    if path == "model.full_attention_layers" and job.model.sliding_window is None:
+        return "no layer has an attention window"
     if path.startswith("model.mtp_") and not job.model.num_nextn_predict_layers:
         return "the model has no multi-token prediction"
     if path.startswith("model.rope_scaling.") and job.model.rope_scaling.type is None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from launcher.job import Job, Origin, Value, value_at, with_values
+from launcher.job.transformer import within
 
 # Sizes of a shrunken model. Small enough for a laptop, large enough that heads, groups, experts and ranks divide.
 _HEAD_DIM = 16
@@ -136,6 +137,8 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
         layers += chunks
     yield "model.num_hidden_layers", layers
     yield "model.first_k_dense_replace", dense
+    yield "model.mlp_only_layers", within(model.mlp_only_layers, layers)
+    yield "model.full_attention_layers", within(model.full_attention_layers, layers)
     yield "parallel.layout", None
     yield "parallel.noop_layers", ()
     yield "model.num_nextn_predict_layers", min(model.num_nextn_predict_layers, 1)

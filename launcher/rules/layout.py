@@ -97,13 +97,14 @@ def query_groups_fit_tp(context: RuleContext) -> Iterator[Violation]:
     "PAR-TP-FFN",
     source="megatron-core 0.16.1 tensor_parallel/utils.py divide",
     reads="job.parallel.etp job.parallel.tp job.model.intermediate_size job.model.is_moe "
-    "job.model.first_k_dense_replace job.model.moe_intermediate_size ",
+    "job.model.first_k_dense_replace job.model.moe_layer_freq job.model.mlp_only_layers job.model.num_hidden_layers "
+    "job.model.moe_intermediate_size ",
 )
 def feed_forward_divides_by_tp(context: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds an equal share of the feed-forward width."""
     job = context.job
     etp = _expert_tensor(context)
-    if job.model.intermediate_size is not None and (not job.model.is_moe or job.model.first_k_dense_replace):
+    if job.model.intermediate_size is not None and (not job.model.is_moe or job.model.mixes_dense_layers):
         fields = ("parallel.tp", "model.intermediate_size")
         yield from _indivisible(job.model.intermediate_size, job.parallel.tp, "intermediate_size", "tp", fields)
     if job.model.is_moe and job.model.moe_intermediate_size is not None:

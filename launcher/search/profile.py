@@ -16,6 +16,7 @@ from launcher.balance.from_job import UNEVEN
 from launcher.balance.profile import FURTHER, LAYOUT, PAIR, PEAK, TIMES, sizes_of
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.job import Job, Origin, Value, with_values
+from launcher.job.transformer import within
 from launcher.outputs.files import check_empty, write_output
 from launcher.outputs.kinds import NEW
 from launcher.pipeline import judge
@@ -95,6 +96,8 @@ def _layers(job: Job, layers: int) -> dict[str, Value]:
     return {
         "model.num_hidden_layers": layers * pp,
         "model.first_k_dense_replace": dense,
+        "model.mlp_only_layers": within(model.mlp_only_layers, layers * pp),
+        "model.full_attention_layers": within(model.full_attention_layers, layers * pp),
         "recompute.granularity": "full",
         "recompute.method": "block",
         # A single stage begins with its dense layer: the first layer with experts is recomputed as well.

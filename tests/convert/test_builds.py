@@ -16,12 +16,13 @@ from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
 Zoo = Callable[[str], Path]
 
 
-@pytest.mark.parametrize("family,make,reported", UNBUILDABLE.values(), ids=UNBUILDABLE)
+@pytest.mark.parametrize("family,make,reported,elsewhere", UNBUILDABLE.values(), ids=UNBUILDABLE)
 @pytest.mark.parametrize("version", ["4.6.0", "3.12.6"])
 def test_the_converter_and_check_refuse_the_same(
     family: str,
     make: Callable[[Path, Path], Path],
     reported: str,
+    elsewhere: str,
     version: str,
     model: Zoo,
     tmp_path: Path,
@@ -33,7 +34,7 @@ def test_the_converter_and_check_refuse_the_same(
     captured = capsys.readouterr().err
     assert f"Megatron-SWIFT {version} cannot build this model" in captured
     assert reported in captured
-    assert "--backend megatron_lm" in captured
+    assert ("--backend megatron_lm" if elsewhere else "works: another model") in captured
     assert not out.exists()
     assert main(["check", *args, "task=pretrain", f"model.path={folder}", "--json"]) == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -41,11 +42,12 @@ def test_the_converter_and_check_refuse_the_same(
     assert any(reported.removesuffix(" of") in finding["message"] for finding in errors), errors
 
 
-@pytest.mark.parametrize("family,make,reported", UNBUILDABLE.values(), ids=UNBUILDABLE)
+@pytest.mark.parametrize("family,make,reported,elsewhere", UNBUILDABLE.values(), ids=UNBUILDABLE)
 def test_without_a_backend_it_is_reported(
     family: str,
     make: Callable[[Path, Path], Path],
     reported: str,
+    elsewhere: str,
     model: Zoo,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -54,7 +56,12 @@ def test_without_a_backend_it_is_reported(
     assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out") == 0
     assert "Megatron-SWIFT cannot build this model" in (captured := capsys.readouterr().out)
     assert reported in captured
-    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "ms", "--backend", "mindspeed") == 0
+    converted = launch(
+        "hf-to-mcore", "--model", folder, "--out", tmp_path / "ms", "--backend", elsewhere or "mindspeed"
+    )
+    assert converted == (0 if elsewhere else 1)
+    assert launch("mcore-to-hf", "--checkpoint", tmp_path / "out", "--out", tmp_path / "back") == 0
+    assert launch("verify", folder, tmp_path / "back") == 0
 
 
 LAYERS: dict[str, tuple[int, str | None, bool]] = {
@@ -111,7 +118,6 @@ def test_megatron_lm_has_no_pattern_without_experts(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_the_stored_arguments_say_which_layers_have_experts(dense: int, every: int) -> None:
     from launcher.convert.formats.arguments import _frequency
-    from launcher.convert.logical import is_sparse
     from launcher.job.model import Model
 
     made: Any = Model(
@@ -124,4 +130,4 @@ def test_the_stored_arguments_say_which_layers_have_experts(dense: int, every: i
     for stack in (None, False):
         found = _frequency(made, stack)
         kinds = [int(layer % found == 0) for layer in range(7)] if isinstance(found, int) else found
-        assert kinds == [int(is_sparse(made, layer)) for layer in range(7)]
+        assert kinds == [int(made.has_experts_at(layer)) for layer in range(7)]

@@ -34,25 +34,48 @@ def with_biases(folder: Path, out: Path) -> Path:
     return write(out, arrays, {**config, "attention_bias": True, "mlp_bias": True})
 
 
-def first_dense(folder: Path, out: Path) -> Path:
-    """Qwen3-MoE whose first layer is dense."""
+def with_attention_biases(folder: Path, out: Path) -> Path:
+    """Qwen3 with biases of query, key, value and output projection."""
     import torch
     import transformers
 
-    kind, values = zoo.MODELS["qwen3_moe"]
+    kind, values = zoo.MODELS["qwen3"]
     torch.manual_seed(0)
-    config = getattr(transformers, kind)(**values, mlp_only_layers=[0])
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(out)
+    config = getattr(transformers, kind)(**values, attention_bias=True)
+    made = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for name, value in made.named_parameters():
+            if name.endswith("bias"):
+                value.normal_()
+    made.save_pretrained(out)
     return out
+
+
+def with_dense_layers(*layers: int) -> Callable[[Path, Path], Path]:
+    """Return the maker of a Qwen3-MoE with these dense layers."""
+
+    def make(folder: Path, out: Path) -> Path:
+        import torch
+        import transformers
+
+        kind, values = zoo.MODELS["qwen3_moe"]
+        torch.manual_seed(0)
+        config = getattr(transformers, kind)(**values, mlp_only_layers=list(layers))
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(out)
+        return out
+
+    return make
 
 
 def as_it_is(folder: Path, out: Path) -> Path:
     return Path(shutil.copytree(folder, out))
 
 
-# Family of the zoo, what is made of it, and what is said of it.
-UNBUILDABLE: dict[str, tuple[str, Callable[[Path, Path], Path], str]] = {
-    "mixtral": ("mixtral", as_it_is, "no Megatron model of"),
-    "llama with biases": ("llama", with_biases, "linear_bias"),
-    "qwen3_moe with a dense layer": ("qwen3_moe", first_dense, "mlp_only_layers"),
+# Family of the zoo, what is made of it, what is said of it, and another backend that can build it.
+UNBUILDABLE: dict[str, tuple[str, Callable[[Path, Path], Path], str, str]] = {
+    "mixtral": ("mixtral", as_it_is, "no Megatron model of", "mindspeed"),
+    "llama with biases": ("llama", with_biases, "linear_bias", "mindspeed"),
+    "qwen3 with biases of attention": ("qwen3", with_attention_biases, "attention_output_bias", ""),
+    "qwen3_moe with a dense layer": ("qwen3_moe", with_dense_layers(0), "mlp_only_layers", "mindspeed"),
+    "qwen3_moe with dense layers in between": ("qwen3_moe", with_dense_layers(1, 3), "mlp_only_layers", "megatron_lm"),
 }

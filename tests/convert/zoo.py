@@ -36,15 +36,57 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", BASE),
     "llama_tied": ("LlamaConfig", {**BASE, "tie_word_embeddings": True, "num_key_value_heads": 4}),
     "mistral": ("MistralConfig", {**BASE, "head_dim": 32, "sliding_window": 8}),
+    "phi3": (
+        "Phi3Config",
+        {**BASE, "sliding_window": 8, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5, "pad_token_id": 0},
+    ),
     "qwen2": ("Qwen2Config", BASE),
+    "qwen2_mixed": (
+        "Qwen2Config",
+        {**BASE, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+    ),
     "qwen3": ("Qwen3Config", {**BASE, "head_dim": 32, "tie_word_embeddings": True}),
     "qwen2_moe": ("Qwen2MoeConfig", {**BASE, **EXPERTS, "shared_expert_intermediate_size": 48}),
     "qwen3_moe": ("Qwen3MoeConfig", {**BASE, **EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    "qwen2_moe_mixed": (
+        "Qwen2MoeConfig",
+        {
+            **BASE,
+            **EXPERTS,
+            "shared_expert_intermediate_size": 48,
+            "use_sliding_window": True,
+            "sliding_window": 8,
+            "max_window_layers": 3,
+            "mlp_only_layers": [2],
+        },
+    ),
+    "qwen3_moe_mixed": (
+        "Qwen3MoeConfig",
+        {**BASE, **EXPERTS, "head_dim": 32, "norm_topk_prob": True, "decoder_sparse_step": 2, "mlp_only_layers": [3]},
+    ),
+    "olmoe": ("OlmoeConfig", {**BASE, "num_experts": 4, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5}),
+    "minimax_m2": (
+        "MiniMaxM2Config",
+        {
+            **BASE,
+            "head_dim": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "rotary_dim": 16,
+            # mcore-bridge reads what transformers' class takes for granted.
+            "scoring_func": "sigmoid",
+            "use_qk_norm": True,
+        },
+    ),
     "mixtral": ("MixtralConfig", {**BASE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "deepseek_v2": ("DeepseekV2Config", LATENT),
     "deepseek_v2_lite": ("DeepseekV2Config", {**LATENT, "q_lora_rank": None}),
     "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
 }
+
+
+# Families that plain megatron-core cannot build; mcore-bridge does (tests/backends/megatron/test_bridge_checkpoint.py).
+BRIDGED = ("olmoe", "minimax_m2")
 
 
 def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:

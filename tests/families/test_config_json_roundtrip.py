@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.families.config_json import config_from_model, model_from_config
-from launcher.families.parts import LATENT_HEADS, QWEN_WINDOW
+from launcher.families.parts import (
+    ALTERNATE_WINDOW,
+    ATTENTION_BIAS,
+    LATENT_HEADS,
+    LATER_WINDOW,
+    LLAMA_BIASES,
+    SPARSE_LAYERS,
+    WHOLE_WINDOW,
+)
 from launcher.families.registry import FAMILIES
 from launcher.job import build
 from tests.sampling import examples
@@ -59,15 +67,36 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
     if not latent:
         values["num_key_value_heads"] = draw(st.sampled_from([heads, heads // 2, None]))
         values["head_dim"] = draw(st.sampled_from([None, head, 2 * head]))
-    if QWEN_WINDOW in record.parts or any(key.field == "sliding_window" for key in record.keys):
+    window = {LATER_WINDOW, ALTERNATE_WINDOW, WHOLE_WINDOW} & set(record.parts)
+    if window or any(key.field == "sliding_window" for key in record.keys):
         values["sliding_window"] = draw(st.sampled_from([None, 1024]))
-    values["qk_layernorm"] = latent or family.startswith("qwen3") or (family == "glm4_moe" and draw(st.booleans()))
-    values["attention_bias"] = family in ("qwen2", "gpt_oss") or (
-        family in ("llama", "qwen2_moe", "glm4_moe") and draw(st.booleans())
+    layers = st.lists(st.integers(0, values["num_hidden_layers"] - 1), unique=True, max_size=3)
+    if values.get("sliding_window") and window and WHOLE_WINDOW not in record.parts and values["num_hidden_layers"] > 3:
+        values["full_attention_layers"] = tuple(sorted(draw(layers)))
+    values["qk_layernorm"] = (
+        latent
+        or family in ("olmoe", "minimax_m2")
+        or family.startswith("qwen3")
+        or (family == "glm4_moe" and draw(st.booleans()))
     )
-    values["linear_bias"] = family in ("llama", "gpt_oss") and values["attention_bias"]
+    values["attention_bias"] = family in ("qwen2", "gpt_oss") or (
+        family in ("llama", "qwen2_moe", "glm4_moe", "qwen3", "qwen3_moe") and draw(st.booleans())
+    )
+    values["linear_bias"] = family == "gpt_oss" or (
+        family == "llama" and values["attention_bias"] and draw(st.booleans())
+    )
+    if {ATTENTION_BIAS, LLAMA_BIASES} & set(record.parts):
+        values["attention_output_bias"] = values["attention_bias"] or None
+    if family in ("olmoe", "minimax_m2"):
+        values["qk_norm_type"] = "per_layer"
     if record.has_experts:
         values.update(draw(_experts(family)))
+        if SPARSE_LAYERS in record.parts and draw(st.booleans()):
+            dense = tuple(sorted(draw(layers)))
+            if dense != tuple(range(len(dense))):
+                values.update(first_k_dense_replace=0, mlp_only_layers=dense)
+            else:
+                values["first_k_dense_replace"] = min(values["first_k_dense_replace"], values["num_hidden_layers"])
     if latent:
         values.update(draw(_latent()))
     if family in _VARIANTS:
@@ -89,6 +118,13 @@ _INDEXED = {
 _VARIANTS = {
     "deepseek_v32": st.fixed_dictionaries(_INDEXED),
     "glm_moe_dsa": st.fixed_dictionaries(_INDEXED),
+    "minimax_m2": st.fixed_dictionaries(
+        {
+            "partial_rotary_factor": _PARTIAL,
+            "scoring_func": st.just("sigmoid"),
+            "router_expert_bias": st.just(True),
+        }
+    ),
     "glm4_moe": st.fixed_dictionaries({"partial_rotary_factor": _PARTIAL}),
     "qwen3_next": st.fixed_dictionaries(
         {
@@ -124,9 +160,9 @@ def _experts(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "num_experts": draw(st.sampled_from([8, 64])),
         "num_experts_per_tok": draw(st.integers(1, 8)),
         "moe_intermediate_size": width,
-        "norm_topk_prob": family in ("mixtral", "gpt_oss") or draw(st.booleans()),
+        "norm_topk_prob": family in ("mixtral", "gpt_oss", "minimax_m2") or draw(st.booleans()),
     }
-    if family not in ("mixtral", "gpt_oss"):
+    if family not in ("mixtral", "gpt_oss", "olmoe", "minimax_m2"):
         values["first_k_dense_replace"] = draw(st.integers(0, 3))
     if family in ("qwen2_moe", "qwen3_next"):
         values.update(shared_expert_intermediate_size=draw(st.integers(1, 999)), shared_expert_gate=True)
@@ -175,7 +211,7 @@ def test_reading_what_was_written_gives_the_model(family: str, data: st.DataObje
             )
         elif name == "num_key_value_heads":
             assert read[name] == (value or values["num_attention_heads"])
-        elif name == "intermediate_size" and family in ("mixtral", "gpt_oss"):
+        elif name == "intermediate_size" and family in ("mixtral", "gpt_oss", "olmoe", "minimax_m2"):
             assert read[name] == values["moe_intermediate_size"]  # one key for both: there is no dense layer
         else:
             assert read[name] == value, name

@@ -71,11 +71,17 @@ files saved by transformers leave out `scoring_func` and `topk_method`; the fami
 meant. A window counts only with `use_sliding_window: true`. Qwen's layers of linear attention, GLM's indexers and
 GPT-OSS's windows may be given as a number or as a list of layers (transformers 5), if a rule describes the list.
 
+Which layers attend within a window (`max_window_layers`, `layer_types`), which are dense (`decoder_sparse_step`,
+`mlp_only_layers`) and whether the output projection has a bias (`attention_bias` of Llama and Qwen3) is read layer by
+layer: `model.full_attention_layers`, `model.mlp_only_layers`, `model.attention_output_bias`. Without `layer_types`,
+Qwen2 and Qwen3 have the window from layer `max_window_layers` on, Qwen2-MoE in every second layer before it, and
+Qwen3-MoE in all layers, as their classes have.
+
 Models stay out where the canonical `model` section has no words for them: vision and audio (Qwen3-VL, Qwen3.5, Gemma 4,
-Llama 4), normalised queries of all heads together (MiniMax-M2), GLM-5.2's choice shared with prediction layers.
+Llama 4), longrope (Phi-4-mini), GLM-5.2's choice shared with prediction layers.
 
 Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two
-spellings that contradict each other, a window in some layers only, dense layers in between, a key that nobody knows.
+spellings that contradict each other, a key that nobody knows.
 These keys do not change the model and are skipped:
 
 | why | keys |

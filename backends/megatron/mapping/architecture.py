@@ -9,7 +9,7 @@ from backends.megatron.mapping.model import overridden
 from backends.megatron.mapping.options import megatron_name
 from backends.megatron.versions import catalogue
 from launcher.catalogue.versions import in_range
-from launcher.families.layer_pattern import describe, expand, pattern
+from launcher.families.layer_pattern import describe, expand, expert_pattern
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported
 
@@ -198,15 +198,20 @@ def read_keys(given: dict[str, Value]) -> dict[str, Value]:
     return found
 
 
+# Fields of which the pattern of MoE layers is made.
+PLACES = frozenset({"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq", "mlp_only_layers"})
+
+
 def layer_pattern(job: Job) -> str | None:
     """Return the pattern of MoE layers in Megatron's syntax; None for dense models and where all layers are MoE."""
     model = job.model
-    if not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1):
+    if not model.is_moe or (
+        model.first_k_dense_replace == 0 and model.moe_layer_freq == 1 and not model.mlp_only_layers
+    ):
         return None
-    layers, dense = model.num_hidden_layers, model.first_k_dense_replace
-    if layers is None or dense >= layers:
+    if not any(map(model.has_experts_at, range(model.num_hidden_layers or 0))):
         raise Unsupported("model.first_k_dense_replace", "the pattern of layers needs more layers than dense ones")
-    return pattern(layers, dense, model.moe_layer_freq)
+    return expert_pattern(model)
 
 
 def dense_layers_and_interval(given: Value, layers: Value) -> tuple[int, int] | None:

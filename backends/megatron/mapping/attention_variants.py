@@ -208,7 +208,7 @@ def _gaps(keyed: bool) -> dict[str, Gap]:
     works = () if keyed else _WORKS
     found = {
         path: _gap(path, _CONFIG, works)
-        for path in _below_model((*KEYS, *TEXT_KEYS, *LIST_KEYS, *_SHAPES, "indexer_types"))
+        for path in _below_model((*KEYS, *TEXT_KEYS, *LIST_KEYS, *_SHAPES, "indexer_types", "qk_norm_type"))
     }
     found |= {path: _gap(path, f"it came with {since}", _WORKS) for path, since in _SINCE.items()}
     found |= {path: _gap(path, _OTHER) for path in _below_model(_STATE_SPACE)}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping import attention_variants
-from backends.megatron.mapping.architecture import MODEL_FIELDS, dense_layers_and_interval, layer_pattern
+from backends.megatron.mapping.architecture import MODEL_FIELDS, PLACES, dense_layers_and_interval, layer_pattern
 from backends.megatron.mapping.extra_args import padded_vocabulary
 from backends.megatron.mapping.factories import FOUR, THREE, only
 from backends.megatron.mapping.model import overridden
@@ -25,7 +25,7 @@ def config_rows(version: str) -> tuple[Row, ...]:
     names = ["sliding_window"] if in_range(version, None, FOUR) else []
     if in_range(version, FOUR, None):
         named = [model_field.field for model_field in MODEL_FIELDS]
-        names = [*named, "vocab_size", "v_head_dim", "sliding_window", "first_k_dense_replace", "moe_layer_freq"]
+        names = [*named, "vocab_size", "v_head_dim", "sliding_window", *sorted(PLACES - {"num_hidden_layers"})]
     if in_range(version, FOUR, None):
         refused = (*refused, _no_padding(version))
     return (*refused, *(_unchanged(f"model.{name}", version) for name in names))
@@ -69,7 +69,7 @@ def layers_row() -> Row:
     """Return the row of `--moe_layer_freq`, an option of 3.6 to 3.12."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        changed = set(job.model.overridden) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
+        changed = PLACES & set(job.model.overridden)
         if not changed and job.model.moe_layer_freq == 1:
             return  # config.json sets it, even where all layers are dense
         pattern = layer_pattern(job)
@@ -84,7 +84,7 @@ def layers_row() -> Row:
         return {"model.first_k_dense_replace": places[0], "model.moe_layer_freq": places[1]}
 
     return Row(
-        fields=("model.first_k_dense_replace", "model.moe_layer_freq"),
+        fields=("model.first_k_dense_replace", "model.moe_layer_freq", "model.mlp_only_layers"),
         flags=("moe_layer_freq",),
         emit=emit,
         read=read,

@@ -6,6 +6,7 @@ from typing import Any
 
 from backends.megatron.mapping.architecture import (
     MODEL_FIELDS,
+    PLACES,
     as_keys,
     as_megatron,
     dense_layers_and_interval,
@@ -22,6 +23,7 @@ from backends.megatron.mapping.model import BRIDGED, is_random, overridden
 from backends.megatron.mapping.options import megatron_name
 from backends.megatron.versions import catalogue
 from launcher.catalogue.versions import in_range
+from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported
 
@@ -134,7 +136,7 @@ def argument_row(version: str) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return _read(view, flag, lambda given: _read_key(entries, given))
 
-    fields = (*_paths(entries), *_field_paths(version), "model.first_k_dense_replace", "model.moe_layer_freq")
+    fields = (*_paths(entries), *_field_paths(version), *_places())
     note = "a mapping in JSON; its keys become arguments of Megatron-LM"
     return Row(fields=fields, flags=(flag,), emit=emit, read=read, until=THREE, derived=True, note=note)
 
@@ -163,13 +165,18 @@ def key_row(version: str) -> Row:
             found["offload.activation_layers"] = given.pop("cpu_offloading_num_layers")
         if "padded_vocab_size" in given:
             found["tokenizer.padded_vocab_size"] = given.pop("padded_vocab_size")
+        if "window_size" in given:
+            full = full_layers(given.get("window_attn_skip_freq", ""), found.get("model.num_hidden_layers"))
+            if full:
+                del given["window_attn_skip_freq"]
+                found["model.full_attention_layers"] = full
         if str(given.get("window_size", "")).endswith(",0"):
             found["model.sliding_window"] = int(str(given.pop("window_size"))[:-2]) + 1
         return found
 
     others = (
-        "model.first_k_dense_replace",
-        "model.moe_layer_freq",
+        *_places(),
+        "model.full_attention_layers",
         "model.vocab_size",
         "model.sliding_window",
         "tokenizer.padded_vocab_size",
@@ -241,7 +248,7 @@ def _layers(job: Job, version: str) -> dict[str, Value]:
     """Return the pattern of MoE layers where config.json does not set it (swift computes it from its own values)."""
     if in_range(version, "3.6", THREE):
         return {}  # has its own option
-    changed = overridden(job, version) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
+    changed = PLACES & overridden(job, version)
     if not changed and job.model.moe_layer_freq == 1:
         return {}
     pattern = layer_pattern(job)
@@ -274,7 +281,16 @@ def _vocabulary(job: Job, version: str) -> dict[str, Value]:
 def _window(job: Job) -> dict[str, Value]:
     """Return the attention window; mcore-bridge reads `sliding_window` for gemma4 and gpt-oss only (parser.py:205)."""
     window = job.model.sliding_window
-    return {} if window is None or in_config(job, "window_attn_skip_freq") else {"window_size": f"{window - 1},0"}
+    if window is None or in_config(job, "window_attn_skip_freq"):
+        return {}
+    layers: dict[str, Value] = (
+        {"window_attn_skip_freq": window_pattern(job.model)} if job.model.full_attention_layers else {}
+    )
+    return {"window_size": f"{window - 1},0", **layers}
+
+
+def _places() -> tuple[str, ...]:
+    return tuple(f"model.{name}" for name in sorted(PLACES - {"num_hidden_layers"}))
 
 
 def _paths(entries: Iterable[Extra]) -> tuple[str, ...]:

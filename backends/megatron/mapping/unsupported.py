@@ -233,7 +233,20 @@ _LOGGING = {
         warning(_UNAFFECTED, False, "disabled"),
     ),
 }
+# Reported as SW-BUILD-OUTPUT-BIAS, too, where a model has such a bias alone.
+_SHAPES: Mapping[str, Gap] = {
+    "model.attention_output_bias": Gap(
+        why="the output projection of attention has a bias if the MLP has",
+        matters=lambda job: job.model.has_attention_output_bias != job.model.linear_bias,
+    ),
+    "model.full_attention_layers": Gap(
+        why="a window in some layers came with 4.3",
+        works=("backend.version=4.6.0",),
+        matters=lambda job: job.model.sliding_window is not None,
+    ),
+}
 _TOPICS = (
+    _SHAPES,
     static_graph.GAPS,
     WITHOUT_MEGATRON_LOOP,
     NO_QK_CLIPPING,

@@ -277,6 +277,10 @@ TUNING = (
 # fmt: on
 
 
+# What conditions of models that cannot be built read besides the fields that they report.
+_READ = ("model.model_type", "model.num_experts", "model.overridden", "model.num_hidden_layers", "model.moe_layer_freq")
+
+
 def _built(row: Unbuildable) -> Rule:
     return Rule(
         id=row.id,
@@ -286,9 +290,7 @@ def _built(row: Unbuildable) -> Rule:
         check=lambda context: (
             row.when(context.job.model) and f"Megatron-SWIFT cannot build this model: {row.describe(context.job.model)}"
         ),
-        reads=" ".join(
-            f"job.{path}" for path in ("model.model_type", "model.num_experts", "model.overridden", *row.fields)
-        ),
+        reads=" ".join(f"job.{path}" for path in (*_READ, *row.fields)),
         since=row.since,
         until=row.until,
     )

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import added_in, listed, when_set
+from backends.megatron_lm.mapping.factories import NEWEST, added_in, listed, when_set
+from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -57,7 +58,7 @@ def attention() -> tuple[Row, ...]:
         *indexer(since=_NEW),
         _sparse_loss(),
         when_set("model.softmax_type", "softmax-type", since=_NEW),
-        counted("model.window_attn_skip_freq", "window-attn-skip-freq", since=_NEW),
+        _windowed_layers(),
         counted("model.no_rope_freq", "no-rope-freq", since=_NEW),
         switch("model.qk_l2_norm", "qk-l2-norm", since=_NEW),
         listed("model.mrope_section", "mrope-section", since="0.12"),
@@ -147,6 +148,30 @@ def counted(path: str, flag: str, **row: Any) -> Row:
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
 
+def _windowed_layers() -> Row:
+    fields, flag = ("model.window_attn_skip_freq", "model.full_attention_layers"), "window-attn-skip-freq"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        model = job.model
+        if model.full_attention_layers and model.window_attn_skip_freq is not None:
+            raise Unsupported(fields[1], "it takes a list of layers or a frequency", (f"{fields[0]}=null",))
+        if model.full_attention_layers and model.sliding_window is not None:
+            yield flag, window_pattern(model)
+        elif model.window_attn_skip_freq is not None:
+            yield flag, str(model.window_attn_skip_freq)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if str(view.peek(flag, "")).isdigit():
+            return {fields[0]: int(view.take(flag))}
+        layers = full_layers(view.peek(flag, ""), view.peek("num-layers")) if view.has("window-size") else None
+        if not layers:
+            return {}
+        view.take(flag)
+        return {fields[1]: layers}
+
+    return computed(fields, (flag,), emit, read, since=_NEW)
+
+
 _V4 = "compressed attention and hyper-connections came after core 0.16"
 
 
@@ -169,6 +194,12 @@ OF_V4 = (
 
 UNSUPPORTED: Mapping[str, Gap] = {
     **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
+    "model.qk_norm_type": Gap(
+        why="query and key heads are normalised one by one",
+        neutral=("per_head",),
+        works=("model.qk_norm_type=null",),
+        matters=lambda job: job.model.qk_layernorm,
+    ),
     "model.index_topk_freq": Gap(why="every layer has its own indexer", neutral=(1,)),
     "model.indexer_types": Gap(why="every layer has its own indexer"),
     "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
@@ -181,6 +212,11 @@ BEFORE_0_16: Mapping[str, Gap] = {
     "model.dsa_indexer_use_sparse_loss": added_in("0.16", False),
     "model.softmax_type": added_in("0.16", "vanilla"),
     "model.window_attn_skip_freq": added_in("0.16"),
+    "model.full_attention_layers": Gap(
+        why="a window in some layers came with core 0.16",
+        works=NEWEST,
+        matters=lambda job: job.model.sliding_window is not None,
+    ),
     "model.no_rope_freq": added_in("0.16"),
     "model.qk_l2_norm": added_in("0.16", False),
 }

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from backends.megatron_lm.families import OUTPUT_BIAS
 from backends.megatron_lm.mapping.factories import added_in, flag_on, flag_unless, refused, valued, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Unsupported, computed, switch, switch_off
@@ -104,7 +105,7 @@ def layers() -> tuple[Row, ...]:
         valued("model.rms_norm_eps", "norm-epsilon", 1e-5, note="Megatron's own default is 1e-5."),
         flag_unless("model.tie_word_embeddings", "untie-embeddings-and-output-weights"),
         computed(
-            ("model.linear_bias", "model.attention_bias"),
+            ("model.linear_bias", "model.attention_bias", "model.attention_output_bias"),
             ("disable-bias-linear", "add-qkv-bias"),
             _write_bias,
             _read_bias,
@@ -142,6 +143,10 @@ def _write_bias(job: Job) -> Iterable[tuple[str, Value]]:
             "model.attention_bias",
             "biases on all linear layers include query, key and value",
             ("model.attention_bias=true", "model.linear_bias=false"),
+        )
+    if OUTPUT_BIAS.when(job.model):
+        raise Unsupported(
+            "model.attention_output_bias", OUTPUT_BIAS.describe(job.model), ("model.attention_output_bias=null",)
         )
     if not job.model.linear_bias:
         yield "disable-bias-linear", True

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
 from backends.megatron_lm.mapping.factories import added_in, refused, single, when_set
-from launcher.families.layer_pattern import describe, expand, pattern
+from launcher.families.layer_pattern import describe, expand, expert_pattern, zeros
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
 
@@ -38,27 +38,31 @@ def experts() -> tuple[Row, ...]:
 
 def layer_frequency() -> Row:
     """Return the row of the pattern of MoE layers."""
-    fields = ("model.first_k_dense_replace", "model.moe_layer_freq")
+    fields = ("model.first_k_dense_replace", "model.moe_layer_freq", "model.mlp_only_layers")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        dense, every, layers = job.model.first_k_dense_replace, job.model.moe_layer_freq, job.model.num_hidden_layers
-        if dense == 0:
-            if every > 1:
-                yield "moe-layer-freq", every
+        model = job.model
+        if model.first_k_dense_replace == 0 and not model.mlp_only_layers:
+            if model.moe_layer_freq > 1:
+                yield "moe-layer-freq", model.moe_layer_freq
             return
-        if layers is None or ALL_DENSE.when(job.model):
-            raise Unsupported(fields[0], ALL_DENSE.describe(job.model))
-        yield "moe-layer-freq", pattern(layers, dense, every)
+        if model.num_hidden_layers is None or ALL_DENSE.when(model):
+            raise Unsupported(fields[0], ALL_DENSE.describe(model))
+        yield "moe-layer-freq", expert_pattern(model)
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = view.peek("moe-layer-freq")
         if given is None:
             return {}
         text = str(given)
-        found = (0, int(text)) if text.isdigit() else describe(expand(text) or [])
-        if found is None:
+        kinds = expand(text) or []
+        found = (0, int(text)) if text.isdigit() else describe(kinds)
+        listed = 1 in kinds and set(kinds) <= {0, 1} and len(kinds) == view.peek("num-layers")
+        if found is None and not listed:
             return {}
         view.take("moe-layer-freq")
+        if found is None:
+            return {fields[2]: zeros(kinds)}
         return {fields[0]: found[0], fields[1]: found[1]}
 
     return Row(fields=fields, flags=("moe-layer-freq",), emit=emit, read=read, when=is_moe, derived=True)

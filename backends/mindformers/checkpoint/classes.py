@@ -83,7 +83,7 @@ def _refuse_unsupported_parameters(logical: Logical) -> None:
         heads, head = model.num_attention_heads or 0, model.head_size or 0
         if heads * head != model.hidden_size:
             problems.append(f"head_dim {head} x {heads} heads: LLamaAttention's queries are hidden_size wide")
-        if model.is_moe and (model.first_k_dense_replace or model.moe_layer_freq != 1):
+        if model.mixes_dense_layers:
             problems.append("dense layers among those with experts: LLamaDecodeLayer has experts in all of them")
     shared, each = model.shared_expert_intermediate_size, model.moe_intermediate_size
     if shared and each and shared % each:

@@ -43,7 +43,7 @@ def variant_rows() -> tuple[Row, ...]:
         _offset(),
         _indexer_types(),
         same("model.no_rope_freq", key("nope_layer_interval"), since=_NEW),
-        _counted("model.window_attn_skip_freq", key("window_attn_skip_freq")),
+        _windowed_layers(),
         *(_of_v4(f"model.{name}", key(native)) for name, native in _V4.items()),
     )
 
@@ -143,14 +143,30 @@ def _indexer_types() -> Row:
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_NEW)
 
 
-def _counted(path: str, flag: str) -> Row:
-    """Return the row of a count that may also be a list of layers; a list is passed through."""
-    plain = same(path, flag, since=_NEW)
+def _windowed_layers() -> Row:
+    """Return the row of layers without the window: every n-th, or a list with 1 for each layer that has it."""
+    fields, flag = ("model.window_attn_skip_freq", "model.full_attention_layers"), key("window_attn_skip_freq")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        model = job.model
+        if model.full_attention_layers and model.sliding_window is not None:
+            why = "the key takes a list of layers or a frequency"
+            require(model.window_attn_skip_freq is None, fields[0], why, f"{fields[0]}=null")
+            layers = range(model.num_hidden_layers or 0)
+            yield flag, tuple(int(layer not in model.full_attention_layers) for layer in layers)
+        elif model.window_attn_skip_freq is not None:
+            yield flag, model.window_attn_skip_freq
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return {path: view.take(flag)} if type(view.peek(flag)) is int else {}
+        given = view.peek(flag)
+        if type(given) is int:
+            return {fields[0]: view.take(flag)}
+        if not isinstance(given, (list, tuple)) or not set(given) <= {0, 1} or 0 not in given:
+            return {}
+        view.take(flag)
+        return {fields[1]: tuple(layer for layer, windowed in enumerate(given) if not windowed)}
 
-    return Row(fields=(path,), flags=(flag,), emit=plain.emit, read=read, since=_NEW)
+    return computed(fields, (flag,), emit, read, since=_NEW)
 
 
 def _of_v4(path: str, flag: str) -> Row:
@@ -207,5 +223,6 @@ BEFORE_2_1: Mapping[str, Gap] = {
         "model.indexer_types",
         "model.no_rope_freq",
         "model.window_attn_skip_freq",
+        "model.full_attention_layers",
     )
 }

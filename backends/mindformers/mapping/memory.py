@@ -158,7 +158,7 @@ def _wanted_modules(job: Job) -> tuple[str, ...]:
     model = job.model
     modules = recompute.modules or (("core_attn",) if recompute.granularity == "selective" else ())
     path = "recompute.modules"
-    mixed = model.is_moe and (model.first_k_dense_replace > 0 or model.moe_layer_freq > 1)
+    mixed = model.mixes_dense_layers
     why = "dense and MoE layers both call it mlp here, and this model has both kinds"
     require(not (mixed and {"mlp", "moe"} & set(modules)), path, why, "recompute.granularity=full")
     why = "the model has no such layers"

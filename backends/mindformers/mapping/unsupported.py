@@ -63,6 +63,22 @@ _LORA = {
 }
 
 _MODEL = {
+    "model.attention_output_bias": Gap(
+        why="the output projection of attention has a bias if the MLP has (add_bias_linear)",
+        works=("model.attention_output_bias=null",),
+        matters=lambda job: job.model.has_attention_output_bias != job.model.linear_bias,
+    ),
+    "model.qk_norm_type": Gap(
+        why="query and key heads are normalised one by one",
+        neutral=("per_head",),
+        works=("model.qk_norm_type=null",),
+        matters=lambda job: job.model.qk_layernorm,
+    ),
+    "model.mlp_only_layers": Gap(
+        why="its Qwen3-MoE class makes every layer an MoE layer (modeling_qwen3_moe_train.py:49 @2.1.0)",
+        works=("model.mlp_only_layers=[]",),
+        matters=lambda job: job.model.is_moe,
+    ),
     "model.partial_rotary_factor": Gap(why="its training classes rotate the whole head (gpt_model.py)", neutral=(1.0,)),
     "model.rope_scaling.low_freq_factor": Gap(why="it has no Llama-3 stretching of positions in training"),
     "model.rope_scaling.high_freq_factor": Gap(why="it has no Llama-3 stretching of positions in training"),

@@ -91,10 +91,9 @@ def _experts(model: Model, stack: bool | None) -> dict[str, Any]:
 
 
 def _frequency(model: Model, stack: bool | None) -> int | list[int]:
-    layers, dense, every = model.num_hidden_layers or 0, model.first_k_dense_replace, model.moe_layer_freq
-    if not dense and stack is not False:
-        return every
-    return [int(layer >= dense and layer % every == 0) for layer in range(layers)]
+    if not model.first_k_dense_replace and not model.mlp_only_layers and stack is not False:
+        return model.moe_layer_freq
+    return [int(model.has_experts_at(layer)) for layer in range(model.num_hidden_layers or 0)]
 
 
 def _latent(model: Model) -> dict[str, Any]:

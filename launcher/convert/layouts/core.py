@@ -119,7 +119,7 @@ def _core_tensor(model: Model, instance: Instance, naming: Naming, vocabulary: i
 def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
     if instance.row.kind == "qkv":
         return _by_query_group(model, instance)
-    if instance.row.kind == "gate_up":
+    if instance.row.kind == "gate_up" and len(instance.logical) > 1:
         (gate, up), shape = instance.logical, instance.shapes[0]
         boxes = (
             rows(gate, shape, 0, shape[0], stored_first=0),
@@ -132,14 +132,18 @@ def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Te
 
 def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
     """Order QKV rows by query group: its queries, its key, its value (megatron-core attention.py, mixed_qkv)."""
-    query, key, value = instance.logical
+    fused = len(instance.logical) == 1
+    query, key, value = instance.logical * 3 if fused else instance.logical
+    shapes = instance.shapes * 3 if fused else instance.shapes
     head = model.head_size or 0
-    groups = instance.shapes[1][0] // head
-    queries = instance.shapes[0][0] // groups
+    groups = model.num_key_value_heads or model.num_attention_heads or 0
+    queries = (model.num_attention_heads or 0) * head // groups
+    # First rows of all keys and of all values in a tensor that has all three.
+    keys, values = (groups * queries, groups * (queries + head)) if fused else (0, 0)
     boxes = []
     for group in range(groups):
         at = group * (queries + 2 * head)
-        boxes.append(rows(query, instance.shapes[0], group * queries, queries, stored_first=at))
-        boxes.append(rows(key, instance.shapes[1], group * head, head, stored_first=at + queries))
-        boxes.append(rows(value, instance.shapes[2], group * head, head, stored_first=at + queries + head))
-    return (groups * (queries + 2 * head), *instance.shapes[0][1:]), tuple(boxes)
+        boxes.append(rows(query, shapes[0], group * queries, queries, stored_first=at))
+        boxes.append(rows(key, shapes[1], keys + group * head, head, stored_first=at + queries))
+        boxes.append(rows(value, shapes[2], values + group * head, head, stored_first=at + queries + head))
+    return (groups * (queries + 2 * head), *shapes[0][1:]), tuple(boxes)

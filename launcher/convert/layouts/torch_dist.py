@@ -59,7 +59,7 @@ def stacks_layers(logical: Logical) -> bool:
     than 1. How a stack derives it from config.json is defined in `Backend.stacks_layers`.
     """
     model = logical.model
-    return not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1)
+    return not model.mixes_dense_layers
 
 
 def torch_dist_chunks(

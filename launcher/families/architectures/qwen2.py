@@ -1,7 +1,7 @@
 """Qwen2 and Qwen2.5."""
 
 from launcher.families.keys import QWEN2_PINNED, common
-from launcher.families.parts import QWEN_WINDOW, heads, rope
+from launcher.families.parts import LATER_WINDOW, heads, rope
 from launcher.families.record import Family
 from launcher.families.weight_rows import DENSE_WEIGHTS
 
@@ -10,7 +10,7 @@ FAMILY = Family(
     stem="Qwen2",
     chat_template="qwen2_5",
     keys=common(),
-    parts=(heads(), rope(), QWEN_WINDOW),
+    parts=(heads(), rope(), LATER_WINDOW),
     fixed={"attention_bias": True},
     pinned=QWEN2_PINNED,
     weights=DENSE_WEIGHTS,

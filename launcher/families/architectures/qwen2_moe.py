@@ -1,7 +1,7 @@
 """Qwen1.5-MoE and Qwen2-MoE."""
 
 from launcher.families.keys import QWEN2_PINNED, common, qwen_experts
-from launcher.families.parts import QWEN_WINDOW, SPARSE_LAYERS, heads, rope
+from launcher.families.parts import ALTERNATE_WINDOW, SPARSE_LAYERS, heads, rope
 from launcher.families.record import Family, Key
 from launcher.families.weight_rows import (
     DENSE,
@@ -27,7 +27,7 @@ FAMILY = Family(
         Key(field="shared_expert_intermediate_size"),
         Key(field="attention_bias", names=("qkv_bias",), default=True),
     ),
-    parts=(heads(), rope(), QWEN_WINDOW, SPARSE_LAYERS),
+    parts=(heads(), rope(), ALTERNATE_WINDOW, SPARSE_LAYERS),
     fixed={"shared_expert_gate": True},
     pinned=QWEN2_PINNED,
     weights=Weights(

@@ -1,7 +1,7 @@
 """Qwen3, dense."""
 
-from launcher.families.keys import NO_BIAS, PINNED, common
-from launcher.families.parts import QWEN_WINDOW, heads, rope
+from launcher.families.keys import PINNED, common
+from launcher.families.parts import ATTENTION_BIAS, LATER_WINDOW, heads, rope
 from launcher.families.record import Family
 from launcher.families.weight_rows import DENSE_WEIGHTS
 
@@ -10,8 +10,8 @@ FAMILY = Family(
     stem="Qwen3",
     chat_template="qwen3",
     keys=common(),
-    parts=(heads(explicit=True, default=128), rope(), QWEN_WINDOW),
+    parts=(heads(explicit=True, default=128), rope(), LATER_WINDOW, ATTENTION_BIAS),
     fixed={"qk_layernorm": True},
-    pinned=(*PINNED, NO_BIAS),
+    pinned=PINNED,
     weights=DENSE_WEIGHTS,
 )

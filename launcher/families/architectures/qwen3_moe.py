@@ -1,7 +1,7 @@
 """Qwen3-MoE and Qwen3-Coder."""
 
-from launcher.families.keys import NO_BIAS, PINNED, common, qwen_experts
-from launcher.families.parts import QWEN_WINDOW, SPARSE_LAYERS, heads, rope
+from launcher.families.keys import PINNED, common, qwen_experts
+from launcher.families.parts import ATTENTION_BIAS, SPARSE_LAYERS, WHOLE_WINDOW, heads, rope
 from launcher.families.record import Family, Pinned
 from launcher.families.weight_rows import (
     DENSE,
@@ -29,9 +29,9 @@ FAMILY = Family(
     stem="Qwen3Moe",
     chat_template="qwen3",
     keys=(*common(), *qwen_experts()),
-    parts=(heads(explicit=True), rope(), QWEN_WINDOW, SPARSE_LAYERS),
+    parts=(heads(explicit=True), rope(), WHOLE_WINDOW, SPARSE_LAYERS, ATTENTION_BIAS),
     fixed={"qk_layernorm": True},
-    pinned=(*PINNED, NO_BIAS, *_CODER),
+    pinned=(*PINNED, *_CODER),
     weights=Weights(
         embedding=EMBEDDING,
         final=FINAL,

@@ -323,6 +323,9 @@ CORE: Mapping[str, Pair] = {
         {"model": {**MOE, "first_k_dense_replace": 1}},
         {"model": {**MOE, "first_k_dense_replace": 1, "overridden": ["first_k_dense_replace"]}},
     ),
+    "SW-BUILD-OUTPUT-BIAS": Pair(
+        {"model": {"attention_bias": True, "attention_output_bias": True}}, {"model": {"attention_bias": True}}
+    ),
     "SW-BUILD-DENSE-COUNT": Pair(
         {"model": {**LATENT, "num_hidden_layers": 4, "first_k_dense_replace": 5}},
         {"model": {**LATENT, "num_hidden_layers": 4, "first_k_dense_replace": 4}},

@@ -31,6 +31,7 @@ LATER = {
     "PAR-SP-SEQ": "in the first forward pass",
     "BATCH-VPP": "when the schedule starts",
     "SW-BUILD-BIAS": "when weights are loaded (mcore-bridge 1.6.5 gpt_bridge.py:963, run in test_bridge_checkpoint)",
+    "SW-BUILD-OUTPUT-BIAS": "never: the weights' bias is left out in silence (run in test_bridge_checkpoint)",
     "SW-BUILD-DENSE-LAYERS": "when weights are loaded (KeyError gate.weight, run in test_bridge_checkpoint)",
     "SW-PRECISION-AWARE": "after the weights are loaded (optimizer_config.py)",
     "SW-STATE-DTYPE": "after the weights are loaded (optimizer_config.py)",
