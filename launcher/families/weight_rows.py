@@ -162,36 +162,45 @@ DENSE_WEIGHTS: Final = Weights(
     embedding=EMBEDDING, final=FINAL, attention=GROUPED_ATTENTION, dense=DENSE, ignored=IGNORED
 )
 
-DEEPSEEK_WEIGHTS: Final = Weights(
-    embedding=EMBEDDING,
-    final=FINAL,
-    attention=LATENT_ATTENTION,
-    dense=DENSE,
-    sparse=(
-        SPARSE_NORM,
-        ROUTER,
-        Row(
-            core="mlp.router.expert_bias",
-            hf=(hf("mlp.gate.e_score_correction_bias", "experts"),),
-            needs="router_expert_bias",
-            exact=True,
-        ),
-        *EXPERTS,
-        *(
-            Row(core=row.core, hf=row.hf, kind=row.kind, needs="shared_expert_intermediate_size")
-            for row in gated("mlp.shared_experts", "mlp.shared_experts", "shared_ffn")
-        ),
+# Sparse layers of DeepSeek-V2 and later, GLM-4.5 and later: a bias that only chooses experts, shared experts.
+ROUTED: Final = (
+    SPARSE_NORM,
+    ROUTER,
+    Row(
+        core="mlp.router.expert_bias",
+        hf=(hf("mlp.gate.e_score_correction_bias", "experts"),),
+        needs="router_expert_bias",
+        exact=True,
     ),
-    mtp=(
-        Row(core="enorm.weight", hf=(hf("enorm.weight", "hidden"),)),
-        Row(core="hnorm.weight", hf=(hf("hnorm.weight", "hidden"),)),
-        Row(core="eh_proj.weight", hf=(hf("eh_proj.weight", "hidden", "2*hidden"),), kind="column"),
-        Row(core="final_layernorm.weight", hf=(hf("shared_head.norm.weight", "hidden"),)),
+    *EXPERTS,
+    *(
+        Row(core=row.core, hf=row.hf, kind=row.kind, needs="shared_expert_intermediate_size")
+        for row in gated("mlp.shared_experts", "mlp.shared_experts", "shared_ffn")
     ),
-    mtp_copies={
-        "embed_tokens.weight": "model.embed_tokens.weight",
-        "shared_head.head.weight": "lm_head.weight",
-    },
-    spellings=fused(),
-    ignored=IGNORED,
 )
+
+
+def routed_weights(attention: tuple[Row, ...]) -> Weights:
+    """Return the parameters of a model with `ROUTED` layers and DeepSeek's MTP layers."""
+    return Weights(
+        embedding=EMBEDDING,
+        final=FINAL,
+        attention=attention,
+        dense=DENSE,
+        sparse=ROUTED,
+        mtp=(
+            Row(core="enorm.weight", hf=(hf("enorm.weight", "hidden"),)),
+            Row(core="hnorm.weight", hf=(hf("hnorm.weight", "hidden"),)),
+            Row(core="eh_proj.weight", hf=(hf("eh_proj.weight", "hidden", "2*hidden"),), kind="column"),
+            Row(core="final_layernorm.weight", hf=(hf("shared_head.norm.weight", "hidden"),)),
+        ),
+        mtp_copies={
+            "embed_tokens.weight": "model.embed_tokens.weight",
+            "shared_head.head.weight": "lm_head.weight",
+        },
+        spellings=fused(),
+        ignored=IGNORED,
+    )
+
+
+DEEPSEEK_WEIGHTS: Final = routed_weights(LATENT_ATTENTION)

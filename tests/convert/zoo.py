@@ -17,14 +17,19 @@ BASE: dict[str, Any] = {
     "rms_norm_eps": 1e-6,
 }
 EXPERTS: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
-LATENT: dict[str, Any] = {
-    **BASE,
-    "num_key_value_heads": 4,
+ROUTED: dict[str, Any] = {
     "moe_intermediate_size": 32,
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "n_shared_experts": 2,
     "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+LATENT: dict[str, Any] = {
+    **BASE,
+    **ROUTED,
+    "num_key_value_heads": 4,
     "kv_lora_rank": 16,
     "q_lora_rank": 24,
     "qk_nope_head_dim": 16,
@@ -43,6 +48,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {**BASE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "deepseek_v2": ("DeepseekV2Config", LATENT),
     "deepseek_v2_lite": ("DeepseekV2Config", {**LATENT, "q_lora_rank": None}),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        {**BASE, **ROUTED, "head_dim": 32, "attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
+    ),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", {**LATENT, "num_nextn_predict_layers": 0}),
     "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
 }
 

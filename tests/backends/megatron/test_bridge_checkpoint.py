@@ -29,6 +29,8 @@ MODELS = {
     "qwen3_moe": "qwen3_moe",
     "deepseek_v2": "deepseek_v2",
     "deepseek_v2_lite": "deepseek_v2",
+    "glm4_moe_mtp": "glm4_moe",
+    "glm4_moe_lite_mtp": "glm4_moe_lite",
     "deepseek_v3_mtp": "deepseek_v3",
     "deepseek_v3 all sparse": "deepseek_v3",
     "deepseek_v3 all dense": "deepseek_v3",
@@ -52,13 +54,16 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
     out = folder / "hf"
+    if name.endswith("_mtp"):
+        with_mtp(made, out, name.removesuffix("_mtp"))
+    elif name in DENSE:
+        deepseek_v3(out, DENSE[name])
+    else:
+        shutil.copytree(made(name), out)
     if name.startswith("deepseek_v3"):
-        with_mtp(made, out) if name.endswith("_mtp") else deepseek_v3(out, DENSE[name])
         tree = json.loads((out / "config.json").read_text())
         # Without it, which transformers does not write, mcore-bridge builds no routing bias and loses the weights'.
         (out / "config.json").write_text(json.dumps({**tree, "scoring_func": "sigmoid"}))
-    else:
-        shutil.copytree(made(name), out)
     for file in make_tokenizer(swift, folder).iterdir():
         shutil.copy(file, out)
     return out
