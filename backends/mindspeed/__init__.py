@@ -60,6 +60,7 @@ BACKEND = Backend(
     launch=late("backends.mindspeed.launch:launch"),
     native_cpu="backends.mindspeed.rehearse",
     families=late("backends.mindspeed.families:families"),
+    unbuildable=late("backends.mindspeed.families:rows"),
     checkpoint_format="backends.mindspeed.checkpoint",
     adapter_format="backends.mindspeed.adapter",
     stored_classes=("mindspeed.", "mindspeed_llm."),

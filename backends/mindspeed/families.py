@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from launcher.catalogue.versions import in_range
 from launcher.mapping.family_row import FamilyRow, by_family
+from launcher.mapping.unbuildable_models import Unbuildable
 
 # Names of --model-type-hf: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27 @26.1.0; Llama of
 # any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint). Templates: --prompt-type of upstream
@@ -84,6 +85,21 @@ def is_named(model_type: str | None, spec: str) -> bool:
     """Return whether a layer specification is that of a family."""
     row = FAMILIES.get(model_type or "")
     return row is not None and any(name == spec for _, _, name in row.names)
+
+
+def rows() -> tuple[Unbuildable, ...]:
+    """Return the models that MindSpeed-LLM cannot build in any version; the mapping table reports them."""
+    return tuple(_unbuildable(row) for row in FAMILIES.values() if not row.names)
+
+
+def _unbuildable(row: MindSpeedFamily) -> Unbuildable:
+    return Unbuildable(
+        doc=f"The family {row.model_type}.",
+        when=lambda model: model.model_type == row.model_type,
+        describe=lambda model: row.cannot,
+        fields=("model.model_type",),
+        source=row.source,
+    )
 
 
 def families() -> Mapping[str, MindSpeedFamily]:

@@ -70,15 +70,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """An alternative way to store tensors of one layer.
+    """Another way to store tensors of one layer.
 
     Attributes:
         stored: name inside the layer.
-        parts: canonical names, stacked along the last dimension but one; with `{expert}`, experts are stacked first.
+        parts: canonical names, one after the other along their first dimension; with `{expert}`, experts are stacked
+            first.
+        interleaved: rows of the parts alternate instead.
+        transposed: the last two dimensions are swapped.
+        written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
     """
 
     stored: str
     parts: tuple[str, ...]
+    interleaved: bool = False
+    transposed: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +97,9 @@ class Weights:
         attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
         mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
         mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
-        spellings: alternative ways to store a layer; for reading only.
+        spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
+        refused: pattern (of the whole name) to what such tensors are, and what works instead.
     """
 
     embedding: tuple[Row, ...]
@@ -103,6 +111,7 @@ class Weights:
     mtp_copies: Mapping[str, str] | None = None
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None
+    refused: Mapping[str, str] | None = None
 
 
 def sizes(model: Model) -> dict[str, int]:
@@ -116,6 +125,7 @@ def sizes(model: Model) -> dict[str, int]:
         "2*hidden": 2 * hidden,
         "vocab": model.vocab_size or 0,
         "head": head,
+        "heads": heads,
         "query": heads * head,
         "key": groups * head,
         "ffn": model.intermediate_size or 0,

@@ -27,6 +27,7 @@ LAYOUTS = {
     "qwen3_moe tp2 ep2": ("qwen3_moe", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
     "mixtral tp2 etp2": ("mixtral", SEQUENCE),
     "deepseek_v2_lite tp2": ("deepseek_v2_lite", SEQUENCE),
+    "gpt_oss tp2 ep2": ("gpt_oss", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
     "glm4_moe tp2 ep2": ("glm4_moe", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
     "glm4_moe_lite tp2": ("glm4_moe_lite", SEQUENCE),
     "deepseek_v3 pp2": ("deepseek_v3", ["parallel.pp=2"]),

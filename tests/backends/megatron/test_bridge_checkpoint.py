@@ -29,6 +29,7 @@ MODELS = {
     "qwen3_moe": "qwen3_moe",
     "deepseek_v2": "deepseek_v2",
     "deepseek_v2_lite": "deepseek_v2",
+    "gpt_oss": "gpt_oss",
     "glm4_moe_mtp": "glm4_moe",
     "glm4_moe_lite_mtp": "glm4_moe_lite",
     "deepseek_v3_mtp": "deepseek_v3",
