@@ -88,6 +88,7 @@ FAMILIES = by_family(
         model_type="deepseek_v32",
         names=(("4.6", None, "deepseek_v32"), (FOUR, "4.5.99", "deepseek_v3_2")),
         template="deepseek_v3_1",
+        lists_layers=True,
     ),
     SwiftFamily(
         model_type="glm4_moe",
@@ -98,7 +99,7 @@ FAMILIES = by_family(
     SwiftFamily(
         model_type="glm4_moe_lite", names=((FOUR, None, "glm4_moe_lite"),), template="glm4_7", lists_layers=True
     ),
-    SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7"),
+    SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7", lists_layers=True),
     SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss"),
     SwiftFamily(model_type="mistral"),
     SwiftFamily(model_type="mixtral"),

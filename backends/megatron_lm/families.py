@@ -14,8 +14,16 @@ _ARGUMENTS = "Megatron-LM core_v0.16.1 training/arguments.py"
 _SPARSE = "sparse attention (DSA) came with core 0.16"
 
 
-def _since(model_type: str, version: str | None = None, cannot: str = "") -> FamilyRow:
-    return FamilyRow(model_type=model_type, names=((version, None, _MODEL),), cannot=cannot, source=_ARGUMENTS)
+# Hugging Face's indexer rotates the first dimensions of a head: by halves (DeepSeek-V3.2) or in pairs (GLM-5).
+# Source: core 0.16.1 transformer/experimental_attention_variant/dsa.py:455, _apply_rope.
+_INDEXER = (
+    "its indexer rotates the last dimensions of a head, in pairs; published weights were trained with the first ones"
+)
+
+
+def _since(model_type: str, version: str | None = None, cannot: str = "", no_weights: str = "") -> FamilyRow:
+    names = ((version, None, _MODEL),)
+    return FamilyRow(model_type=model_type, names=names, cannot=cannot, no_weights=no_weights, source=_ARGUMENTS)
 
 
 FAMILIES = by_family(
@@ -28,8 +36,8 @@ FAMILIES = by_family(
     _since("mixtral"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),
-    _since("deepseek_v32", "0.16", _SPARSE),
-    _since("glm_moe_dsa", "0.16", _SPARSE),
+    _since("deepseek_v32", "0.16", _SPARSE, _INDEXER),
+    _since("glm_moe_dsa", "0.16", _SPARSE, _INDEXER),
     _since("glm4_moe"),
     _since("glm4_moe_lite"),
     _since("qwen3_next", "0.16", "linear attention came with core 0.16"),

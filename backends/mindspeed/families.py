@@ -13,6 +13,7 @@ from launcher.mapping.unbuildable_models import Unbuildable
 _SOURCE = "MindSpeed-LLM 26.1.0 features_manager/convert_checkpoint/convert_checkpoint.py:27, examples/mcore"
 _PLAIN = "GPTModel"
 _LATER = "it came after 2.1.0"
+_INDEXER = "how its own indexer (DSA) stores its weights is not known here"
 _MASTER = ("master", None)
 
 
@@ -72,8 +73,8 @@ FAMILIES = by_family(
         at_start=("26.1.0", "26.1.0"),
         template="deepseek3",
     ),
-    MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
-    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
+    MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
+    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
     MindSpeedFamily(model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER),

@@ -34,6 +34,12 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
                 for row in rows
             ]
         )
+    reason = _no_weights(backend, model)
+    if reason:
+        raise ConvertError(
+            f"weights of {model.model_type} are not converted for {backend.title}: {reason}; works:"
+            f" {_others(model, backend)}"
+        )
     stack = layout.stack if backend.stacks_layers is None else backend.stacks_layers(model)
     return replace(layout, stack=stack)
 
@@ -53,11 +59,18 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
         rows = backend.cannot_build(backend.default_version, model)
         if rows:
             found.append(f"{backend.title} cannot build this model: {rows[0].describe(model)}")
+        elif _no_weights(backend, model):
+            found.append(f"{backend.title} does not load this checkpoint: {_no_weights(backend, model)}")
         elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
             found.append(
                 f"{backend.title} names the layers of this model differently: write with --backend {backend.name}"
             )
     return tuple(found)
+
+
+def _no_weights(backend: Backend, model: Model) -> str:
+    row = backend.families().get(model.model_type or "")
+    return row.no_weights if row is not None else ""
 
 
 def _others(model: Model, this: Backend) -> str:
@@ -67,5 +80,6 @@ def _others(model: Model, this: Backend) -> str:
         if backend is not this
         and backend.checkpoint_format
         and not backend.cannot_build(backend.default_version, model)
+        and not _no_weights(backend, model)
     ]
     return " · ".join(can) or "another model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from launcher.families.weights import Row, Spelling, Weights, hf
@@ -112,6 +113,28 @@ LATENT_ATTENTION: Final = (
 )
 
 
+# Latent attention whose indexer selects keys, as mcore-bridge 1.6.5 builds it: the norms of the low ranks are modules
+# (model/register.py _replace_spec_dsa), the indexer's heads are those of Hugging Face (modules/dsa_indexer.py).
+_NORMS_APART: Final = {
+    "self_attention.linear_q_up_proj.layer_norm_weight": "self_attention.q_layernorm.weight",
+    "self_attention.linear_kv_up_proj.layer_norm_weight": "self_attention.kv_layernorm.weight",
+}
+_INDEXER: Final = "self_attention.core_attention.indexer"
+INDEXED_ATTENTION: Final = (
+    *(replace(row, core=_NORMS_APART.get(row.core, row.core)) for row in LATENT_ATTENTION),
+    *(
+        Row(core=f"{_INDEXER}.{core}", hf=(hf(f"self_attn.indexer.{name}", *shape),), mixer="indexed")
+        for core, name, *shape in (
+            ("linear_wq_b.weight", "wq_b.weight", "index_query", "q_rank"),
+            ("linear_wk.weight", "wk.weight", "index_head", "hidden"),
+            ("k_norm.weight", "k_norm.weight", "index_head"),
+            ("k_norm.bias", "k_norm.bias", "index_head"),
+            ("linear_weights_proj.weight", "weights_proj.weight", "index_heads", "hidden"),
+        )
+    ),
+)
+
+
 def gated(core: str, prefix: str, width: str, names: tuple[str, str, str] = _GATED) -> tuple[Row, ...]:
     """Return the rows of a gated MLP: gate and up projection in `linear_fc1`, down projection in `linear_fc2`."""
     gate, up, down = (f"{prefix}.{name}.weight" for name in names)
@@ -204,3 +227,4 @@ def routed_weights(attention: tuple[Row, ...]) -> Weights:
 
 
 DEEPSEEK_WEIGHTS: Final = routed_weights(LATENT_ATTENTION)
+INDEXED_WEIGHTS: Final = routed_weights(INDEXED_ATTENTION)

@@ -45,6 +45,7 @@ class Row:
         local_kind: the kind for local layers; None if the same.
         needs: field of section `model` that must be set (true) for the tensor to exist.
         unless: field that must not be set.
+        mixer: kind of attention that its layer must have (`launcher.families.attention.mixer`); None: any.
         exact: keeps its number format when the model is cast (a float32 router bias determines the expert choice).
     """
 
@@ -55,6 +56,7 @@ class Row:
     local_kind: Kind | None = None
     needs: str | None = None
     unless: str | None = None
+    mixer: str | None = None
     exact: bool = False
 
     def exists(self, model: Model) -> bool:
@@ -135,6 +137,9 @@ def sizes(model: Model) -> dict[str, int]:
         "q_rank": q_rank,
         "kv_rank": kv_rank,
         "kv_rank+rotated": kv_rank + rotated,
+        "index_heads": model.index_n_heads or 0,
+        "index_head": model.index_head_dim or 0,
+        "index_query": (model.index_n_heads or 0) * (model.index_head_dim or 0),
         "latent_query": heads * (nope + rotated),
         "latent_key_value": heads * (nope + value),
         "latent_value": heads * value,

@@ -20,12 +20,14 @@ class FamilyRow:
         model_type: the family, named as its file in `launcher/families/architectures`.
         names: what the backend calls it in a range of versions; empty: no version trains it.
         cannot: why the versions outside of `names` do not train it.
+        no_weights: why no checkpoint of the family is converted for the backend, although it trains it; "": it is.
         source: upstream file that says so.
     """
 
     model_type: str
     names: tuple[Named, ...] = ()
     cannot: str = ""
+    no_weights: str = ""
     source: str
 
     def name(self, version: str) -> str | None:

@@ -125,3 +125,17 @@ def test_the_stored_arguments_say_which_layers_have_experts(dense: int, every: i
         found = _frequency(made, stack)
         kinds = [int(layer % found == 0) for layer in range(7)] if isinstance(found, int) else found
         assert kinds == [int(is_sparse(made, layer)) for layer in range(7)]
+
+
+@pytest.mark.parametrize("backend", ["megatron_lm", "mindspeed"])
+def test_weights_that_a_backend_computes_differently_are_refused(
+    backend: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("--model", model("deepseek_v32"), "--out", tmp_path / "out")
+    assert launch("hf-to-mcore", *args, "--backend", backend) == 1
+    shown = capsys.readouterr().err
+    assert "weights of deepseek_v32 are not converted for" in shown
+    assert "indexer" in shown
+    assert "works: --backend megatron" in shown
+    assert launch("hf-to-mcore", *args) == 0
+    assert "Megatron-LM does not load this checkpoint: its indexer" in capsys.readouterr().out

@@ -62,7 +62,12 @@ def _tokens() -> Any:
     return numpy.random.default_rng(0).integers(0, zoo.BASE["vocab_size"], (2, 32))
 
 
-@pytest.mark.parametrize("name", zoo.MODELS)
+# Families that megatron-core 0.16.1 computes in another way than they were trained (backends/megatron_lm/families.py),
+# or with kernels for GPUs only. tests/backends/megatron/test_bridge_checkpoint.py compares their bytes.
+NOT_COMPUTED = ("deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.MODELS if name not in NOT_COMPUTED])
 def test_every_family_computes_the_same(
     name: str, model: Callable[[str], Path], core: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 8,
     "v_head_dim": 16,
 }
+INDEXER: dict[str, Any] = {"index_n_heads": 4, "index_head_dim": 16, "index_topk": 8}
 # Name to (transformers' configuration class, its arguments).
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", BASE),
@@ -72,6 +73,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**BASE, **ROUTED, "head_dim": 32, "attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
     ),
     "glm4_moe_lite": ("Glm4MoeLiteConfig", {**LATENT, "num_nextn_predict_layers": 0}),
+    "deepseek_v32": ("DeepseekV32Config", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
+    "glm_moe_dsa_shared": (
+        "GlmMoeDsaConfig",
+        {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
+    ),
     "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
 }
 

@@ -100,7 +100,7 @@ def _loadable(form: Format, model: Model) -> list[str]:
     """Return the layouts that a format can write for a model, none if its backend cannot build it."""
     if form.name not in MODULES and is_backend(form.name):
         backend = get_backend(form.name)
-        if backend.cannot_build(backend.default_version, model):
+        if backend.cannot_build(backend.default_version, model) or backend.families()[str(model.model_type)].no_weights:
             return []
     return laid_out(form, model, **_BY_RANK.get(form.name, {}))
 

@@ -126,7 +126,7 @@ def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None)
         if state not in seen:
             seen.add(state)
             yield state
-    if naming == "transformer_engine":
+    if naming == "transformer_engine" and logical.model.experimental_attention_variant != "dsa":
         # Its attention has an extra state in MTP layers only (seen in checkpoints of training runs).
         for layer in range(logical.model.num_nextn_predict_layers):
             yield f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention._extra_state/shard_0_1"

@@ -30,6 +30,8 @@ MODELS = {
     "deepseek_v2": "deepseek_v2",
     "deepseek_v2_lite": "deepseek_v2",
     "gpt_oss": "gpt_oss",
+    "deepseek_v32_mtp": "deepseek_v32",
+    "glm_moe_dsa": "glm_moe_dsa",
     "glm4_moe_mtp": "glm4_moe",
     "glm4_moe_lite_mtp": "glm4_moe_lite",
     "deepseek_v3_mtp": "deepseek_v3",
@@ -61,7 +63,7 @@ def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) ->
         deepseek_v3(out, DENSE[name])
     else:
         shutil.copytree(made(name), out)
-    if name.startswith("deepseek_v3"):
+    if "deepseek_v3" in name:
         tree = json.loads((out / "config.json").read_text())
         # Without it, which transformers does not write, mcore-bridge builds no routing bias and loses the weights'.
         (out / "config.json").write_text(json.dumps({**tree, "scoring_func": "sigmoid"}))
