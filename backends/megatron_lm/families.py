@@ -19,6 +19,8 @@ _SPARSE = "sparse attention (DSA) came with core 0.16"
 _INDEXER = (
     "its indexer rotates the last dimensions of a head, in pairs; published weights were trained with the first ones"
 )
+# Source: core 0.16.1 ssm/gated_delta_net.py, transformer/attention.py get_query_key_value_tensors.
+_LINEAR = "it orders the heads of linear attention and of gates in another way, which is not written yet"
 
 
 def _since(model_type: str, version: str | None = None, cannot: str = "", no_weights: str = "") -> FamilyRow:
@@ -40,7 +42,7 @@ FAMILIES = by_family(
     _since("glm_moe_dsa", "0.16", _SPARSE, _INDEXER),
     _since("glm4_moe"),
     _since("glm4_moe_lite"),
-    _since("qwen3_next", "0.16", "linear attention came with core 0.16"),
+    _since("qwen3_next", "0.16", "linear attention came with core 0.16", _LINEAR),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 

@@ -11,6 +11,7 @@ from launcher.mapping.unbuildable_models import Unbuildable
 # any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint). Templates: --prompt-type of upstream
 # examples.
 _SOURCE = "MindSpeed-LLM 26.1.0 features_manager/convert_checkpoint/convert_checkpoint.py:27, examples/mcore"
+_LINEAR = "how its own linear attention stores its weights is not known here"
 _PLAIN = "GPTModel"
 _LATER = "it came after 2.1.0"
 _INDEXER = "how its own indexer (DSA) stores its weights is not known here"
@@ -77,7 +78,9 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
-    MindSpeedFamily(model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER),
+    MindSpeedFamily(
+        model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER, no_weights=_LINEAR
+    ),
     MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
 )
 

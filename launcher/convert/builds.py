@@ -34,7 +34,7 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
                 for row in rows
             ]
         )
-    reason = _no_weights(backend, model)
+    reason = _unconverted(backend, version, model)
     if reason:
         raise ConvertError(
             f"weights of {model.model_type} are not converted for {backend.title}: {reason}; works:"
@@ -57,10 +57,11 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
         if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
             continue
         rows = backend.cannot_build(backend.default_version, model)
+        reason = _unconverted(backend, backend.default_version, model)
         if rows:
             found.append(f"{backend.title} cannot build this model: {rows[0].describe(model)}")
-        elif _no_weights(backend, model):
-            found.append(f"{backend.title} does not load this checkpoint: {_no_weights(backend, model)}")
+        elif reason:
+            found.append(f"{backend.title} does not load this checkpoint: {reason}")
         elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
             found.append(
                 f"{backend.title} names the layers of this model differently: write with --backend {backend.name}"
@@ -68,9 +69,9 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _no_weights(backend: Backend, model: Model) -> str:
+def _unconverted(backend: Backend, version: str, model: Model) -> str:
     row = backend.families().get(model.model_type or "")
-    return row.no_weights if row is not None else ""
+    return row.unconverted(version) if row is not None else ""
 
 
 def _others(model: Model, this: Backend) -> str:
@@ -80,6 +81,6 @@ def _others(model: Model, this: Backend) -> str:
         if backend is not this
         and backend.checkpoint_format
         and not backend.cannot_build(backend.default_version, model)
-        and not _no_weights(backend, model)
+        and not _unconverted(backend, backend.default_version, model)
     ]
     return " · ".join(can) or "another model"

@@ -171,6 +171,16 @@ EXPERTS: Final = gated("mlp.experts.{expert}", "mlp.experts.{expert}", "expert_f
 ROUTER: Final = Row(core="mlp.router.weight", hf=(hf("mlp.gate.weight", "experts", "hidden"),))
 
 
+# Qwen's experts beside one shared expert that has a gate.
+QWEN_SPARSE: Final = (
+    SPARSE_NORM,
+    ROUTER,
+    *EXPERTS,
+    *gated("mlp.shared_experts", "mlp.shared_expert", "shared_ffn"),
+    Row(core="mlp.shared_experts.gate_weight", hf=(hf("mlp.shared_expert_gate.weight", 1, "hidden"),)),
+)
+
+
 def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED) -> tuple[Spelling, ...]:
     """Return the fused expert tensors of transformers 5 (in memory, optionally on disk): one for all experts."""
     gate, up, down = (f"{prefix}.{{expert}}.{name}.weight" for name in names)

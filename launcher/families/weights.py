@@ -15,7 +15,9 @@ from launcher.job.model import Model
 #   vocabulary  column, with padding at the end
 #   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column
 #   gate_up     the gate's rows, then the up projection's; each of the two halves is split
-Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up"]
+#   key_heads   linear attention: the rows of each tensor that belong to the first key head, then the second's …; column
+#   conv        linear attention: its convolution's queries, keys and values (one tensor), sorted by key head; column
+Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up", "key_heads", "conv"]
 # Name of a size (see `sizes`), or a literal int.
 Dim = str | int
 
@@ -140,7 +142,23 @@ def sizes(model: Model) -> dict[str, int]:
         "index_heads": model.index_n_heads or 0,
         "index_head": model.index_head_dim or 0,
         "index_query": (model.index_n_heads or 0) * (model.index_head_dim or 0),
+        "gated_query": 2 * heads * head,
+        **_linear_sizes(model),
         "latent_query": heads * (nope + rotated),
         "latent_key_value": heads * (nope + value),
         "latent_value": heads * value,
+    }
+
+
+def _linear_sizes(model: Model) -> dict[str, int]:
+    keys, values = model.linear_num_key_heads or 0, model.linear_num_value_heads or 0
+    key, value = keys * (model.linear_key_head_dim or 0), values * (model.linear_value_head_dim or 0)
+    return {
+        "linear_values": values,
+        "linear_value_head": model.linear_value_head_dim or 0,
+        "linear_value": value,
+        "linear_conv": 2 * key + value,
+        "linear_kernel": model.linear_conv_kernel_dim or 0,
+        "linear_qkvz": 2 * key + 2 * value,
+        "linear_ba": 2 * values,
     }

@@ -73,6 +73,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**BASE, **ROUTED, "head_dim": 32, "attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
     ),
     "glm4_moe_lite": ("Glm4MoeLiteConfig", {**LATENT, "num_nextn_predict_layers": 0}),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {
+            **BASE,
+            **EXPERTS,
+            "head_dim": 32,
+            "shared_expert_intermediate_size": 48,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 16,
+        },
+    ),
     "deepseek_v32": ("DeepseekV32Config", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
     "glm_moe_dsa_shared": (

@@ -98,9 +98,13 @@ def _layouts() -> list[str]:
 
 def _loadable(form: Format, model: Model) -> list[str]:
     """Return the layouts that a format can write for a model, none if its backend cannot build it."""
-    if form.name not in MODULES and is_backend(form.name):
-        backend = get_backend(form.name)
-        if backend.cannot_build(backend.default_version, model) or backend.families()[str(model.model_type)].no_weights:
+    # Only Megatron-LM loads its own older format.
+    loader = "megatron_lm" if form.name == "legacy" else form.name
+    if is_backend(loader):
+        backend = get_backend(loader)
+        if backend.cannot_build(backend.default_version, model):
+            return []
+        if backend.families()[str(model.model_type)].no_weights:
             return []
     return laid_out(form, model, **_BY_RANK.get(form.name, {}))
 

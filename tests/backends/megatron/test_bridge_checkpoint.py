@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from backends.megatron.rehearse import NATIVE_CPU
 from launcher.convert.containers import torch_dist
+from launcher.rehearse.native import environment
 from tests.convert import zoo
 from tests.convert.helpers import launch, with_mtp
 from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
@@ -30,6 +32,7 @@ MODELS = {
     "deepseek_v2": "deepseek_v2",
     "deepseek_v2_lite": "deepseek_v2",
     "gpt_oss": "gpt_oss",
+    "qwen3_next": "qwen3_next",
     "deepseek_v32_mtp": "deepseek_v32",
     "glm_moe_dsa": "glm_moe_dsa",
     "glm4_moe_mtp": "glm4_moe",
@@ -84,7 +87,23 @@ def _export(swift: Path, folder: Path, kind: str, out: Path, **more: str) -> Run
     values = {"model": folder, "model_type": kind, "template": "qwen3", "to_mcore": "true", "output_dir": out}
     args = [arg for key, value in {**values, **FLOAT32, **more}.items() for arg in (f"--{key}", str(value))]
     argv = [str(swift.parent / "megatron"), "export", *args]
-    return run_native(NATIVE_CPU, argv, cwd=out.parent, env={"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1"})
+    path = f"{environment(NATIVE_CPU, {})['PYTHONPATH']}{os.pathsep}{_without_kernels(out.parent)}"
+    env = {"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+    return run_native(NATIVE_CPU, argv, cwd=out.parent, env=env)
+
+
+def _without_kernels(folder: Path) -> Path:
+    """Return a folder with an empty flash-linear-attention, which modules of linear attention want to be there."""
+    names = {
+        "modules/l2norm": "l2norm",
+        "modules/convolution": "causal_conv1d",
+        "ops/gated_delta_rule": "chunk_gated_delta_rule",
+    }
+    for module, name in names.items():
+        file = folder / "kernels" / "fla" / f"{module}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n")
+    return folder / "kernels"
 
 
 @pytest.mark.sample(keep=1)
