@@ -12,6 +12,8 @@ from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
 
 THREE, FOUR = "3.99", "4.0"
+# Version whose bridge the tests compare with; its modules of linear and of sparse attention are recent.
+_COMPARED = "4.6"
 # swift's model types: swift/model/constant.py @4.6.0, @4.1.3, @4.0.0; swift/llm/model/constant.py @3.x.
 # Templates: that of most models of a family, swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
 _SOURCE = "mcore-bridge 1.6.5 model/gpts/llm.py; ms-swift 3.12.6, 3.6.4 megatron/model/gpt/__init__.py"
@@ -69,7 +71,12 @@ FAMILIES = by_family(
         hub_names=r"Qwen3-.*\d+B-A\d+B",
         reads_dense_layers=False,
     ),
-    SwiftFamily(model_type="qwen3_next", names=(("3.12", None, "qwen3_next"),), template="qwen3_nothinking"),
+    SwiftFamily(
+        model_type="qwen3_next",
+        names=(("3.12", None, "qwen3_next"),),
+        template="qwen3_nothinking",
+        weights_since=_COMPARED,
+    ),
     SwiftFamily(
         model_type="deepseek_v2",
         names=(("3.6", None, "deepseek_v2"),),
@@ -88,10 +95,19 @@ FAMILIES = by_family(
         model_type="deepseek_v32",
         names=(("4.1", None, "deepseek_v32"), (FOUR, "4.0.99", "deepseek_v3_2")),
         template="deepseek_v3_1",
+        lists_layers=True,
+        weights_since=_COMPARED,
     ),
-    SwiftFamily(model_type="glm4_moe", names=((FOUR, None, "glm4_moe"), ("3.12", THREE, "glm4_5")), template="glm4_5"),
-    SwiftFamily(model_type="glm4_moe_lite", names=((FOUR, None, "glm4_moe_lite"),), template="glm4_7"),
-    SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7"),
+    SwiftFamily(
+        model_type="glm4_moe",
+        names=((FOUR, None, "glm4_moe"), ("3.12", THREE, "glm4_5")),
+        template="glm4_5",
+        lists_layers=True,
+    ),
+    SwiftFamily(
+        model_type="glm4_moe_lite", names=((FOUR, None, "glm4_moe_lite"),), template="glm4_7", lists_layers=True
+    ),
+    SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7", lists_layers=True),
     SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss"),
     SwiftFamily(model_type="mistral"),
     SwiftFamily(model_type="phi3"),
@@ -218,7 +234,7 @@ def stacks_layers(model: Model) -> bool:
     False where `moe_layer_freq` is a list (megatron-core 0.16.1 transformer/transformer_block.py:833). The bridge
     builds such a list wherever config.json has first_k_dense_replace, even if it is 0.
     """
-    if model.is_moe and _row(model).lists_layers:
+    if model.experimental_attention_variant == "gated_delta_net" or (model.is_moe and _row(model).lists_layers):
         return False
     return not model.mixes_dense_layers
 

@@ -15,8 +15,18 @@ _ONE_BY_ONE = "query and key heads are normalised one by one"
 _SPARSE = "sparse attention (DSA) came with core 0.16"
 
 
-def _since(model_type: str, version: str | None = None, cannot: str = "") -> FamilyRow:
-    return FamilyRow(model_type=model_type, names=((version, None, _MODEL),), cannot=cannot, source=_ARGUMENTS)
+# Hugging Face's indexer rotates the first dimensions of a head: by halves (DeepSeek-V3.2) or in pairs (GLM-5).
+# Source: core 0.16.1 transformer/experimental_attention_variant/dsa.py:455, _apply_rope.
+_INDEXER = (
+    "its indexer rotates the last dimensions of a head, in pairs; published weights were trained with the first ones"
+)
+# Source: core 0.16.1 ssm/gated_delta_net.py, transformer/attention.py get_query_key_value_tensors.
+_LINEAR = "it orders the heads of linear attention and of gates in another way, which is not written yet"
+
+
+def _since(model_type: str, version: str | None = None, cannot: str = "", no_weights: str = "") -> FamilyRow:
+    names = ((version, None, _MODEL),)
+    return FamilyRow(model_type=model_type, names=names, cannot=cannot, no_weights=no_weights, source=_ARGUMENTS)
 
 
 FAMILIES = by_family(
@@ -30,11 +40,11 @@ FAMILIES = by_family(
     _since("phi3"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),
-    _since("deepseek_v32", "0.16", _SPARSE),
-    _since("glm_moe_dsa", "0.16", _SPARSE),
+    _since("deepseek_v32", "0.16", _SPARSE, _INDEXER),
+    _since("glm_moe_dsa", "0.16", _SPARSE, _INDEXER),
     _since("glm4_moe"),
     _since("glm4_moe_lite"),
-    _since("qwen3_next", "0.16", "linear attention came with core 0.16"),
+    _since("qwen3_next", "0.16", "linear attention came with core 0.16", _LINEAR),
     FamilyRow(model_type="olmoe", cannot=_ONE_BY_ONE, source=_ARGUMENTS),
     FamilyRow(model_type="minimax_m2", cannot=_ONE_BY_ONE, source=_ARGUMENTS),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),

@@ -12,8 +12,10 @@ from launcher.mapping.unbuildable_models import Unbuildable
 # any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint). Templates: --prompt-type of upstream
 # examples.
 _SOURCE = "MindSpeed-LLM 26.1.0 features_manager/convert_checkpoint/convert_checkpoint.py:27, examples/mcore"
+_LINEAR = "how its own linear attention stores its weights is not known here"
 _PLAIN = "GPTModel"
 _LATER = "it came after 2.1.0"
+_INDEXER = "how its own indexer (DSA) stores its weights is not known here"
 _MASTER = ("master", None)
 
 
@@ -74,11 +76,13 @@ FAMILIES = by_family(
         at_start=("26.1.0", "26.1.0"),
         template="deepseek3",
     ),
-    MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
-    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
+    MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
+    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
-    MindSpeedFamily(model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER),
+    MindSpeedFamily(
+        model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER, no_weights=_LINEAR
+    ),
     *(
         MindSpeedFamily(model_type=name, names=(), cannot="query and key heads are normalised one by one")
         for name in ("olmoe", "minimax_m2")
@@ -112,6 +116,21 @@ def is_named(model_type: str | None, spec: str) -> bool:
     """Return whether a layer specification is that of a family."""
     row = FAMILIES.get(model_type or "")
     return row is not None and any(name == spec for _, _, name in row.names)
+
+
+def rows() -> tuple[Unbuildable, ...]:
+    """Return the models that MindSpeed-LLM cannot build in any version; the mapping table reports them."""
+    return tuple(_unbuildable(row) for row in FAMILIES.values() if not row.names)
+
+
+def _unbuildable(row: MindSpeedFamily) -> Unbuildable:
+    return Unbuildable(
+        doc=f"The family {row.model_type}.",
+        when=lambda model: model.model_type == row.model_type,
+        describe=lambda model: row.cannot,
+        fields=("model.model_type",),
+        source=row.source,
+    )
 
 
 def families() -> Mapping[str, MindSpeedFamily]:

@@ -34,6 +34,12 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
                 for row in rows
             ]
         )
+    reason = _unconverted(backend, version, model)
+    if reason:
+        raise ConvertError(
+            f"weights of {model.model_type} are not converted for {backend.title}: {reason}; works:"
+            f" {_others(model, backend)}"
+        )
     stack = layout.stack if backend.stacks_layers is None else backend.stacks_layers(model)
     return replace(layout, stack=stack)
 
@@ -51,13 +57,21 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
         if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
             continue
         rows = backend.cannot_build(backend.default_version, model)
+        reason = _unconverted(backend, backend.default_version, model)
         if rows:
             found.append(f"{backend.title} cannot build this model: {rows[0].describe(model)}")
+        elif reason:
+            found.append(f"{backend.title} does not load this checkpoint: {reason}")
         elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
             found.append(
                 f"{backend.title} names the layers of this model differently: write with --backend {backend.name}"
             )
     return tuple(found)
+
+
+def _unconverted(backend: Backend, version: str, model: Model) -> str:
+    row = backend.families().get(model.model_type or "")
+    return row.unconverted(version) if row is not None else ""
 
 
 def _others(model: Model, this: Backend) -> str:
@@ -67,5 +81,6 @@ def _others(model: Model, this: Backend) -> str:
         if backend is not this
         and backend.checkpoint_format
         and not backend.cannot_build(backend.default_version, model)
+        and not _unconverted(backend, backend.default_version, model)
     ]
     return " · ".join(can) or "another model"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.convert.containers.errors import ConvertError
+from launcher.families.attention import mixer
 from launcher.families.registry import weights
 from launcher.families.weights import Dim, HfTensor, Row, Weights, sizes
 from launcher.job.model import Model
@@ -101,13 +102,19 @@ def _instances(model: Model, family: Weights) -> Iterator[Instance]:
     for layer in range(layers):
         feed_forward = family.sparse if model.has_experts_at(layer) else family.dense
         prefix = layer_prefix(layer)
-        yield from _rows(model, (*family.attention, *feed_forward), dims, place="decoder", layer=layer, prefix=prefix)
+        rows = (*_attention(model, family, layer), *feed_forward)
+        yield from _rows(model, rows, dims, place="decoder", layer=layer, prefix=prefix)
     yield from _rows(model, family.final, dims, place="final")
     for index in range(model.num_nextn_predict_layers):
         prefix = layer_prefix(layers + index)
-        body = (*family.attention, *(family.sparse if model.is_moe else family.dense))
+        body = (*_attention(model, family, layers + index), *(family.sparse if model.is_moe else family.dense))
         yield from _rows(model, family.mtp, dims, place="mtp", layer=index, prefix=prefix)
         yield from _rows(model, body, dims, place="mtp_layer", layer=index, prefix=prefix)
+
+
+def _attention(model: Model, family: Weights, layer: int) -> tuple[Row, ...]:
+    kind = mixer(model, layer)
+    return tuple(row for row in family.attention if row.mixer in (None, kind))
 
 
 def _rows(

@@ -38,6 +38,17 @@ def rows(
     )
 
 
+def flipped(box: TensorSlice) -> TensorSlice:
+    """Return the slice in a stored tensor whose last two dimensions are swapped."""
+    *rest, last, final = box.stored_at
+    return TensorSlice(
+        logical=box.logical,
+        logical_at=box.logical_at,
+        stored_at=(*rest, final, last),
+        transposed=not box.transposed,
+    )
+
+
 def stacked(box: TensorSlice, *leading: int) -> TensorSlice:
     """Return the slice inside a larger tensor whose element at index `leading` is the stored tensor."""
     runs = tuple(StridedRange(start=index, count=1) for index in leading)

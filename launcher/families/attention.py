@@ -83,6 +83,22 @@ def _read_indexer(source: Source) -> dict[str, Value]:
     return {"index_topk_freq": frequency, "index_skip_topk_offset": offset, "indexer_types": typed}
 
 
+def mixer(model: Model, layer: int) -> str:
+    """Return the kind of attention of a decoder layer: `full`, `linear`, `indexed`, or `shared` (another's indexer).
+
+    Args:
+        layer: its number; layers after the last one (MTP) have the kind of attention that selects for itself.
+    """
+    if model.experimental_attention_variant == "gated_delta_net":
+        inside = layer < (model.num_hidden_layers or 0)
+        return "linear" if inside and (layer + 1) % (model.full_attention_interval or 4) else "full"
+    if model.experimental_attention_variant != "dsa":
+        return "full"
+    layers = model.num_hidden_layers or 0
+    types = model.indexer_types or _schedule(layers, model.index_topk_freq, model.index_skip_topk_offset)
+    return "shared" if layer < len(types) and types[layer] == "shared" else "indexed"
+
+
 def _schedule(layers: int, frequency: Value, offset: Value) -> list[str]:
     every, start = (value if isinstance(value, int) else usual for value, usual in ((frequency, 1), (offset, 2)))
     return ["full" if max(index - start + 1, 0) % every == 0 else "shared" for index in range(layers)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from launcher.families.weights import Row, Spelling, Weights, hf
@@ -137,6 +138,28 @@ LATENT_ATTENTION: Final = (
 )
 
 
+# Latent attention whose indexer selects keys, as mcore-bridge 1.6.5 builds it: the norms of the low ranks are modules
+# (model/register.py _replace_spec_dsa), the indexer's heads are those of Hugging Face (modules/dsa_indexer.py).
+_NORMS_APART: Final = {
+    "self_attention.linear_q_up_proj.layer_norm_weight": "self_attention.q_layernorm.weight",
+    "self_attention.linear_kv_up_proj.layer_norm_weight": "self_attention.kv_layernorm.weight",
+}
+_INDEXER: Final = "self_attention.core_attention.indexer"
+INDEXED_ATTENTION: Final = (
+    *(replace(row, core=_NORMS_APART.get(row.core, row.core)) for row in LATENT_ATTENTION),
+    *(
+        Row(core=f"{_INDEXER}.{core}", hf=(hf(f"self_attn.indexer.{name}", *shape),), mixer="indexed")
+        for core, name, *shape in (
+            ("linear_wq_b.weight", "wq_b.weight", "index_query", "q_rank"),
+            ("linear_wk.weight", "wk.weight", "index_head", "hidden"),
+            ("k_norm.weight", "k_norm.weight", "index_head"),
+            ("k_norm.bias", "k_norm.bias", "index_head"),
+            ("linear_weights_proj.weight", "weights_proj.weight", "index_heads", "hidden"),
+        )
+    ),
+)
+
+
 def gated(core: str, prefix: str, width: str, names: tuple[str, str, str] = _GATED) -> tuple[Row, ...]:
     """Return the rows of a gated MLP: gate and up projection in `linear_fc1`, down projection in `linear_fc2`."""
     gate, up, down = (f"{prefix}.{name}.weight" for name in names)
@@ -173,6 +196,16 @@ EXPERTS: Final = gated("mlp.experts.{expert}", "mlp.experts.{expert}", "expert_f
 ROUTER: Final = Row(core="mlp.router.weight", hf=(hf("mlp.gate.weight", "experts", "hidden"),))
 
 
+# Qwen's experts beside one shared expert that has a gate.
+QWEN_SPARSE: Final = (
+    SPARSE_NORM,
+    ROUTER,
+    *EXPERTS,
+    *gated("mlp.shared_experts", "mlp.shared_expert", "shared_ffn"),
+    Row(core="mlp.shared_experts.gate_weight", hf=(hf("mlp.shared_expert_gate.weight", 1, "hidden"),)),
+)
+
+
 def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED) -> tuple[Spelling, ...]:
     """Return the fused expert tensors of transformers 5 (in memory, optionally on disk): one for all experts."""
     gate, up, down = (f"{prefix}.{{expert}}.{name}.weight" for name in names)
@@ -187,36 +220,46 @@ DENSE_WEIGHTS: Final = Weights(
     embedding=EMBEDDING, final=FINAL, attention=GROUPED_ATTENTION, dense=DENSE, ignored=IGNORED
 )
 
-DEEPSEEK_WEIGHTS: Final = Weights(
-    embedding=EMBEDDING,
-    final=FINAL,
-    attention=LATENT_ATTENTION,
-    dense=DENSE,
-    sparse=(
-        SPARSE_NORM,
-        ROUTER,
-        Row(
-            core="mlp.router.expert_bias",
-            hf=(hf("mlp.gate.e_score_correction_bias", "experts"),),
-            needs="router_expert_bias",
-            exact=True,
-        ),
-        *EXPERTS,
-        *(
-            Row(core=row.core, hf=row.hf, kind=row.kind, needs="shared_expert_intermediate_size")
-            for row in gated("mlp.shared_experts", "mlp.shared_experts", "shared_ffn")
-        ),
+# Sparse layers of DeepSeek-V2 and later, GLM-4.5 and later: a bias that only chooses experts, shared experts.
+ROUTED: Final = (
+    SPARSE_NORM,
+    ROUTER,
+    Row(
+        core="mlp.router.expert_bias",
+        hf=(hf("mlp.gate.e_score_correction_bias", "experts"),),
+        needs="router_expert_bias",
+        exact=True,
     ),
-    mtp=(
-        Row(core="enorm.weight", hf=(hf("enorm.weight", "hidden"),)),
-        Row(core="hnorm.weight", hf=(hf("hnorm.weight", "hidden"),)),
-        Row(core="eh_proj.weight", hf=(hf("eh_proj.weight", "hidden", "2*hidden"),), kind="column"),
-        Row(core="final_layernorm.weight", hf=(hf("shared_head.norm.weight", "hidden"),)),
+    *EXPERTS,
+    *(
+        Row(core=row.core, hf=row.hf, kind=row.kind, needs="shared_expert_intermediate_size")
+        for row in gated("mlp.shared_experts", "mlp.shared_experts", "shared_ffn")
     ),
-    mtp_copies={
-        "embed_tokens.weight": "model.embed_tokens.weight",
-        "shared_head.head.weight": "lm_head.weight",
-    },
-    spellings=fused(),
-    ignored=IGNORED,
 )
+
+
+def routed_weights(attention: tuple[Row, ...]) -> Weights:
+    """Return the parameters of a model with `ROUTED` layers and DeepSeek's MTP layers."""
+    return Weights(
+        embedding=EMBEDDING,
+        final=FINAL,
+        attention=attention,
+        dense=DENSE,
+        sparse=ROUTED,
+        mtp=(
+            Row(core="enorm.weight", hf=(hf("enorm.weight", "hidden"),)),
+            Row(core="hnorm.weight", hf=(hf("hnorm.weight", "hidden"),)),
+            Row(core="eh_proj.weight", hf=(hf("eh_proj.weight", "hidden", "2*hidden"),), kind="column"),
+            Row(core="final_layernorm.weight", hf=(hf("shared_head.norm.weight", "hidden"),)),
+        ),
+        mtp_copies={
+            "embed_tokens.weight": "model.embed_tokens.weight",
+            "shared_head.head.weight": "lm_head.weight",
+        },
+        spellings=fused(),
+        ignored=IGNORED,
+    )
+
+
+DEEPSEEK_WEIGHTS: Final = routed_weights(LATENT_ATTENTION)
+INDEXED_WEIGHTS: Final = routed_weights(INDEXED_ATTENTION)

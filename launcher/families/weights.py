@@ -16,7 +16,9 @@ from launcher.job.model import Model
 #   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column. Three tensors, or one
 #               that has all queries, then all keys, then all values
 #   gate_up     the gate's rows, then the up projection's; each of the two halves is split. Two tensors, or one
-Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up"]
+#   key_heads   linear attention: the rows of each tensor that belong to the first key head, then the second's …; column
+#   conv        linear attention: its convolution's queries, keys and values (one tensor), sorted by key head; column
+Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up", "key_heads", "conv"]
 # Name of a size (see `sizes`), or a literal int.
 Dim = str | int
 
@@ -46,6 +48,7 @@ class Row:
         local_kind: the kind for local layers; None if the same.
         needs: field of section `model` that must be set (true) for the tensor to exist.
         unless: field that must not be set.
+        mixer: kind of attention that its layer must have (`launcher.families.attention.mixer`); None: any.
         exact: keeps its number format when the model is cast (a float32 router bias determines the expert choice).
     """
 
@@ -56,6 +59,7 @@ class Row:
     local_kind: Kind | None = None
     needs: str | None = None
     unless: str | None = None
+    mixer: str | None = None
     exact: bool = False
 
     def exists(self, model: Model) -> bool:
@@ -71,15 +75,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """An alternative way to store tensors of one layer.
+    """Another way to store tensors of one layer.
 
     Attributes:
         stored: name inside the layer.
-        parts: canonical names, stacked along the last dimension but one; with `{expert}`, experts are stacked first.
+        parts: canonical names, one after the other along their first dimension; with `{expert}`, experts are stacked
+            first.
+        interleaved: rows of the parts alternate instead.
+        transposed: the last two dimensions are swapped.
+        written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
     """
 
     stored: str
     parts: tuple[str, ...]
+    interleaved: bool = False
+    transposed: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +102,9 @@ class Weights:
         attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
         mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
         mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
-        spellings: alternative ways to store a layer; for reading only.
+        spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
+        refused: pattern (of the whole name) to what such tensors are, and what works instead.
     """
 
     embedding: tuple[Row, ...]
@@ -104,6 +116,7 @@ class Weights:
     mtp_copies: Mapping[str, str] | None = None
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None
+    refused: Mapping[str, str] | None = None
 
 
 def sizes(model: Model) -> dict[str, int]:
@@ -117,6 +130,7 @@ def sizes(model: Model) -> dict[str, int]:
         "2*hidden": 2 * hidden,
         "vocab": model.vocab_size or 0,
         "head": head,
+        "heads": heads,
         "query": heads * head,
         "key": groups * head,
         "query+2*key": (heads + 2 * groups) * head,
@@ -128,7 +142,26 @@ def sizes(model: Model) -> dict[str, int]:
         "q_rank": q_rank,
         "kv_rank": kv_rank,
         "kv_rank+rotated": kv_rank + rotated,
+        "index_heads": model.index_n_heads or 0,
+        "index_head": model.index_head_dim or 0,
+        "index_query": (model.index_n_heads or 0) * (model.index_head_dim or 0),
+        "gated_query": 2 * heads * head,
+        **_linear_sizes(model),
         "latent_query": heads * (nope + rotated),
         "latent_key_value": heads * (nope + value),
         "latent_value": heads * value,
+    }
+
+
+def _linear_sizes(model: Model) -> dict[str, int]:
+    keys, values = model.linear_num_key_heads or 0, model.linear_num_value_heads or 0
+    key, value = keys * (model.linear_key_head_dim or 0), values * (model.linear_value_head_dim or 0)
+    return {
+        "linear_values": values,
+        "linear_value_head": model.linear_value_head_dim or 0,
+        "linear_value": value,
+        "linear_conv": 2 * key + value,
+        "linear_kernel": model.linear_conv_kernel_dim or 0,
+        "linear_qkvz": 2 * key + 2 * value,
+        "linear_ba": 2 * values,
     }

@@ -20,17 +20,27 @@ class FamilyRow:
         model_type: the family, named as its file in `launcher/families/architectures`.
         names: what the backend calls it in a range of versions; empty: no version trains it.
         cannot: why the versions outside of `names` do not train it.
+        no_weights: why no checkpoint of the family is converted for the backend, although it trains it; "": it is.
+        weights_since: first version whose arrangement of the weights is known; None: all.
         source: upstream file that says so.
     """
 
     model_type: str
     names: tuple[Named, ...] = ()
     cannot: str = ""
+    no_weights: str = ""
+    weights_since: str | None = None
     source: str
 
     def name(self, version: str) -> str | None:
         """Return what a version calls the family; None if it does not train it."""
         return name_in(self.names, version)
+
+    def unconverted(self, version: str) -> str:
+        """Return why no weights of the family are converted for a version that trains it; empty if they are."""
+        if self.no_weights or in_range(version, self.weights_since, None):
+            return self.no_weights
+        return f"how {version} stores them is not known, {self.weights_since} and later are"
 
 
 def name_in(names: Iterable[Named], version: str) -> str | None:

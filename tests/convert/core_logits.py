@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def main() -> int:
     checkpoint, tokens_file, logits_file, *argv = sys.argv[1:]
     settings = check(argv, environment.world_size()).settings
     environment.import_megatron()
+    _with_yarn(Path(checkpoint) / "huggingface" / "config.json")
     environment.start(settings)
     vocab, padded = padded_vocabulary(settings, None)
     model = build(settings, vocab_size=vocab, padded_vocab_size=padded, layer_impl="local")
@@ -59,6 +61,29 @@ def main() -> int:
     torch.distributed.barrier()
     environment.stop()
     return 0
+
+
+def _with_yarn(file: Path) -> None:
+    """Give ordinary attention YaRN, which Megatron-LM has no arguments for and megatron-core's GPTModel does."""
+    from launcher.rehearse.core import model
+
+    config = json.loads(file.read_text()) if file.is_file() else {}
+    yarn = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    if yarn.get("rope_type") != "yarn" or "kv_lora_rank" in config:
+        return
+    plain = model.transformer_config
+
+    def scaled(settings: Any, **kinds: Any) -> Any:
+        built = plain(settings, **kinds)
+        built.position_embedding_type = "yarn"
+        built.yarn_rotary_scaling_factor = yarn["factor"]
+        built.yarn_original_max_position_embeddings = yarn["original_max_position_embeddings"]
+        built.yarn_beta_fast, built.yarn_beta_slow = yarn["beta_fast"], yarn["beta_slow"]
+        built.yarn_mscale = built.yarn_mscale_all_dim = None
+        built.yarn_correction_range_round_to_int = yarn.get("truncate", True)
+        return built
+
+    model.transformer_config = scaled
 
 
 def _load_legacy(model: Any, folder: Path) -> None:

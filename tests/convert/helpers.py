@@ -93,14 +93,14 @@ def arrays_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def with_mtp(model: Callable[[str], Path], folder: Path, **changed: Any) -> Path:
-    """DeepSeek-V3 with one MTP layer, as DeepSeek publishes it: with copies of embedding and head."""
+def with_mtp(model: Callable[[str], Path], folder: Path, name: str = "deepseek_v3", **changed: Any) -> Path:
+    """A model with one MTP layer, as DeepSeek and Zhipu publish them: with copies of embedding and head."""
     import json
 
     import numpy as np
 
-    plain = arrays_of(model("deepseek_v3"))
-    config = json.loads((model("deepseek_v3") / "config.json").read_text())
+    plain = arrays_of(model(name))
+    config = json.loads((model(name) / "config.json").read_text())
     config["num_nextn_predict_layers"] = 1
     rng = np.random.default_rng(1)
     layer = {name.replace("layers.3.", "layers.4."): plain[name] + 1 for name in plain if "layers.3." in name}

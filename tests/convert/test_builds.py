@@ -131,3 +131,31 @@ def test_the_stored_arguments_say_which_layers_have_experts(dense: int, every: i
         found = _frequency(made, stack)
         kinds = [int(layer % found == 0) for layer in range(7)] if isinstance(found, int) else found
         assert kinds == [int(made.has_experts_at(layer)) for layer in range(7)]
+
+
+OTHERWISE = {
+    "DeepSeek-V3.2, Megatron-LM": ("deepseek_v32", "megatron_lm", "0.16.1", "its indexer rotates the last dimensions"),
+    "DeepSeek-V3.2, MindSpeed-LLM": ("deepseek_v32", "mindspeed", "26.1.0", "indexer"),
+    "Qwen3-Next, Megatron-LM": ("qwen3_next", "megatron_lm", "0.16.1", "it orders the heads of linear attention"),
+    "Qwen3-Next, Megatron-SWIFT 3": ("qwen3_next", "megatron", "3.12.6", "how 3.12.6 stores them is not known"),
+}
+
+
+@pytest.mark.parametrize("name,backend,version,why", OTHERWISE.values(), ids=OTHERWISE)
+def test_weights_that_a_backend_arranges_differently_are_refused(
+    name: str, backend: str, version: str, why: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("--model", model(name), "--out", tmp_path / "out")
+    assert launch("hf-to-mcore", *args, "--backend", backend, f"backend.version={version}") == 1
+    shown = capsys.readouterr().err
+    assert f"weights of {name} are not converted for" in shown
+    assert why in shown
+    assert "works: --backend m" in shown
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_that_one_stack_does_not_load_says_so(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("hf-to-mcore", "--model", model("deepseek_v32"), "--out", tmp_path / "out") == 0
+    assert "Megatron-LM does not load this checkpoint: its indexer" in capsys.readouterr().out

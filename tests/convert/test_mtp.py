@@ -1,4 +1,4 @@
-"""DeepSeek-V3 with an MTP layer: the real GPTModel loads it, and predicts what transformers' modules predict."""
+"""MTP layers of DeepSeek-V3 and GLM: the real GPTModel loads it, and predicts what transformers' modules predict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tests.convert.core_logits import megatron_argv
 from tests.convert.helpers import arrays_of, launch, tensors, with_mtp, write
 
 TOLERANCE = 1e-4
-LAYOUTS = {"one rank": [], "pp2": ["parallel.pp=2"], "ep2": ["parallel.ep=2"]}
+LAYOUTS = {
+    "one rank": ("deepseek_v3", []),
+    "pp2": ("deepseek_v3", ["parallel.pp=2"]),
+    "ep2": ("deepseek_v3", ["parallel.ep=2"]),
+    "glm4_moe tp2": ("glm4_moe", ["parallel.tp=2", "parallel.sequence_parallel=true"]),
+    "glm4_moe_lite": ("glm4_moe_lite", []),
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +49,9 @@ def _expected(folder: Path, tokens: Any, scratch: Path) -> tuple[Any, Any]:
     one = {f"model.layers.0.{name}": array for name, array in inside.items() if not name.startswith(own)}
     outer = {name: kept[name] for name in ("model.embed_tokens.weight", "lm_head.weight")}
     small = {**config, "num_hidden_layers": 1, "first_k_dense_replace": 0, "num_nextn_predict_layers": 0}
+    small.update(
+        {key: config[key][-1:] for key in ("mlp_layer_types", "layer_types", "indexer_types") if key in config}
+    )
     write(scratch, {**one, **outer, "model.norm.weight": inside["shared_head.norm.weight"]}, small)
     model, predictor = (
         transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
@@ -65,11 +74,11 @@ def _expected(folder: Path, tokens: Any, scratch: Path) -> tuple[Any, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["torch_dist", "legacy"])
-@pytest.mark.parametrize("overrides", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("name,overrides", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_the_mtp_layer_predicts_the_same(
-    overrides: list[str], form: str, model: Callable[[str], Path], zygote: Zygote, tmp_path: Path
+    name: str, overrides: list[str], form: str, model: Callable[[str], Path], zygote: Zygote, tmp_path: Path
 ) -> None:
-    folder, out = with_mtp(model, tmp_path / "hf"), tmp_path / "core"
+    folder, out = with_mtp(model, tmp_path / "hf", name), tmp_path / "core"
     args = ["--layers", "local", "--format", form, *overrides]
     assert launch("hf-to-mcore", "--model", folder, "--out", out, *args) == 0
     tokens = numpy.random.default_rng(0).integers(1, zoo.BASE["vocab_size"], (2, 32))

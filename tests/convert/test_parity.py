@@ -29,6 +29,9 @@ LAYOUTS = {
     "qwen3_moe tp2 ep2": ("qwen3_moe", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
     "mixtral tp2 etp2": ("mixtral", SEQUENCE),
     "deepseek_v2_lite tp2": ("deepseek_v2_lite", SEQUENCE),
+    "gpt_oss tp2 ep2": ("gpt_oss", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
+    "glm4_moe tp2 ep2": ("glm4_moe", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
+    "glm4_moe_lite tp2": ("glm4_moe_lite", SEQUENCE),
     "deepseek_v3 pp2": ("deepseek_v3", ["parallel.pp=2"]),
     "deepseek_v3 ep2": ("deepseek_v3", ["parallel.ep=2"]),
 }
@@ -61,7 +64,12 @@ def _tokens() -> Any:
     return numpy.random.default_rng(0).integers(0, zoo.BASE["vocab_size"], (2, 32))
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.MODELS if name not in zoo.BRIDGED])
+# Families that megatron-core 0.16.1 computes in another way than they were trained (backends/megatron_lm/families.py),
+# or with kernels for GPUs only. tests/backends/megatron/test_bridge_checkpoint.py compares their bytes.
+NOT_COMPUTED = ("qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.MODELS if name not in (*NOT_COMPUTED, *zoo.BRIDGED)])
 def test_every_family_computes_the_same(
     name: str, model: Callable[[str], Path], core: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -17,20 +17,26 @@ BASE: dict[str, Any] = {
     "rms_norm_eps": 1e-6,
 }
 EXPERTS: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
-LATENT: dict[str, Any] = {
-    **BASE,
-    "num_key_value_heads": 4,
+ROUTED: dict[str, Any] = {
     "moe_intermediate_size": 32,
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "n_shared_experts": 2,
     "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+LATENT: dict[str, Any] = {
+    **BASE,
+    **ROUTED,
+    "num_key_value_heads": 4,
     "kv_lora_rank": 16,
     "q_lora_rank": 24,
     "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 8,
     "v_head_dim": 16,
 }
+INDEXER: dict[str, Any] = {"index_n_heads": 4, "index_head_dim": 16, "index_topk": 8}
 # Name to (transformers' configuration class, its arguments).
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", BASE),
@@ -81,6 +87,49 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", {**BASE, "num_local_experts": 4, "num_experts_per_tok": 2}),
     "deepseek_v2": ("DeepseekV2Config", LATENT),
     "deepseek_v2_lite": ("DeepseekV2Config", {**LATENT, "q_lora_rank": None}),
+    "gpt_oss": (
+        "GptOssConfig",
+        {
+            **BASE,
+            "head_dim": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 8,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+            },
+        },
+    ),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        {**BASE, **ROUTED, "head_dim": 32, "attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},
+    ),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", {**LATENT, "num_nextn_predict_layers": 0}),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {
+            **BASE,
+            **EXPERTS,
+            "head_dim": 32,
+            "shared_expert_intermediate_size": 48,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 16,
+        },
+    ),
+    "deepseek_v32": ("DeepseekV32Config", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
+    "glm_moe_dsa_shared": (
+        "GlmMoeDsaConfig",
+        {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
+    ),
     "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
 }
 

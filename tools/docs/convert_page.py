@@ -20,7 +20,7 @@ from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model
 from launcher.families.registry import weights
 from launcher.job.model import Model
-from launcher.mapping.backend import get_backend
+from launcher.mapping.backend import get_backend, is_backend
 
 _HERE = Path(__file__).resolve().parent
 PAGE = _HERE.parents[1] / "docs" / "convert.md"
@@ -91,9 +91,22 @@ def _layouts() -> list[str]:
     lines = ["| family | " + " | ".join(written) + " |", "|---|" + "---|" * len(written)]
     for family in weights():
         model = _model(family)
-        cells = [", ".join(laid_out(form, model, **_BY_RANK.get(form.name, {}))) or "no" for form in written.values()]
+        cells = [", ".join(_loadable(form, model)) or "no" for form in written.values()]
         lines.append(f"| {family} | " + " | ".join(cells) + " |")
     return lines
+
+
+def _loadable(form: Format, model: Model) -> list[str]:
+    """Return the layouts that a format can write for a model, none if its backend cannot build it."""
+    # Only Megatron-LM loads its own older format.
+    loader = "megatron_lm" if form.name == "legacy" else form.name
+    if is_backend(loader):
+        backend = get_backend(loader)
+        if backend.cannot_build(backend.default_version, model):
+            return []
+        if backend.families()[str(model.model_type)].no_weights:
+            return []
+    return laid_out(form, model, **_BY_RANK.get(form.name, {}))
 
 
 def _mindformers() -> list[str]:

@@ -21,6 +21,8 @@ _SPLITS: dict[Kind, Split | None] = {
     "vocabulary": Split(axis=0),
     "qkv": Split(axis=0),
     "gate_up": Split(axis=0, parts=2),
+    "key_heads": Split(axis=0),
+    "conv": Split(axis=0),
     "row": Split(axis=1),
 }
 # Name prefix of each place.
@@ -119,6 +121,10 @@ def _core_tensor(model: Model, instance: Instance, naming: Naming, vocabulary: i
 def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
     if instance.row.kind == "qkv":
         return _by_query_group(model, instance)
+    if instance.row.kind == "key_heads":
+        return _by_key_head(model, instance)
+    if instance.row.kind == "conv":
+        return _convolution(model, instance)
     if instance.row.kind == "gate_up" and len(instance.logical) > 1:
         (gate, up), shape = instance.logical, instance.shapes[0]
         boxes = (
@@ -136,8 +142,9 @@ def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], 
     query, key, value = instance.logical * 3 if fused else instance.logical
     shapes = instance.shapes * 3 if fused else instance.shapes
     head = model.head_size or 0
-    groups = model.num_key_value_heads or model.num_attention_heads or 0
-    queries = (model.num_attention_heads or 0) * head // groups
+    groups = (model.num_key_value_heads or model.num_attention_heads or 0) if fused else shapes[1][0] // head
+    # With a gate of the attention's output, queries have twice as many rows as heads.
+    queries = (model.num_attention_heads or 0) * head // groups if fused else shapes[0][0] // groups
     # First rows of all keys and of all values in a tensor that has all three.
     keys, values = (groups * queries, groups * (queries + head)) if fused else (0, 0)
     boxes = []
@@ -147,3 +154,27 @@ def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], 
         boxes.append(rows(key, shapes[1], keys + group * head, head, stored_first=at + queries))
         boxes.append(rows(value, shapes[2], values + group * head, head, stored_first=at + queries + head))
     return (groups * (queries + 2 * head), *shapes[0][1:]), tuple(boxes)
+
+
+def _by_key_head(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
+    """Order rows by key head: those of each tensor, whose own rows are sorted so (mcore-bridge gated_delta_net.py)."""
+    boxes, at, heads = [], 0, model.linear_num_key_heads or 1
+    for head in range(heads):
+        for name, shape in zip(instance.logical, instance.shapes, strict=True):
+            count = shape[0] // heads
+            boxes.append(rows(name, shape, head * count, count, stored_first=at))
+            at += count
+    return (at, *instance.shapes[0][1:]), tuple(boxes)
+
+
+def _convolution(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
+    """Order the channels of one tensor, all queries, all keys, all values, by key head."""
+    (name,), (shape,) = instance.logical, instance.shapes
+    heads, key = model.linear_num_key_heads or 1, model.linear_key_head_dim or 0
+    value = (model.linear_num_value_heads or 0) * (model.linear_value_head_dim or 0) // heads
+    boxes, at = [], 0
+    for head in range(heads):
+        for first, count in ((0, key), (heads * key, key), (2 * heads * key, value)):
+            boxes.append(rows(name, shape, first + head * count, count, stored_first=at))
+            at += count
+    return shape, tuple(boxes)

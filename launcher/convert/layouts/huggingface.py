@@ -13,7 +13,7 @@ from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, layer_prefix, without_mtp
 from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
-from launcher.convert.slices import rows, stacked, whole
+from launcher.convert.slices import flipped, rows, stacked, whole
 from launcher.families.weights import Spelling
 from launcher.nearest import nearest
 
@@ -27,14 +27,29 @@ class _Meaning:
 
 
 def huggingface_wanted(logical: Logical) -> list[Wanted]:
-    """Return the tensors of a Hugging Face checkpoint of the model, one per expert."""
-    named = {name: name for name in logical.tensors}
+    """Return the tensors of a Hugging Face checkpoint of the model, one per expert where the family stores them so."""
+    fused = dict(_fused(logical))
+    inside = {box.logical for meaning in fused.values() for box in meaning.boxes}
+    named = {name: name for name in logical.tensors if name not in inside}
     named.update({name: copy.of for name, copy in logical.copies.items() if copy.written})
     found = []
-    for name in sorted(named, key=_natural):
-        shape = logical.tensors[named[name]]
-        found.append(Wanted(name=name, shape=shape, boxes=(whole(named[name], shape),)))
+    for name in sorted((*named, *fused), key=_natural):
+        meaning = fused.get(name) or _whole(named[name], logical.tensors[named[name]])
+        found.append(Wanted(name=name, shape=meaning.shape, boxes=meaning.boxes))
     return found
+
+
+def _whole(name: str, shape: tuple[int, ...]) -> _Meaning:
+    return _Meaning(shape=shape, boxes=(whole(name, shape),))
+
+
+def _fused(logical: Logical) -> Iterator[tuple[str, _Meaning]]:
+    """Yield the tensors that the family stores in another way than one for each canonical name."""
+    for spelling in logical.family.spellings:
+        for number in _layers(logical) if spelling.written else ():
+            meaning = _spelled(logical, layer_prefix(number), spelling)
+            if meaning is not None:
+                yield layer_prefix(number) + spelling.stored, meaning
 
 
 def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, Stored]:
@@ -44,6 +59,7 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
         ConvertError: tensors that the model does not have, or with a wrong shape.
     """
     notes: list[str] = []
+    _refuse(logical, slots)
     logical = _as_stored(logical, slots, notes)
     by_name = {slot.name: slot for slot in slots}
     meanings = dict(_meanings(logical, by_name))
@@ -80,6 +96,18 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
 
 
+def _refuse(logical: Logical, slots: Iterable[Slot]) -> None:
+    """Raise for tensors that the family is known to be published with and that are not read."""
+    names = [slot.name for slot in slots]
+    problems = []
+    for pattern, why in (logical.family.refused or {}).items():
+        found = [name for name in names if re.fullmatch(pattern, name)]
+        if found:
+            problems.append(f"{found[0]} and {len(found) - 1} more: {why}")
+    if problems:
+        raise ConvertError(problems)
+
+
 def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
     """Drop missing MTP layers: transformers writes DeepSeek-V3's num_nextn_predict_layers even without them."""
     count = logical.model.num_nextn_predict_layers
@@ -93,10 +121,10 @@ def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Log
 
 def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[str, _Meaning]]:
     for name, shape in logical.tensors.items():
-        yield name, _Meaning(shape=shape, boxes=(whole(name, shape),))
+        yield name, _whole(name, shape)
     for name, copy in logical.copies.items():
         shape = logical.tensors[copy.of]
-        yield name, _Meaning(shape=shape, boxes=(whole(copy.of, shape),))
+        yield name, _whole(copy.of, shape)
     for spelling in logical.family.spellings:
         for number in _layers(logical):
             name = layer_prefix(number) + spelling.stored
@@ -112,22 +140,25 @@ def _layers(logical: Logical) -> range:
 
 def _spelled(logical: Logical, prefix: str, spelling: Spelling) -> _Meaning | None:
     """Return the content of a fused tensor: experts as the first dimension, then parts one after the other."""
-    per_expert = "{expert}" in spelling.parts[0]
+    per_expert, count = "{expert}" in spelling.parts[0], len(spelling.parts)
     experts = range(logical.model.num_experts or 0) if per_expert else range(1)
     boxes = []
     shape: tuple[int, ...] = ()
     for expert in experts:
         at = 0
-        for part in spelling.parts:
+        for index, part in enumerate(spelling.parts):
             name = prefix + part.replace("{expert}", str(expert))
             if name not in logical.tensors:
                 return None
             shape = logical.tensors[name]
-            box = rows(name, shape, 0, shape[0], stored_first=at)
+            first, step = (index, count) if spelling.interleaved else (at, 1)
+            box = rows(name, shape, 0, shape[0], stored_first=first, step=step)
+            box = flipped(box) if spelling.transposed else box
             boxes.append(stacked(box, expert) if per_expert else box)
             at += shape[0]
-    leading = (len(experts),) if per_expert else ()
-    return _Meaning(shape=(*leading, len(spelling.parts) * shape[0], *shape[1:]), boxes=tuple(boxes))
+    inner = (count * shape[0], *shape[1:])
+    inner = (*inner[:-2], inner[-1], inner[-2]) if spelling.transposed else inner
+    return _Meaning(shape=(len(experts), *inner) if per_expert else inner, boxes=tuple(boxes))
 
 
 def _ignored(logical: Logical, name: str) -> str | None:

@@ -16,7 +16,10 @@ from launcher.convert.records import TensorSlice
 from launcher.convert.slices import cut, stacked
 
 # Modules not implemented by Transformer Engine: they have no extra state.
-_PLAIN = ("embedding.word_embeddings", "output_layer", "mlp.router", "mlp.shared_experts")
+_PLAIN = (
+    *("embedding.word_embeddings", "output_layer", "mlp.router", "mlp.shared_experts"),
+    *("self_attention", "self_attention.conv1d"),
+)
 # Local layers, dense and sparse, store their norms under the names of Transformer Engine's fused norms, except with
 # latent attention (megatron-core 0.16.1 gpt_layer_specs.py, sharded_state_dict_keys_map).
 _LOCAL_NORMS = {
@@ -56,9 +59,12 @@ def stacks_layers(logical: Logical) -> bool:
     """Return whether Megatron-LM stores all layers of the model as one tensor: it does if all are of one kind.
 
     megatron-core 0.16.1 transformer_block.py:830: layers are stored separately if `moe_layer_freq` is a list or more
-    than 1. How a stack derives it from config.json is defined in `Backend.stacks_layers`.
+    than 1, or if some have linear attention. How a stack derives it from config.json is defined in
+    `Backend.stacks_layers`.
     """
     model = logical.model
+    if model.experimental_attention_variant == "gated_delta_net":
+        return False
     return not model.mixes_dense_layers
 
 
@@ -126,7 +132,7 @@ def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None)
         if state not in seen:
             seen.add(state)
             yield state
-    if naming == "transformer_engine":
+    if naming == "transformer_engine" and logical.model.experimental_attention_variant != "dsa":
         # Its attention has an extra state in MTP layers only (seen in checkpoints of training runs).
         for layer in range(logical.model.num_nextn_predict_layers):
             yield f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention._extra_state/shard_0_1"

@@ -76,7 +76,10 @@ def _spellings(base: Logical) -> Iterator[tuple[str, Spelling]]:
     for layer in range((base.model.num_hidden_layers or 0) + base.model.num_nextn_predict_layers):
         prefix = layer_prefix(layer)
         for spelling in base.family.spellings:
-            if "{expert}" in spelling.parts[0] and prefix + spelling.parts[0].replace("{expert}", "0") in base.tensors:
+            shape = base.tensors.get(prefix + spelling.parts[0].replace("{expert}", "0"), ())
+            # Of parameters with other dimensions, factors would be other matrices.
+            plain = not spelling.transposed and not spelling.interleaved
+            if "{expert}" in spelling.parts[0] and len(shape) == 2 and plain:
                 yield prefix, spelling
 
 

@@ -3,6 +3,7 @@
 from launcher.families.keys import PINNED, common, routed
 from launcher.families.parts import SHARED_EXPERTS, heads, rope, routing
 from launcher.families.record import Family, Key
+from launcher.families.weight_rows import GROUPED_ATTENTION, routed_weights
 
 FAMILY = Family(
     model_type="glm4_moe",
@@ -21,4 +22,5 @@ FAMILY = Family(
         SHARED_EXPERTS,
     ),
     pinned=PINNED,
+    weights=routed_weights(GROUPED_ATTENTION),
 )

@@ -4,6 +4,7 @@ from launcher.families.attention import dense_first
 from launcher.families.keys import LATENT, LATENT_FIXED, NO_BIAS, PINNED, ROTATED, common, routed
 from launcher.families.parts import LATENT_HEADS, SHARED_EXPERTS, rope, routing
 from launcher.families.record import Family
+from launcher.families.weight_rows import DEEPSEEK_WEIGHTS
 
 FAMILY = Family(
     model_type="glm4_moe_lite",
@@ -18,4 +19,5 @@ FAMILY = Family(
     ),
     fixed=LATENT_FIXED,
     pinned=(*PINNED, NO_BIAS, ROTATED),
+    weights=DEEPSEEK_WEIGHTS,
 )

@@ -3,19 +3,8 @@
 from launcher.families.keys import QWEN2_PINNED, common, qwen_experts
 from launcher.families.parts import ALTERNATE_WINDOW, SPARSE_LAYERS, heads, rope
 from launcher.families.record import Family, Key
-from launcher.families.weight_rows import (
-    DENSE,
-    EMBEDDING,
-    EXPERTS,
-    FINAL,
-    GROUPED_ATTENTION,
-    IGNORED,
-    ROUTER,
-    SPARSE_NORM,
-    fused,
-    gated,
-)
-from launcher.families.weights import Row, Weights, hf
+from launcher.families.weight_rows import DENSE, EMBEDDING, FINAL, GROUPED_ATTENTION, IGNORED, QWEN_SPARSE, fused
+from launcher.families.weights import Weights
 
 FAMILY = Family(
     model_type="qwen2_moe",
@@ -35,13 +24,7 @@ FAMILY = Family(
         final=FINAL,
         attention=GROUPED_ATTENTION,
         dense=DENSE,
-        sparse=(
-            SPARSE_NORM,
-            ROUTER,
-            *EXPERTS,
-            *gated("mlp.shared_experts", "mlp.shared_expert", "shared_ffn"),
-            Row(core="mlp.shared_experts.gate_weight", hf=(hf("mlp.shared_expert_gate.weight", 1, "hidden"),)),
-        ),
+        sparse=QWEN_SPARSE,
         spellings=fused(),
         ignored=IGNORED,
     ),

@@ -1,10 +1,50 @@
 """Qwen3-Next."""
 
+from dataclasses import replace
+from typing import Final
+
 from launcher.families.attention import LINEAR_LAYERS
 from launcher.families.keys import NO_BIAS, PINNED, common, qwen_experts
 from launcher.families.parts import SPARSE_LAYERS, heads, rope
 from launcher.families.record import Family, Key, Pinned
+from launcher.families.weight_rows import DENSE, EMBEDDING, FINAL, GROUPED_ATTENTION, IGNORED, QWEN_SPARSE, fused
+from launcher.families.weights import HfTensor, Row, Weights, hf
 from launcher.job.model import LINEAR_HEADS
+
+_QUERY: Final = "self_attn.q_proj.weight"
+
+
+def _gated(tensor: HfTensor) -> HfTensor:
+    """Return a tensor of softmax attention: that of queries has each head's gate after it."""
+    return hf(_QUERY, "gated_query", "hidden") if tensor.name == _QUERY else tensor
+
+
+# As mcore-bridge 1.6.5 builds it (model/modules/gated_self_attention.py, gated_delta_net.py): the rows of a key head
+# stand together. megatron-core 0.16.1's own modules keep all queries, all keys … apart.
+_LINEAR: Final = (
+    Row(core="self_attention.in_proj.layer_norm_weight", hf=(hf("input_layernorm.weight", "hidden"),)),
+    Row(
+        core="self_attention.in_proj.weight",
+        hf=(
+            hf("linear_attn.in_proj_qkvz.weight", "linear_qkvz", "hidden"),
+            hf("linear_attn.in_proj_ba.weight", "linear_ba", "hidden"),
+        ),
+        kind="key_heads",
+    ),
+    Row(
+        core="self_attention.conv1d.weight",
+        hf=(hf("linear_attn.conv1d.weight", "linear_conv", 1, "linear_kernel"),),
+        kind="conv",
+    ),
+    Row(core="self_attention.dt_bias", hf=(hf("linear_attn.dt_bias", "linear_values"),), kind="column"),
+    Row(core="self_attention.A_log", hf=(hf("linear_attn.A_log", "linear_values"),), kind="column"),
+    Row(core="self_attention.out_norm.weight", hf=(hf("linear_attn.norm.weight", "linear_value_head"),)),
+    Row(
+        core="self_attention.out_proj.weight",
+        hf=(hf("linear_attn.out_proj.weight", "hidden", "linear_value"),),
+        kind="row",
+    ),
+)
 
 FAMILY = Family(
     model_type="qwen3_next",
@@ -27,5 +67,17 @@ FAMILY = Family(
         *PINNED,
         NO_BIAS,
         Pinned(name="use_sliding_window", value=False, why="its class knows no window"),
+    ),
+    weights=Weights(
+        embedding=EMBEDDING,
+        final=FINAL,
+        attention=(
+            *(replace(row, hf=tuple(map(_gated, row.hf)), mixer="full") for row in GROUPED_ATTENTION),
+            *(replace(row, mixer="linear") for row in _LINEAR),
+        ),
+        dense=DENSE,
+        sparse=QWEN_SPARSE,
+        spellings=fused(),
+        ignored={**IGNORED, r"mtp\..*": "MTP layer: no key of config.json says that there is one"},
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from backends.megatron.rehearse import NATIVE_CPU
 from launcher.convert.containers import torch_dist
+from launcher.rehearse.native import environment
 from tests.convert import zoo
 from tests.convert.helpers import launch, with_mtp
 from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
@@ -32,6 +34,12 @@ MODELS = {
     "minimax_m2": "minimax_m2",
     "deepseek_v2": "deepseek_v2",
     "deepseek_v2_lite": "deepseek_v2",
+    "gpt_oss": "gpt_oss",
+    "qwen3_next": "qwen3_next",
+    "deepseek_v32_mtp": "deepseek_v32",
+    "glm_moe_dsa": "glm_moe_dsa",
+    "glm4_moe_mtp": "glm4_moe",
+    "glm4_moe_lite_mtp": "glm4_moe_lite",
     "deepseek_v3_mtp": "deepseek_v3",
     "deepseek_v3 all sparse": "deepseek_v3",
     "deepseek_v3 all dense": "deepseek_v3",
@@ -60,13 +68,16 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
     out = folder / "hf"
-    if name.startswith("deepseek_v3"):
-        with_mtp(made, out) if name.endswith("_mtp") else deepseek_v3(out, DENSE[name])
+    if name.endswith("_mtp"):
+        with_mtp(made, out, name.removesuffix("_mtp"))
+    elif name in DENSE:
+        deepseek_v3(out, DENSE[name])
+    else:
+        shutil.copytree(made(name), out)
+    if "deepseek_v3" in name:
         tree = json.loads((out / "config.json").read_text())
         # Without it, which transformers does not write, mcore-bridge builds no routing bias and loses the weights'.
         (out / "config.json").write_text(json.dumps({**tree, "scoring_func": "sigmoid"}))
-    else:
-        shutil.copytree(made(name), out)
     for file in make_tokenizer(swift, folder).iterdir():
         shutil.copy(file, out)
     return out
@@ -84,7 +95,23 @@ def _export(swift: Path, folder: Path, kind: str, out: Path, **more: str) -> Run
     values = {"model": folder, "model_type": kind, "template": "qwen3", "to_mcore": "true", "output_dir": out}
     args = [arg for key, value in {**values, **FLOAT32, **more}.items() for arg in (f"--{key}", str(value))]
     argv = [str(swift.parent / "megatron"), "export", *args]
-    return run_native(NATIVE_CPU, argv, cwd=out.parent, env={"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1"})
+    path = f"{environment(NATIVE_CPU, {})['PYTHONPATH']}{os.pathsep}{_without_kernels(out.parent)}"
+    env = {"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+    return run_native(NATIVE_CPU, argv, cwd=out.parent, env=env)
+
+
+def _without_kernels(folder: Path) -> Path:
+    """Return a folder with an empty flash-linear-attention, which modules of linear attention want to be there."""
+    names = {
+        "modules/l2norm": "l2norm",
+        "modules/convolution": "causal_conv1d",
+        "ops/gated_delta_rule": "chunk_gated_delta_rule",
+    }
+    for module, name in names.items():
+        file = folder / "kernels" / "fla" / f"{module}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n")
+    return folder / "kernels"
 
 
 @pytest.mark.sample(keep=1)

@@ -87,7 +87,22 @@ def test_sliding_window_and_padding_mask() -> None:
     torch.testing.assert_close(result[:4], by_hand(query, key, value, visible)[:4], **CLOSE)
 
 
-@pytest.mark.parametrize("option", [{"softmax_type": "learnable"}, {"return_max_logit": True}], ids=str)
+@pytest.mark.parametrize("window", [None, (2, 0)], ids=str)
+def test_a_learned_sink_takes_a_part_of_the_softmax(window: tuple[int, int] | None) -> None:
+    """Each head's sink is one more score, whose value is zero (gpt-oss)."""
+    query, key, value = heads(6)
+    attend = core(softmax_type="learnable", window_size=window)
+    assert attend.softmax_offset.shape == (4,)
+    attend.softmax_offset.data.copy_(torch.tensor([-1.0, 0.0, 1.0, 3.0]))
+    visible = causal(6) if window is None else causal(6) & ~causal(6).tril(-3)
+    scores = torch.einsum("sbhd,tbhd->bhst", query, key.repeat_interleave(2, 2)) * 8**-0.5
+    sink = attend.softmax_offset.view(1, 4, 1, 1).expand(2, 4, 6, 1)
+    weights = torch.cat([scores.masked_fill(~visible, float("-inf")), sink], -1).softmax(-1)[..., :-1]
+    by_sinks = torch.einsum("bhst,tbhd->sbhd", weights, value.repeat_interleave(2, 2)).flatten(2)
+    torch.testing.assert_close(attend(query, key, value), by_sinks, **CLOSE)
+
+
+@pytest.mark.parametrize("option", [{"softmax_type": "off-by-one"}, {"return_max_logit": True}], ids=str)
 def test_what_is_not_imitated_is_refused_with_a_reason(option: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match="the CPU rehearsal's stand-in for Transformer Engine has no"):
         core(**option)

@@ -51,10 +51,11 @@ class DotProductAttention(TransformerEngineBaseModule):
         softmax_scale: float | None = None,
         softmax_type: str = "vanilla",
         return_max_logit: bool = False,
+        tp_size: int = 1,
         **_kwargs: Any,
     ) -> None:
         super().__init__()
-        if softmax_type != "vanilla":
+        if softmax_type not in ("vanilla", "learnable"):
             refuse(f"attention softmax of type {softmax_type!r}")
         if return_max_logit:
             refuse("maximum attention logit (qk_clip, log_max_attention_logit)")
@@ -64,6 +65,8 @@ class DotProductAttention(TransformerEngineBaseModule):
         self.attention_dropout, self.window_size = attention_dropout, window_size
         self.attn_mask_type, self.qkv_format = attn_mask_type, qkv_format
         self.get_rng_state_tracker, self.cp_group = get_rng_state_tracker, cp_group
+        learned = softmax_type == "learnable"
+        self.softmax_offset: Any = torch.nn.Parameter(torch.zeros(num_attention_heads // tp_size)) if learned else None
 
     def set_context_parallel_group(self, cp_group: Any, *_ring: Any) -> None:
         """Set the group whose ranks share one sequence; None switches context parallelism off."""
@@ -149,6 +152,8 @@ class DotProductAttention(TransformerEngineBaseModule):
         repeats = query.shape[2] // key.shape[2]
         if repeats > 1:
             key, value = key.repeat_interleave(repeats, 2), value.repeat_interleave(repeats, 2)
+        if self.softmax_offset is not None:
+            key, value, mask = self._with_sink(query, key, value, mask, causal)
         dropout = self.attention_dropout if self.training else 0.0
         tracked = dropout > 0 and self.get_rng_state_tracker is not None
         with self.get_rng_state_tracker().fork() if tracked else contextlib.nullcontext():  # type: ignore[misc]
@@ -162,6 +167,17 @@ class DotProductAttention(TransformerEngineBaseModule):
                 dropout_p=dropout,
             )
         return context.permute(2, 0, 1, 3)
+
+    def _with_sink(self, query: Any, key: Any, value: Any, mask: Any, causal: bool) -> tuple[Any, Any, Any]:
+        """Return keys and values with one more of zeros, and the scores' bias: the learned one of each head there."""
+        if mask is None:
+            mask = _visible(torch.arange(len(query)), torch.arange(len(key)), causal, None)
+        hidden = torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, float("-inf"))
+        heads = self.softmax_offset.numel()
+        hidden = hidden.expand(query.shape[1], heads, len(query), len(key))
+        sink = self.softmax_offset.to(query.dtype).view(1, heads, 1, 1).expand(query.shape[1], heads, len(query), 1)
+        more = torch.zeros_like(key[:1]), torch.zeros_like(value[:1])
+        return torch.cat([key, more[0]]), torch.cat([value, more[1]]), torch.cat([hidden, sink], dim=-1)
 
 
 def _to_sbhd(tensor: Any, layout: str) -> Any:
