@@ -121,7 +121,8 @@ def _differences(job: Job, first: Recording, second: Recording) -> Iterator[tupl
     scale = loss_scale(*logits) if logits else 1.0
     for backward in (False, True):
         for stage in reversed(order) if backward else order:
-            if stage.name == LOSS and job.task.type != "pretrain":
+            # Its gradient is what the mean divides by, the same for all tokens.
+            if stage.name == LOSS and (backward or job.task.type != "pretrain"):
                 continue
             found = values(stage, backward=backward)
             if found:
