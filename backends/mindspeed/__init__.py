@@ -25,7 +25,6 @@ ENTRY = Entry(
     },
     renames=_HERE.parent / "megatron_lm" / "renames.json",
     native_only=late("backends.mindspeed.native_only.table:rows"),
-    as_typed=("norm-topk-prob", "moe-layer-freq"),
     markers=(
         "ASCEND_",
         "HCCL_",

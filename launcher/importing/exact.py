@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import lost, written
+from launcher.importing.roundtrip import lost
 from launcher.job import Job, Origin, Value, fields, value_at
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
@@ -26,24 +26,6 @@ def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
         make: assembles the import with some arguments passed through instead of read.
         kept: arguments that are passed through in any case.
     """
-    return _as_typed(_same_effect(make, kept))
-
-
-def _as_typed(imported: Imported) -> Imported:
-    """Return the import with the arguments passed through that its backend wants to come back as they were typed."""
-    flags = get_backend(imported.backend).entry.as_typed
-    if not flags:
-        return imported
-    given = {arg.flag: arg.value for arg in imported.native}
-    after, _ = written(imported.job, imported.backend, imported.version)
-    repairs = {flag: given.get(flag) for flag in flags if flag in after and after[flag] != given.get(flag)}
-    if not repairs:
-        return imported
-    repaired = passing(imported, {**imported.exact, **repairs})
-    return repaired if len(lost(repaired)) <= len(lost(imported)) else imported
-
-
-def _same_effect(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
     imported = make(kept)
     for _ in range(_ROUNDS):
         found = lost(imported)

@@ -65,8 +65,6 @@ class Entry:
             replaces all other arguments.
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
-        as_typed: arguments that come back as the input has them, or without them, even where that changes nothing: rows
-            write another form with the same effect.
         markers: prefixes of variable names and paths that occur only where this backend runs.
         native_only: its arguments without a field: what each does, why it has none, and the nearest substitutes on
             other backends.
@@ -88,7 +86,6 @@ class Entry:
     arguments_section: tuple[str, str] | None = None
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
-    as_typed: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     native_only: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None

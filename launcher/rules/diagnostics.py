@@ -125,6 +125,12 @@ for _id, _severity, _doc, _works in (
         "what the message names; launcher/budgets.py lists all limits",
     ),
     (
+        "CMD-CHECKOUT",
+        "error",
+        "The parser of a fork's checkout cannot be read from its source, or cannot be kept under that name.",
+        "what the message names: the folder of the checkout, --like BACKEND@VERSION, another --name, or --replace",
+    ),
+    (
         "JOB-WORDS",
         "error",
         "An argument of the command line is not a valid override: it is not of the form key=value, its value cannot be "

@@ -1,13 +1,11 @@
-"""What launchers on top of Megatron-LM, torchrun and MindSpeed-LLM's scripts write differently."""
+"""What launchers on top of Megatron-LM and torchrun write differently."""
 
 from pathlib import Path
 
 import pytest
 
-from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
-from launcher.importing.roundtrip import lost, written
 
 _SIZES = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
 _ARGS = f"{_SIZES} --micro-batch-size 1 --train-iters 10 --lr 1e-4 --vocab-size 100 --data-path d"
@@ -71,24 +69,3 @@ def test_tokenizer_classes_of_launchers_on_top(tmp_path: Path, text: str, path: 
     found = read_file(file, ImportOptions())[0]
     assert (found.job.tokenizer.path, found.native.get("tokenizer-type")) == (path, "HuggingFaceTokenizer")
     assert any("is read as HuggingFaceTokenizer" in note.message for note in found.warnings)
-
-
-_MOE = f"{_ARGS} --tokenizer-type NullTokenizer --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 32"
-# Arguments as scripts of MindSpeed-LLM have them: written in another form, they had the same effect.
-AS_TYPED = {
-    "sigmoid scores without --norm-topk-prob": "--moe-router-score-function sigmoid --moe-router-enable-expert-bias",
-    "softmax without --norm-topk-prob": "--moe-router-load-balancing-type seq_aux_loss",
-    "every layer as -1": "--first-k-dense-replace 1 --moe-layer-freq -1 --norm-topk-prob",
-}
-
-
-@pytest.mark.parametrize("case", AS_TYPED)
-def test_arguments_of_mindspeed_come_back_as_they_were_typed(case: str) -> None:
-    argv = f"{_MOE} {AS_TYPED[case]}".split()
-    found = read_argv(argv, backend="mindspeed", version="26.1.0")
-    after, _ = written(found.job, found.backend, found.version)
-    given = {arg.flag: arg.value for arg in found.native}
-    for flag in ("norm-topk-prob", "moe-layer-freq"):
-        assert after.get(flag) in (given.get(flag), None), flag
-        assert flag in given or flag not in after
-    assert not lost(found)
