@@ -1,17 +1,42 @@
 """docs/search.md is the page of its generator: its text, and a block of output for each of its commands."""
 
+from pathlib import Path
+
+import pytest
+
 from tests.conftest import ROOT
-from tools.docs.import_page import _COMMAND
+from tools.docs.import_page import COMMAND, UnexpectedExit, filled
 
 TEXT = (ROOT / "tools" / "docs" / "search_page.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_the_text_and_the_commands_of_its_generator() -> None:
-    place = 0
-    for part in _COMMAND.split(TEXT)[::3]:
+    place, groups = 0, 1 + COMMAND.groups
+    for part in COMMAND.split(TEXT)[::groups]:
         assert part in PAGE[place:], "run python -m tools.docs.search_page"
         place = PAGE.index(part, place) + len(part)
-    for match in _COMMAND.finditer(TEXT):
-        assert f"$ {match.group(1)}\n" in PAGE
+    for match in COMMAND.finditer(TEXT):
+        assert f"$ {match['command']}\n" in PAGE
     assert "Traceback" not in PAGE
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        ("$ echo a; echo b\n#lines 2\n", "b\n(exit code 0)\n"),
+        ("$ echo a; exit 3\n#exit 3\n", "a\n(exit code 3)\n"),
+        ("$ exit 3\n", None),
+        ("$ true\n#exit 1\n", None),
+    ],
+    ids=["some lines", "an expected error", "an unexpected error", "no error where one is expected"],
+)
+def test_a_page_is_written_only_where_its_commands_end_as_it_says(
+    block: str, shown: str | None, tmp_path: Path
+) -> None:
+    text = f"```console\n{block}```\n"
+    if shown is None:
+        with pytest.raises(UnexpectedExit, match="exit code"):
+            filled(text, str(tmp_path))
+    else:
+        assert filled(text, str(tmp_path)).endswith(f"{shown}```\n")

@@ -25,6 +25,8 @@ CLAIM = 10
 GOALS: Mapping[str, float] = {"dense": 5.0, "MoE": 10.0}
 """Mean error of the time, in percent, that runs kept out of every fit should not exceed."""
 _DEVICES = {"H100-SXM5-80GB": "H100", "B200": "B200", "B300": "B300", "GB200-NVL72": "GB200", "GB300-NVL72": "GB300"}
+# The devices that the goals name.
+_POOLED = ("H100", "B200", "GB200", "GB300")
 PAGE = Path(__file__).parents[2] / "docs" / "estimate.md"
 _MARKS = ("<!-- table: begin -->", "<!-- table: end -->")
 # Models of hidden size 512: logits and constants of libraries, which are nothing beside a model of billions, decide.
@@ -80,6 +82,8 @@ def headline(found: Sequence[Errors]) -> list[Row]:
             if len(formats) > 1:
                 rows.append(_summary(kind, short, "all", here, goal))
             rows += [_summary(kind, short, f, [e for e in here if e.case.precision == f], goal) for f in formats]
+        named = [each for each in own if _DEVICES[each.case.hardware] in _POOLED]
+        rows.append(_summary(kind, ", ".join(_POOLED), "all", named, goal))
         rows.append(_summary(kind, "all", "all", own, goal))
     return rows
 

@@ -65,6 +65,15 @@ _FSDP = {
     "parallel.fsdp.keep_fp8_transpose_cache": "false",
     "kernels.gradient_accumulation_fusion": "true",
 }
+# What Llama's recipes set where they use FSDP ("disabled to avoid functional errors"): run_script.py:165-177 of
+# v0.1.0rc4, llama3_llm_pretrain.py of the later releases. 405B keeps the fusion in its only row, which is of 25.09.
+_FSDP_OF: Mapping[str, Mapping[str, str]] = {
+    "LLAMA3_8B": {"kernels.gradient_accumulation_fusion": "false"},
+    "LLAMA3_70B": {
+        "kernels.gradient_accumulation_fusion": "false",
+        "parallel.fsdp.communication_unit_size": "800000000",
+    },
+}
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
@@ -113,7 +122,7 @@ def overrides(row: Mapping[str, Any]) -> list[str]:
     if row["model"] == "DeepSeekV3":
         fields |= _deepseek(row, recipe)
     if row.get("fsdp"):
-        fields |= _FSDP
+        fields |= {**_FSDP, **_FSDP_OF.get(row["model"], {})}
     fields |= _recipe(recipe)
     made = [f"{name}={value}" for name, value in fields.items()]
     return [*_PRESETS[row["model"]], f"hardware={_HARDWARE[row['gpu']]}", *_PRECISION[row["precision"]], *made]

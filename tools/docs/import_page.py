@@ -2,7 +2,8 @@
 
     python -m tools.docs.import_page [--check]
 
-The page's text is below; every block that begins with `$ launch` is filled with what the command prints.
+The page's text is in import_page.md; every block that begins with `$` is filled with what the command prints. A command
+that ends with another exit code than 0, or than a line `#exit N` below it expects, fails the build of the page.
 """
 
 import argparse
@@ -22,7 +23,13 @@ _PORTS = Path(__file__).with_name("import_ports.md")  # python -m tools.bench.po
 _DECISIONS = Path(__file__).with_name("import_decisions.md")  # python -m tools.bench.port_decisions --facts DIR
 _FORKS = Path(__file__).with_name("import_forks.md")  # python -m tools.bench.forks --checkouts DIR
 _SCRIPT = _ROOT / "tests" / "importing" / "data" / "qwen3_32b.sh"
-_COMMAND = re.compile(r"```console\n\$ (.+?)\n(?:#lines (.+?)\n)?```", re.DOTALL)
+COMMAND = re.compile(
+    r"```console\n\$ (?P<command>.+?)\n(?:#lines (?P<lines>.+?)\n)?(?:#exit (?P<code>\d+)\n)?```", re.DOTALL
+)
+
+
+class UnexpectedExit(RuntimeError):
+    """A command of a page ended with another exit code than the page expects."""
 
 
 def page() -> str:
@@ -38,8 +45,17 @@ def page() -> str:
 
 
 def filled(text: str, folder: str) -> str:
-    """Return a text whose commands are followed by what they print in this folder."""
-    return _COMMAND.sub(lambda match: _block(match, folder), text)
+    """Return a text whose commands are followed by what they print in this folder.
+
+    Raises:
+        UnexpectedExit: a command ended otherwise than the text expects.
+    """
+    return COMMAND.sub(lambda match: _block(match, folder), text)
+
+
+def expected_code(match: re.Match[str]) -> int:
+    """Return the exit code that a page expects of a command."""
+    return int(match["code"] or 0)
 
 
 def _without_source(path: Path) -> str:
@@ -48,12 +64,14 @@ def _without_source(path: Path) -> str:
 
 
 def _block(match: re.Match[str], folder: str) -> str:
-    command, lines = match.group(1), match.group(2)
+    command, lines = match["command"], match["lines"]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "COLUMNS": "120"}
     args = command.replace("launch ", f"{sys.executable} -m launcher ", 1)
     done = subprocess.run(
         ["bash", "-c", f"{args} 2>&1"], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
+    if done.returncode != expected_code(match):
+        raise UnexpectedExit(f"$ {command}\n{done.stdout}exit code {done.returncode}, not {expected_code(match)}")
     output = done.stdout.rstrip("\n").splitlines()
     return f"```console\n$ {command}\n" + "\n".join([*_chosen(output, lines), f"(exit code {done.returncode})", "```"])
 

@@ -2,8 +2,9 @@
 
     python -m tools.docs.search_page
 
-The page's text is in search_page.md; every block that begins with `$` is filled with what the command prints. Seconds
-that a search or a solver took are left out: they differ from run to run.
+The page's text is in search_page.md; every block that begins with `$` is filled with what the command prints, which
+must end with the exit code that the text expects (see import_page.py). Seconds that a search or a solver took are left
+out: they differ from run to run.
 """
 
 import re
