@@ -125,7 +125,7 @@ def test_only_composition_imports_hydra():
 
 # Words that name something else as well: Megatron-core's layers and attention, a scope of training scripts, a program.
 ALSO_OTHERS = {
-    # Megatron-core's layers, attention and checkpoints; bash's `local`; the default of cluster.executor.
+    # Megatron-core's layers, attention, CUDA graphs and checkpoints; bash's `local`; the default of cluster.executor.
     "local": {
         *("cli/convert.py", "importing/shell/assign.py"),
         *(f"job/{name}.py" for name in ("checkpoint", "cluster", "kernels", "layout")),
@@ -133,7 +133,7 @@ ALSO_OTHERS = {
         *(f"convert/{name}.py" for name in ("layouts/torch_dist", "lora/legacy")),
         *("estimate/sizes.py", "estimate/unread.py"),
         *(f"rehearse/core/{name}.py" for name in ("configs", "model", "options", "supported_args")),
-        "rehearse/implementation.py",
+        *("rehearse/implementation.py", "search/switches.py"),
     },
     # A word of a secret's name; a program in scripts.
     "ssh": {"job/secret/names.py", "importing/shell/effects.py", "importing/shell/scripts.py"},

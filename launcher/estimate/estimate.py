@@ -113,12 +113,13 @@ class _Stage:
 _MOST_EVENTS = 200_000
 
 
-def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
+def quick(job: Job, *, exact: bool = False, timeline: bool = False, most: int | None = None) -> Estimate:
     """Estimate a job that is known to be valid (`launcher.estimate.check.problems` is empty).
 
     Args:
         exact: simulate every micro-batch, also those in the periodic middle of a long step.
         timeline: return every step of every stage.
+        most: bytes of a device, everything included; where more are needed, time is not estimated.
     """
     split = resolved(job)
     if isinstance(split, CannotSplit):
@@ -134,12 +135,19 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     memories = _memories(job, sizes, stages)
     steps = 2 * sizes.pp * sizes.vpp * sizes.micro_batches
     whole = timeline or (exact and steps <= _MOST_EVENTS)
-    time = _time(sizes, machine, stages, whole=whole) if machine.known else None
+    timed = machine.known and (most is None or _needs(job, sizes, memories) <= most)
+    time = _time(sizes, machine, stages, whole=whole) if timed else None
     costs = [stage.costs for stage in stages]
     events = events_of(pipeline_of(sizes, machine, costs)) if timeline and machine.known else []
     counts = sum((stage.counts for stage in stages), Counts())
     missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job, sizes), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
+
+
+def _needs(job: Job, sizes: Sizes, memories: tuple[StageMemory, ...]) -> int:
+    """Return the bytes of the fullest device, everything included."""
+    outside, _ = outside_of(job, sizes, profile_of(job))
+    return max(stage.peak_reserved for stage in memories) + round(outside * GIB)
 
 
 @lru_cache(maxsize=512)
@@ -344,7 +352,7 @@ def _answer(
     if job.hardware.workspace_gib is None:
         missing = [*missing, f"hardware.workspace_gib: {ASSUMED['workspace_gib']:g} (one kernel library)"]
     peak = max(stage.peak_reserved for stage in memories)
-    if time is None:
+    if not machine.known:
         missing = [*missing, "hardware.bf16_tflops: unknown, so time is not estimated"]
     tokens = sizes.dp * sizes.mbs * sizes.micro_batches * sizes.seq
     active = counts.active - (0 if sizes.tied else embedding_parameters(sizes).total)

@@ -176,3 +176,11 @@ def _distribution(logs: Sequence[float], common: tuple[str, ...], tails: float) 
     # The interval of one more run, not of the middle.
     deviation = tails * own * math.sqrt(1 + 1 / count) * quantile / _Z95
     return Spread(middle=middle, deviation=deviation, runs=count, common=common)
+
+
+def memory_margin(job: Job) -> float:
+    """Return the factor that memory must leave to the errors of the estimate; 1 where no run like it was measured."""
+    found = spread(job, "memory")
+    if job.search.fit_probability is None or found is None:
+        return 1.0
+    return max(1.0, found.factor(job.search.fit_probability))

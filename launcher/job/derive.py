@@ -30,7 +30,7 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
 
 
 def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
-    """Return the section with other values, each section in it copied once; passed-through arguments have any name."""
+    """Return the section with other values, itself if they are its own; passed-through arguments have any name."""
     if isinstance(node, Mapping):
         for path, value in values.items():
             node = _with_arg(node, tuple(path.split(".")), value)
@@ -41,11 +41,18 @@ def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
         name, _, rest = path.partition(".")
         if rest:
             below.setdefault(name, {})[rest] = value
-        else:
+        elif not _same(getattr(node, name), value):
             changes[name] = value
     for name, inner in below.items():
-        changes[name] = _replaced(getattr(node, name), inner)
-    return _copied(node, changes)
+        before = getattr(node, name)
+        after = _replaced(before, inner)
+        if after is not before:
+            changes[name] = after
+    return _copied(node, changes) if changes else node
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and one == other)
 
 
 def _copied(node: Any, changes: Mapping[str, Any]) -> Any:

@@ -49,7 +49,9 @@ SEARCH_AXES = (
     "group_order",
     "dp_overlap",
     "tp_overlap",
+    "cuda_graphs",
     "offload",
+    "offload_modules",
 )
 
 

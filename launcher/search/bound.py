@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from launcher.estimate.check import resolved
+from launcher.estimate.graphs import WHOLE, in_graph
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import read_machine
 from launcher.estimate.placement import Chunk
@@ -45,8 +46,8 @@ class Floor:
     def computing(self, point: Mapping[str, Value]) -> float:
         """Return the lower bound of a point's step time whatever its switches are; 0 where it is unknown.
 
-        That of the computation alone, with the dispatcher that has the smallest kernels: each other one copies at
-        least as many tokens.
+        That of the computation alone, with the dispatcher that has the smallest kernels (each other one copies at
+        least as many tokens) and, where graphs are searched, the whole step as one.
         """
         key = tuple([point[path] for path in READS])
         if key not in self._computing:
@@ -85,6 +86,8 @@ class Floor:
             return None
         sizes = replace(split.sizes, recompute="none", recompute_modules=()) if _chosen(point) else split.sizes
         machine, _ = read_machine(job, experts=sizes.experts > 0)
+        if WHOLE in sizes.captured:
+            machine = in_graph(machine)
         kinds = tuple(kind for virtual in zip(*split.stages, strict=True) for chunk in virtual for kind in chunk.kinds)
         kernels = kernel_sizes(sizes)
 

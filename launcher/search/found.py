@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 
 from launcher.job import Value
@@ -13,7 +14,7 @@ class Candidate:
 
     Attributes:
         values: canonical values that differ from the job's.
-        step_s: seconds of one optimizer step.
+        step_s: seconds of one optimizer step; infinite where it does not fit and its time was not asked for.
         peak: bytes on the fullest device, everything included.
         fits: whether that is within the device's memory.
         stage: the fullest stage.
@@ -69,3 +70,16 @@ class Found:
     limit: int = 0
     seconds: float = 0.0
     complete: bool = False
+
+
+# Number of candidates reported that do not fit.
+_NEAREST = 3
+
+
+def closest(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the few layouts with the least memory, each with the least-memory recomputation tried."""
+    each: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda item: item.peak):
+        plain = {path: value for path, value in candidate.point.items() if not path.startswith("recompute.")}
+        each.setdefault(str(plain), candidate)
+    return heapq.nsmallest(_NEAREST, each.values(), key=lambda item: (item.standing, item.peak, item.order))

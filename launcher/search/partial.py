@@ -54,7 +54,7 @@ class Partial:
         return len(self._sets)
 
     def least(
-        self, plain: Candidate, limit: float, ask: Callable[[Values], Candidate | None]
+        self, plain: Candidate, limit: float, ask: Callable[[Values, bool], Candidate | None]
     ) -> Iterator[tuple[float, Values]]:
         """Yield the sets to estimate for a point that does not fit, with the seconds of a step that each should take.
 
@@ -63,13 +63,13 @@ class Partial:
         Args:
             plain: the point without recomputation.
             limit: bytes that fit.
-            ask: returns the estimate of a point without recording it.
+            ask: returns the estimate of a point without recording it, with its time even if it does not fit where True.
         """
         if not self._sets:
             return
-        most = ask({**plain.point, **in_part(self._most)})
-        if most is None or most.peak >= plain.peak:
-            return
+        most = ask({**plain.point, **in_part(self._most)}, False)
+        if most is None or most.peak > limit or most.peak >= plain.peak:
+            return  # no set frees more than all parts do
         freed, cost = plain.peak - most.peak, most.step_s - plain.step_s
         enough = (plain.peak - limit) / freed - _ERROR
         shares = self._of(plain, most, ask)
@@ -78,7 +78,7 @@ class Partial:
                 yield plain.step_s + spent * cost, in_part(self._sets[members])
 
     def _of(
-        self, plain: Candidate, most: Candidate, ask: Callable[[Values], Candidate | None]
+        self, plain: Candidate, most: Candidate, ask: Callable[[Values, bool], Candidate | None]
     ) -> dict[frozenset[str], tuple[float, float]]:
         """Return the shares of memory and time of every set, of those of all parts together."""
         key = tuple([plain.point[path] for path in self._reads])
@@ -87,7 +87,7 @@ class Partial:
             freed, cost = plain.peak - most.peak, max(most.step_s - plain.step_s, 1e-12)
             each: dict[str, tuple[float, float]] = {}
             for part in self._single:
-                asked = ask({**plain.point, **in_part(part)})
+                asked = ask({**plain.point, **in_part(part)}, True)
                 if asked is not None and asked.peak < plain.peak:
                     (name,) = _members(part)
                     each[name] = ((plain.peak - asked.peak) / freed, (asked.step_s - plain.step_s) / cost)

@@ -9,7 +9,7 @@ from launcher.balance.from_job import RECOMPUTED, UNEVEN
 from launcher.balance.local import even
 from launcher.balance.parts import MODULES
 from launcher.balance.problem import Kind, Mode, Problem
-from launcher.job import Job, Value
+from launcher.job import Job, Value, value_at
 from launcher.search.space import FIELDS, axes_of
 from launcher.search.switches import SWITCHES, paths_of
 
@@ -28,7 +28,7 @@ def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[
     Args:
         uneven: try nearly even splits; otherwise only the job's split.
     """
-    given = {path: _at(job, path) for path in UNEVEN}
+    given = {path: value_at(job, path) for path in UNEVEN}
     if not uneven or (pp == job.parallel.pp and vpp == (job.parallel.vpp or 1)):
         yield given
     if not uneven:
@@ -56,21 +56,15 @@ def _shape(stages: int, chunks: int, layers: int) -> Problem:
     return Problem(stages=stages, chunks=chunks, micro_batches=stages, kinds=(kind,), limits=(0.0,) * stages)
 
 
-def _at(job: Job, path: str) -> Value:
-    section, name = path.split(".")
-    value: Value = getattr(getattr(job, section), name)
-    return value
-
-
 def kept(job: Job) -> dict[str, Value]:
     """Return the job's recomputation."""
-    return {path: _at(job, path) for path in RECOMPUTED}
+    return {path: value_at(job, path) for path in RECOMPUTED}
 
 
 def own(job: Job) -> dict[str, Value]:
     """Return the point that a job is itself, spelled as a search spells it."""
     paths = (*FIELDS.values(), *UNEVEN, *paths_of(axes_of(job)))
-    point = {path: _at(job, path) for path in paths} | kept(job)
+    point = {path: value_at(job, path) for path in paths} | kept(job)
     if point["parallel.tp"] == 1:
         point["parallel.sequence_parallel"] = False
     if point["parallel.vpp"] == 1:
@@ -112,4 +106,4 @@ def layout_of(point: Mapping[str, Value]) -> tuple[Value, ...]:
 
 def changed(job: Job, values: Mapping[str, Value]) -> dict[str, Value]:
     """Return the values that differ from the job's."""
-    return {path: value for path, value in values.items() if _at(job, path) != value}
+    return {path: value for path, value in values.items() if value_at(job, path) != value}

@@ -6,26 +6,25 @@ only where that does not fit, and is still fast enough, the least recomputation 
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
-from launcher.estimate.kin import spread
+from launcher.estimate.kin import memory_margin
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 from launcher.search import by_stage, points
 from launcher.search.bound import READS, Floor
-from launcher.search.found import Candidate, Found
+from launcher.search.found import Candidate, Found, closest
 from launcher.search.partial import Partial
-from launcher.search.space import Space, axes_of, space_of
+from launcher.search.space import Space, axes_of, promise, space_of
 from launcher.search.switches import Switching
 from launcher.search.uneven import moves, shared
 from launcher.search.validity import ValidityCache
@@ -44,8 +43,6 @@ _STANDING = (
 )
 # Maximum number of sets of recomputed parts that are estimated for one point.
 _SETS = 8
-# Number of candidates reported that do not fit.
-_NEAREST = 3
 
 
 class Search:
@@ -75,9 +72,12 @@ class Search:
         self.floor = Floor(self.job, self.switching.in_layers, self.switching.fastest)
         self.found = Found()
         self.own: Candidate | None = None
-        self.margin = _margin(self.job)
+        self.margin = memory_margin(self.job)
+        self._split: dict[tuple[int, int], list[dict[str, Value]]] = {}
         self._settings: dict[tuple[tuple[str, str], ...], dict[str, Value]] = {}
         self._begun, self._before, self._plain, self._recomputed = time.monotonic(), 0.0, 0.0, False
+        # Whether the last point or its uneven split does not fit as it is.
+        self._burdened = True
         sizes = ("parallel.tp", "parallel.cp", "parallel.ep", "parallel.etp", "batch.micro_batch_size")
         switched = [path for path in points.own(self.job) if path not in sizes and path not in UNEVEN]
         self._parts = tuple(switched), ("parallel.pp", "parallel.sequence_parallel", *sizes)
@@ -92,7 +92,7 @@ class Search:
             done: layouts done by an earlier search of the same job.
             found: results of that search.
         """
-        self.layouts.sort(key=_promise)
+        self.layouts.sort(key=promise)
         self.found = found or self.found
         self._before, self.validity.refusals = self.found.seconds, Counter(self.found.refusals)
         weight = self.space.per_layout * self._depths() * self.switching.combinations
@@ -115,6 +115,7 @@ class Search:
         if self.space.recompute:
             for candidate in list(self.found.nearest):
                 self._also({**candidate.point, **points.everything()})
+        self.found.nearest = [self.in_full(each) for each in self.found.nearest]
         self.found.nearest.sort(key=lambda each: (each.peak, each.order))
 
     def _account(self) -> None:
@@ -144,7 +145,7 @@ class Search:
         choices = self.space.choices
         recompute = points.nothing_recomputed() if self.space.recompute else points.kept(self.job)
         pp, vpp = int(str(layout["parallel.pp"])), int(str(layout["parallel.vpp"] or 1))
-        splits = list(points.stage_splits(self.job, pp, vpp, uneven=self.space.stages))
+        splits = self._splits(pp, vpp)
         # With one tensor-parallel rank sequence parallelism has no effect: one value is enough.
         alone = layout["parallel.tp"] == 1
         for sequence_parallel in _OFF if alone else choices["parallel.sequence_parallel"]:
@@ -163,6 +164,14 @@ class Search:
                     if not self.validity.knows_all_with(whole, sizes):
                         self._micro_batches(whole, splits)
 
+    def _splits(self, pp: int, vpp: int) -> list[dict[str, Value]]:
+        """Return the encodings of the even split into these stages and chunks, cached."""
+        found = self._split.get((pp, vpp))
+        if found is None:
+            found = list(points.stage_splits(self.job, pp, vpp, uneven=self.space.stages))
+            self._split[pp, vpp] = found
+        return found
+
     def _micro_batches(self, base: dict[str, Value], splits: list[dict[str, Value]]) -> None:
         """Try the micro batch sizes in increasing order; where one does not fit, no larger one does."""
         sizes = self.space.choices["batch.micro_batch_size"]
@@ -171,7 +180,7 @@ class Search:
             if self.floor.computing(point) >= self._slowest():
                 self.found.too_slow += self._depths()
                 continue
-            fits = self._encoded(point, splits)
+            fits = self._fastest_that_fits(point, splits)
             if fits is False:
                 self.found.too_big += (len(sizes) - number) * self._depths()
                 return
@@ -187,7 +196,7 @@ class Search:
             return False
         longest = max(work.of_stages(plain, pp))
         share = 1 - max(work.of_stages(counts, pp)) / longest
-        if fits and (share < _LITTLE or (1 - _MORE * share) * self._plain >= self._slowest()):
+        if (fits and share < _LITTLE) or (1 - _MORE * max(0.0, share)) * self._plain >= self._slowest():
             return False
         for split in points.written(self.job, counts, pp):
             whole = {**point, **split}
@@ -260,6 +269,21 @@ class Search:
         )
         return next((whole for whole in variants_of_split if self.validity.accepts(whole, 0)), None)
 
+    def _fastest_that_fits(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> bool | None:
+        """Try switches that save time and cost memory, the fastest first, until one needs no relief.
+
+        Returns:
+            Whether any fits; None: as `_encoded`.
+        """
+        found: bool | None = None
+        for switches in self.switching.fastest_first(point):
+            self._burdened = True
+            fits = self._encoded({**point, **switches}, splits)
+            if not self._burdened:
+                return True
+            found = fits if found is None else found or bool(fits)
+        return found
+
     def _encoded(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> bool | None:
         """Try a point in the first encoding that the rules accept; free switches are on where they allow it.
 
@@ -277,8 +301,10 @@ class Search:
                         return None
                     if not self._asks_first(whole) or self.validity.accepts(whole, 0):
                         fits = self._relieved(whole)
+                        burdened = not fits or self._recomputed
                         fits = self._uneven(whole, fits) or fits
                         if not self.validity.knows(whole, 0):
+                            self._burdened = burdened or self._recomputed
                             return fits
                 changeable = changeable or self.validity.depends(whole, self.switching.free_paths)
             if not changeable:
@@ -312,6 +338,7 @@ class Search:
     def _recomputation(self, point: dict[str, Value]) -> bool:
         """Find the least recomputation with which a point fits; return False only if none is known to fit."""
         standing = self._standing_key(point)
+        self._plain = 0.0
         if standing in self._hopeless:
             return False
         plain = self._also(point)
@@ -329,12 +356,12 @@ class Search:
         some = self._in_part(plain)
         if some is not None:
             # A few layers in full may cost less than parts of every layer.
-            few = self._also({**point, **points.in_block(1)})
+            few = self._also({**point, **points.in_block(1)}, timed=False)
             if few is not None and few.step_s < some.step_s:
                 self._by_stage(few if few.fits else self._depth(point))
             self._by_stage(some)
             return True
-        most = self._also({**point, **points.everything()})
+        most = self._also({**point, **points.everything()}, timed=False)
         if most is None:
             return True
         if most.fits:
@@ -352,7 +379,7 @@ class Search:
 
     def _fitting_stages(self, point: dict[str, Value]) -> list[bool] | None:
         try:
-            answer = quick(with_values(self.job, point))
+            answer = quick(with_values(self.job, point), most=0)
         except CannotSplit:
             return None
         self.found.estimates += 1
@@ -364,7 +391,7 @@ class Search:
         for expected, values in islice(self.partial.least(plain, self.found.limit, self._estimated), _SETS):
             if expected >= min(best.step_s if best else math.inf, (1 + SHORT) * self._slowest()):
                 break
-            found = self._also({**plain.point, **values})
+            found = self._also({**plain.point, **values}, timed=False)
             if found is not None and found.fits and (best is None or found.step_s < best.step_s):
                 best = found
         return best
@@ -379,7 +406,7 @@ class Search:
         best: Candidate | None = None
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._also({**point, **points.in_block(middle)})
+            found = self._also({**point, **points.in_block(middle)}, timed=False)
             if found is None:
                 return best
             low, high, best = (low, middle, found) if found.fits else (middle, high, best)
@@ -392,23 +419,27 @@ class Search:
         own = self.own.step_s if self.own is not None and self.own.fits else 0.0
         return max(self.found.best[-1].step_s, own)
 
-    def _also(self, point: dict[str, Value]) -> Candidate | None:
+    def _also(self, point: dict[str, Value], *, timed: bool = True) -> Candidate | None:
         """Estimate a point and record it; None: the rules refuse it, or it cannot be estimated.
 
         The rules are checked only where it fits: most points do not.
+
+        Args:
+            timed: its time is needed where it does not fit, too.
         """
         if self.validity.knows(point):
             return None
-        candidate = self._estimated(point)
+        candidate = self._estimated(point, timed)
         if candidate is not None and candidate.fits and not self.validity.accepts(point):
             return None
         return self._kept(candidate)
 
-    def _estimated(self, point: dict[str, Value], *, exact: bool = False) -> Candidate | None:
+    def _estimated(self, point: dict[str, Value], timed: bool = True, *, exact: bool = False) -> Candidate | None:
         job = with_values(self.job, point)
         try:
             # What validation leaves costs as much as an estimate: only what is reported is estimated with it.
-            answer = quick(with_values(job, self._overruled(job, point)) if exact else job, exact=exact)
+            settled = with_values(job, self._overruled(job, point)) if exact else job
+            answer = quick(settled, exact=exact, most=None if timed else self.found.limit)
         except CannotSplit:
             return None
         self.found.estimates += 1
@@ -427,13 +458,12 @@ class Search:
         if candidate.fits:
             self._keep(candidate)
         elif not self.found.best:
-            nearest = _closest([*self.found.nearest, candidate])
+            nearest = closest([*self.found.nearest, candidate])
             if candidate not in nearest or self.validity.accepts(candidate.point, 0):
                 self.found.nearest = nearest
         return candidate
 
     def _candidate(self, point: dict[str, Value], answer: Estimate) -> Candidate:
-        assert answer.time is not None
         assert answer.capacity is not None
         self.found.capacity = answer.capacity
         self.found.limit = round(answer.outside + (answer.capacity - answer.outside) / self.margin)
@@ -441,14 +471,14 @@ class Search:
         return Candidate(
             values=points.changed(self.user_job, point),
             point=point,
-            step_s=answer.time.step_s,
+            step_s=answer.time.step_s if answer.time else math.inf,
             peak=peak,
             stage=answer.fullest.stage,
             standing=answer.outside
             + max(each.weights + each.gradients + each.optimizer + each.workspace for each in answer.stages),
             fits=peak <= self.found.limit,
             mfu=answer.mfu or 0.0,
-            bubble_s=answer.time.bubble_s,
+            bubble_s=answer.time.bubble_s if answer.time else 0.0,
             tokens_per_s_per_device=answer.tokens_per_s_per_device or 0.0,
         )
 
@@ -465,27 +495,3 @@ class Search:
                 return
             rest = [each for each in found.best if each is not same]
             found.best = sorted([*rest, candidate], key=lambda each: each.order)[: self.top]
-
-
-def _margin(job: Job) -> float:
-    """Return the factor that memory must leave to the errors of the estimate; 1 where no run like it was measured."""
-    found = spread(job, "memory")
-    if job.search.fit_probability is None or found is None:
-        return 1.0
-    return max(1.0, found.factor(job.search.fit_probability))
-
-
-def _closest(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the few layouts with the least memory, each with the least-memory recomputation tried."""
-    each: dict[str, Candidate] = {}
-    for candidate in sorted(candidates, key=lambda item: item.peak):
-        plain = {path: value for path, value in candidate.point.items() if not path.startswith("recompute.")}
-        each.setdefault(str(plain), candidate)
-    return heapq.nsmallest(_NEAREST, each.values(), key=lambda item: (item.standing, item.peak, item.order))
-
-
-def _promise(layout: Mapping[str, Value]) -> tuple[int, ...]:
-    """Sort key of layouts that puts little communication and small bubbles first."""
-    number = {path: int(str(value or 1)) for path, value in layout.items()}
-    order = ("parallel.cp", "parallel.etp", "parallel.tp", "parallel.pp", "parallel.ep", "parallel.vpp")
-    return tuple(number[path] for path in order)

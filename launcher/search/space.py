@@ -91,6 +91,13 @@ class Space:
         return math.prod(len(self.choices[name]) for name in names)
 
 
+def promise(layout: Mapping[str, Value]) -> tuple[int, ...]:
+    """Sort key of layouts that puts little communication and small bubbles first."""
+    number = {path: int(str(value or 1)) for path, value in layout.items()}
+    order = ("parallel.cp", "parallel.etp", "parallel.tp", "parallel.pp", "parallel.ep", "parallel.vpp")
+    return tuple(number[path] for path in order)
+
+
 def _number(value: Value) -> int:
     assert value is None or isinstance(value, int)
     return value or 1

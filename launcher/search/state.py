@@ -13,11 +13,6 @@ from launcher.outputs.files import write_output
 from launcher.outputs.kinds import Kind
 from launcher.search.found import Candidate, Found
 
-_TUPLES = (
-    *("parallel.noop_layers", "recompute.modules"),
-    *("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"),
-)
-
 STATE = Kind(
     title="the state of a search", recognises=lambda path: path.read_bytes()[:12] == b'{"search": "', edited=False
 )
@@ -66,5 +61,5 @@ def _value(name: str, value: Any) -> Any:
 
 def _candidate(tree: dict[str, Any]) -> Candidate:
     for name in ("values", "point"):
-        tree[name] = {path: tuple(v) if path in _TUPLES else v for path, v in tree[name].items()}
+        tree[name] = {path: tuple(v) if isinstance(v, list) else v for path, v in tree[name].items()}
     return Candidate(**tree)

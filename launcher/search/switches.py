@@ -1,4 +1,4 @@
-"""Switches that decide speed and memory beside the parallel sizes: dispatch, overlap, order of ranks, offloading.
+"""Switches that decide speed and memory beside the parallel sizes, such as dispatch, overlap, CUDA graphs, offloading.
 
 One entry of `SWITCHES` is one axis. Only the estimate and the rules of the backend tell which of its values is best and
 which are legal; a value that a backend's version has no argument for is left out of the space.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
+from launcher.estimate.profile import profile_of
 from launcher.job import Job, Value, value_at
 from launcher.job.hardware import close_devices
 from launcher.rules.variants import Variants
@@ -57,6 +59,20 @@ def _spans_hosts(job: Job, point: Point) -> bool:
     return _number(point, "parallel.pp") > 1 and inside < near < job.cluster.world_size and _replicated(job, point)
 
 
+def _captures(job: Job) -> bool:
+    """Return whether the stack captures CUDA graphs on these devices."""
+    return job.hardware.device == "cuda" and profile_of(job).cuda_graphs
+
+
+def _static(job: Job, point: Point) -> bool:
+    """Return whether all kernels of a layer have sizes that are known before the step, as a graph of them needs."""
+    return not job.model.is_moe or bool(job.moe.capacity_factor and job.moe.pad_to_capacity)
+
+
+def _routes(job: Job, point: Point) -> bool:
+    return job.model.is_moe
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """Values of one axis, and whether they can make a difference to a point."""
@@ -75,7 +91,10 @@ class Switch:
         in_layers: the time of a micro-batch through the layers depends on it.
         free: by the estimate, each option is at least as fast as all later ones and as the job's own with the switch
             off, and needs no more memory: the first one that the rules accept is taken.
+        fastest_first: by the estimate, each option is at least as fast as all later ones and as the switch off, but may
+            need more memory: later ones are tried only where a point needs recomputation or offloading with it.
         off: values with which it does nothing, where they are not none.
+        applies: whether the stack has it on the job's devices.
         relief: the options need less memory and more time: they are tried where a point does not fit without them.
     """
 
@@ -83,11 +102,18 @@ class Switch:
     options: tuple[Option, ...]
     in_layers: bool = False
     free: bool = False
+    fastest_first: bool = False
     relief: bool = False
     off: Values = field(default_factory=dict)
+    applies: Callable[[Job], bool] = lambda job: True
 
 
 _FEWEST_COPIES: Values = {"moe.token_dispatcher_type": "flex", "moe.deepep": True}
+
+
+def _graphs(impl: str, *scope: str) -> Values:
+    return {"kernels.cuda_graph.impl": impl, "kernels.cuda_graph.scope": scope}
+
 
 SWITCHES: tuple[Switch, ...] = (
     Switch(
@@ -125,12 +151,35 @@ SWITCHES: tuple[Switch, ...] = (
         options=(Option(values={"overlap.tp_comm": True}, matters=_splits_sequences),),
     ),
     Switch(
+        axis="cuda_graphs",
+        in_layers=True,
+        fastest_first=True,
+        applies=_captures,
+        off={"kernels.cuda_graph.scope": ()},
+        options=(
+            Option(values=_graphs("local", "full_iteration"), matters=_static),
+            Option(values=_graphs("transformer_engine"), matters=_static),
+            Option(values=_graphs("transformer_engine", "attn", "moe_router", "moe_preprocess"), matters=_routes),
+            Option(values=_graphs("transformer_engine", "attn")),
+        ),
+    ),
+    Switch(
         axis="offload",
         relief=True,
         options=(
             Option(values={"offload.optimizer": True}),
             Option(values={"offload.optimizer": True, "optimizer.precision_aware": True}),
             Option(values={"offload.attention": True}),
+        ),
+    ),
+    Switch(
+        axis="offload_modules",
+        relief=True,
+        off={"offload.modules": ()},
+        options=(
+            Option(values={"offload.modules": ("core_attn",)}),
+            Option(values={"offload.modules": ("expert_fc1",)}, matters=_routes),
+            Option(values={"offload.modules": ("moe_act",)}, matters=_routes),
         ),
     ),
 )
@@ -149,12 +198,12 @@ class _Group:
     """Switches that are combined, with the values of the job where none of their options matters."""
 
     def __init__(self, job: Job, kept: _Kept) -> None:
-        self._job, self.kept = job, kept
+        self.job, self.kept = job, kept
         self._known: dict[tuple[tuple[bool, ...], ...], tuple[Values, ...]] = {}
 
     def __call__(self, point: Point) -> tuple[Values, ...]:
         """Return every combination of what matters to a point."""
-        key = tuple([tuple([option.matters(self._job, point) for option in options]) for _, options in self.kept])
+        key = tuple([tuple([option.matters(self.job, point) for option in options]) for _, options in self.kept])
         found = self._known.get(key)
         if found is None:
             parts = [
@@ -169,7 +218,7 @@ class _Group:
 
         Values that mean the same as the job's are spelled as there. Where no option matters, the switch is off.
         """
-        own = {path: value_at(self._job, path) for option in switch.options for path in option.values}
+        own = {path: value_at(self.job, path) for option in switch.options for path in option.values}
         off = dict.fromkeys(own) | switch.off
         found: list[Values] = []
         for values in (*(option.values for option in options), *([own] if options else []), off):
@@ -195,22 +244,27 @@ class Switching:
         every = [
             (switch, tuple(option for option in switch.options if possible(option.values, judges, searched)))
             for switch in SWITCHES
-            if switch.axis in axes
+            if switch.axis in axes and switch.applies(job)
         ]
         kept = [(switch, options) for switch, options in every if options]
         self._own: Values = {path: value_at(job, path) for path in paths_of(axes)}
-        self._chosen = _Group(job, [each for each in kept if not each[0].free and not each[0].relief])
-        self._free = _Group(job, [each for each in kept if each[0].free])
-        self._relief = tuple(option.values for switch, options in kept if switch.relief for option in options)
+        ordered = [each for each in kept if each[0].free or each[0].fastest_first]
+        self._chosen = _Group(job, [each for each in kept if each not in ordered and not each[0].relief])
+        self._free = _Group(job, [each for each in ordered if each[0].free])
+        self._fastest = _Group(job, [each for each in ordered if each[0].fastest_first])
+        self._relief = tuple(option for switch, options in kept if switch.relief for option in options)
         self.in_layers = paths_of([switch.axis for switch, _ in kept if switch.in_layers])
         self.fastest = _FEWEST_COPIES if "dispatcher" in axes else Values()
+        for _, options in self._fastest.kept:
+            self.fastest = self.fastest | options[0].values
         self.free_paths = frozenset(paths_of([switch.axis for switch, _ in self._free.kept]))
 
-    @property
+    @cached_property
     def combinations(self) -> int:
         """Number of combinations of a point; free switches count once: their first legal option is the best."""
-        chosen = (len(self._chosen.values(switch, options)) for switch, options in self._chosen.kept)
-        return math.prod(chosen) * (1 + len(self._relief))
+        groups = (self._chosen, self._fastest)
+        tried = (len(group.values(switch, options)) for group in groups for switch, options in group.kept)
+        return math.prod(tried) * (1 + len(self._relief))
 
     def chosen(self, point: Point) -> Iterator[Values]:
         """Yield the combinations of what costs either time or memory, with the job's values of all other switches."""
@@ -220,9 +274,16 @@ class Switching:
         """Return the combinations of free switches, the best first."""
         return self._free(point)
 
+    def fastest_first(self, point: Point) -> tuple[Values, ...]:
+        """Return the combinations of switches that save time and cost memory, the fastest first."""
+        return self._fastest(point)
+
     def relief(self, point: Point) -> Iterator[Values]:
         """Yield what needs less memory than the point and more time."""
-        return (each for each in self._relief if any(point[path] != value for path, value in each.items()))
+        for option in self._relief:
+            changes = any(point[path] != value for path, value in option.values.items())
+            if changes and option.matters(self._chosen.job, point):
+                yield option.values
 
 
 def _equal(one: Value, other: Value) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tools.docs.import_page import COMMAND, UnexpectedExit, filled
+from tools.docs.import_page import COMMAND, UnexpectedExit, expected_code, filled
 
 TEXT = (ROOT / "tools" / "docs" / "search_page.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
@@ -17,7 +17,8 @@ def test_the_page_has_the_text_and_the_commands_of_its_generator() -> None:
         assert part in PAGE[place:], "run python -m tools.docs.search_page"
         place = PAGE.index(part, place) + len(part)
     for match in COMMAND.finditer(TEXT):
-        assert f"$ {match['command']}\n" in PAGE
+        _, _, block = PAGE.partition(f"$ {match['command']}\n")
+        assert block.partition("```")[0].endswith(f"(exit code {expected_code(match)})\n"), match["command"]
     assert "Traceback" not in PAGE
 
 

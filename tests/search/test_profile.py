@@ -24,7 +24,7 @@ HARDWARE = {"megatron": "h100_80g", "megatron_lm": "h100_80g", "mindspeed": "asc
 SMALL = ["+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g", "cluster.nodes=2", "search.max_vpp=2"]
 NARROW = [
     *SMALL,
-    "search.fix=[cp,etp,micro_batch_size,dispatcher,expert_overlap,group_order,dp_overlap,tp_overlap,offload]",
+    "search.fix=[cp,etp,micro_batch_size,dispatcher,expert_overlap,group_order,dp_overlap,tp_overlap,cuda_graphs,offload,offload_modules]",
     "parallel.etp=1",
     "--top",
     "3",
