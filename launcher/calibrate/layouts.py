@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from launcher.job import Job, Value, with_values
+from launcher.job.schema import override_text
 from launcher.job.transformer import within
 from launcher.rehearse.shrink import shrink
 from launcher.runtime import is_tiny
@@ -159,7 +160,7 @@ def layouts(job: Job, *, kind: str, devices: int, iterations: int, stages: bool 
             made.append(
                 Layout(
                     name=_name(values, variant),
-                    words=tuple(f"{path}={_word(value)}" for path, value in values.items()),
+                    words=tuple(f"{path}={override_text(value)}" for path, value in values.items()),
                     ranks=variant.ranks,
                     held_out=variant.held_out,
                 )
@@ -259,12 +260,6 @@ def _values(base: Job, variant: Variant, iterations: int) -> Mapping[str, Value]
         "logging.interval": 1,
     }
     return values
-
-
-def _word(value: Value) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _name(values: Mapping[str, Value], variant: Variant) -> str:
