@@ -70,7 +70,7 @@ def resolved(job: Job) -> Resolved | CannotSplit:
 
 # Attention FLOPs include pairs that a causal mask skips, so the efficiency may exceed one.
 _MOST_ATTENTION = 2.0
-# Shares have no bound on a CPU: its caches are faster than its memory, and its peaks are what `launch calibrate` measured.
+# Shares have no bound on a CPU: its caches are faster than its memory, and `launch calibrate` measures its peaks.
 _DATA_SHEET_DEVICES = ("cuda", "npu")
 _JUDGED: list[tuple[Hardware, tuple[list[Violation], list[Violation]]]] = []
 

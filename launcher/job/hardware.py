@@ -41,7 +41,11 @@ class Hardware:
         None, "Peak NVFP4, dense; none: the machine lacks it.", unit="TFLOP/s", source="data sheet", minimum=0
     )
     fp32_tflops: float | None = option(
-        None, "Peak fp32 (TF32 where there is one), dense.", unit="TFLOP/s", source="data sheet", minimum=0
+        None,
+        "Peak fp32, dense, without TF32: torch multiplies in TF32 only where it is switched on.",
+        unit="TFLOP/s",
+        source="data sheet; torch.backends.cuda.matmul.allow_tf32, false since 1.12",
+        minimum=0,
     )
     memory_bandwidth_gbs: float | None = option(None, "Memory bandwidth.", unit="GB/s", source="data sheet", minimum=0)
     intra_node_gbs: float | None = option(
