@@ -104,6 +104,7 @@ def _layers(job: Job, layers: int) -> dict[str, Value]:
         "recompute.num_layers": 2 if pp == 1 and dense and layers > 2 else 1,
         "recompute.modules": (),
         "recompute.layers_per_chunk": (),
+        "recompute.selective_layers_per_chunk": (),
     }
 
 

@@ -55,6 +55,14 @@ def test_a_profile_keeps_what_a_layer_does_and_runs(backend: str) -> None:
     assert estimate(small, changes=False).fits
 
 
+def test_a_profile_has_no_recomputation_of_the_stages_that_it_lacks() -> None:
+    kept = ("recompute.granularity=selective", "recompute.method=null", "recompute.num_layers=null")
+    parts = ("recompute.modules=[mla_up_proj]", "recompute.selective_layers_per_chunk=[0,5,1,0,0,0,0,0]")
+    job = deepseek("mindformers", "cluster.nodes=128", "parallel.pp=8", *kept, *parts)
+    assert judge(job).ok
+    assert judge(shrunk(job, 64)).ok
+
+
 def stages(job: Job) -> list[list[str]]:
     """Return what a profile measures: per stage, its layers by kind and whether they are recomputed."""
     layers, again = (job.model.num_hidden_layers or 0) // job.parallel.pp, job.recompute.num_layers or 0
