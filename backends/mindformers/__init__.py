@@ -83,7 +83,7 @@ BACKEND = Backend(
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (
-            *("general", "keys", "layers", "model", "pynative", "rehearsal", "values"),
+            *("general", "pipeline", "keys", "layers", "model", "pynative", "rehearsal", "values"),
             *("effective.defaults", "effective.model", "effective.training", "effective.unread"),
         )
     ),
