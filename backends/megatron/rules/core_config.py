@@ -153,6 +153,18 @@ RECOMPUTE = (
           "recompute.modules=[moe]"),
 )
 
+SPARSE_ATTENTION = (
+    never("SW-DSA-ROPE-FUSION", "job.model.experimental_attention_variant=dsa & apply_rope_fusion",
+          "Sparse attention does not support fused RoPE.", f"{_CONFIG}:1991", since=FOUR,
+          flags=("apply_rope_fusion",),
+          message="apply_rope_fusion: attention over the keys that an indexer chooses has no fused RoPE"),
+    never("SW-DSA-CP", "job.model.experimental_attention_variant=dsa & context_parallel_size>1",
+          "Sparse attention does not split sequences over context-parallel ranks.", f"{_CONFIG}:1988", since=FOUR,
+          flags=("context_parallel_size",),
+          message="context_parallel_size {context_parallel_size}: attention over the keys that an indexer chooses is "
+          "not split over ranks"),
+)
+
 PRECISION = (
     never("SW-FP16-BF16", "fp16 & bf16",
           "Weights have one precision: fp16 and bf16 exclude each other.",
@@ -395,5 +407,5 @@ OPTIMIZER = (
 )
 # fmt: on
 
-declare((*LAYOUT, *RECOMPUTE, *PRECISION, *EXPERTS, *OPTIMIZER), backends=BACKENDS, phase="config")
+declare((*LAYOUT, *RECOMPUTE, *SPARSE_ATTENTION, *PRECISION, *EXPERTS, *OPTIMIZER), backends=BACKENDS, phase="config")
 lower("SW-ETP-REPLICAS", BACKENDS[0], "the command runs as it is", when=lambda context: context.existing)

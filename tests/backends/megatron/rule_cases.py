@@ -18,6 +18,14 @@ LATENT: Changes = {
     "v_head_dim": 16,
     "scoring_func": "sigmoid",
 }
+SPARSE: Changes = {
+    **LATENT,
+    "model_type": "deepseek_v32",
+    "experimental_attention_variant": "dsa",
+    "index_n_heads": 2,
+    "index_head_dim": 16,
+    "index_topk": 8,
+}
 DPO: Changes = {"type": "dpo"}
 GRPO: Changes = {"type": "grpo"}
 RC: Changes = {"granularity": "selective"}
@@ -172,6 +180,10 @@ CORE: Mapping[str, Pair] = {
         {"recompute": {**RC, "modules": ["moe_act"]}, "model": MOE, "moe": {"grouped_gemm": False}},
         {"recompute": {**RC, "modules": ["moe_act"]}, "model": MOE, "moe": {"grouped_gemm": True}},
     ),
+    "SW-DSA-ROPE-FUSION": Pair(
+        {"model": SPARSE, "kernels": {"rope_fusion": True}}, {"model": SPARSE, "kernels": {"rope_fusion": False}}
+    ),
+    "SW-DSA-CP": Pair({"model": SPARSE, "parallel": {"cp": 2}}, {"model": SPARSE, "parallel": {"cp": 1}}),
     "SW-RC-MLA": Pair(
         {"recompute": {**RC, "modules": ["mla_up_proj"]}},
         {"recompute": {**RC, "modules": ["mla_up_proj"]}, "model": LATENT},
