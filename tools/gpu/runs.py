@@ -62,8 +62,11 @@ class Runner:
     longest: float = 150.0
     kept: dict[str, Run] = field(default_factory=dict)
 
-    def left(self) -> float:
+    def left(self, trainings: int = 1) -> float:
         """Return the seconds that a command may take.
+
+        Args:
+            trainings: how many trainings it may be as long as.
 
         Raises:
             OutOfTimeError: too few are left to start one.
@@ -71,7 +74,7 @@ class Runner:
         left = self.deadline - time.monotonic()
         if left < _LEAST_SECONDS:
             raise OutOfTimeError
-        return min(left, self.longest)
+        return min(left, trainings * self.longest)
 
     def train(self, name: str, words: Sequence[str], device: str) -> Run:
         """Train a job on a device, or return what an earlier call of this name measured.
@@ -97,15 +100,19 @@ class Runner:
         self.kept[name] = Run(trained=trained, result=result)
         return self.kept[name]
 
-    def command(self, *words: str, hide_devices: bool = True) -> "subprocess.CompletedProcess[str]":
+    def command(self, *words: str, hide_devices: bool = True, trainings: int = 1) -> "subprocess.CompletedProcess[str]":
         """Run another command of `launch`, on the CPU or with the devices of this machine.
+
+        Args:
+            trainings: how many trainings it may be as long as.
 
         Raises:
             OutOfTimeError: too few seconds are left.
         """
         environ = {**os.environ, "NO_COLOR": "1", **({"CUDA_VISIBLE_DEVICES": ""} if hide_devices else {})}
+        limit = self.left(trainings)
         return subprocess.run(
-            [*launch_words(), *words], capture_output=True, text=True, check=False, timeout=self.left(), env=environ
+            [*launch_words(), *words], capture_output=True, text=True, check=False, timeout=limit, env=environ
         )
 
     def clean(self, name: str) -> None:

@@ -212,9 +212,10 @@ def calibrate(shared: Verification) -> Iterator[Row]:
     """Run `launch calibrate`: errors of step time and memory on the layouts that it did not fit."""
     out = shared.runner.folder / "calibrated.yaml"
     kind = shared.device.kind
-    sizes = ("model=qwen3_0_6b", *_BF16) if kind == "cuda" else ("--layouts", "4", "--steps", "3", "--rounds", "1")
-    words = ("calibrate", DENSE, *sizes, f"rehearse.device={kind}", "--json", "-o", str(out))
-    done = shared.runner.command(*words, hide_devices=kind == "cpu")
+    sizes = ("model=qwen3_0_6b", *_BF16) if kind == "cuda" else ()
+    few = ("--layouts", "8" if kind == "cuda" else "4", "--steps", "3", "--rounds", "1")
+    words = ("calibrate", DENSE, *sizes, *few, f"rehearse.device={kind}", "--json", "-o", str(out))
+    done = shared.runner.command(*words, hide_devices=kind == "cpu", trainings=2)
     if done.returncode:
         yield Row(
             check="calibrate", what="launch calibrate", status="failed", figures=_line(done.stderr or done.stdout)
