@@ -81,7 +81,7 @@ Models stay out where the canonical `model` section has no words for them: visio
 Llama 4), longrope (Phi-4-mini), GLM-5.2's choice shared with prediction layers.
 
 Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two
-spellings that contradict each other, a key that nobody knows.
+spellings that contradict each other, an unknown key.
 These keys do not change the model and are skipped:
 
 | why | keys |
