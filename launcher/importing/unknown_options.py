@@ -47,7 +47,7 @@ def unknown_notes(unknown: Sequence[UnknownOption], backend: Backend, version: s
         Note(message=each.message, where=each.where, works=each.found.works) for each in unknown if each.is_spelling
     )
     outside = backend.catalogue(version).source.get(OUTSIDE, "")
-    whose = f"its checkout gets them from elsewhere ({outside})" if outside else "a fork of it may have them"
+    whose = f"they come from {outside}, which is not in the checkout" if outside else "a fork of it may have them"
     works = (_PARTIAL,) if FORK in version else (_SOURCE, _PARTIAL)
     if len(others) == 1:
         only = others[0]

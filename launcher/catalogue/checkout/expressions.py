@@ -38,7 +38,7 @@ class Evaluator(ABC):
     """Evaluates expressions of a checkout.
 
     Attributes:
-        provider_argument: keyword with which a function is given another one that adds arguments.
+        provider_argument: keyword argument that passes a function which adds arguments.
         group_class: class that adds a dataclass's fields as arguments, by `build_group`.
         found: what the source does.
     """

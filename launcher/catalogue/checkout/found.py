@@ -45,7 +45,7 @@ class Found:
 
     Attributes:
         events: arguments added and changed.
-        unread: `file:line` and source of calls that add arguments which cannot be told from the source.
+        unread: `file:line` and source of calls whose arguments the source does not determine.
         outside: functions outside of the checkout that were given the parser, and where.
         providers: functions that entry scripts add their own arguments with.
         extended: function outside of the checkout that makes the parser which they extend; empty: none.

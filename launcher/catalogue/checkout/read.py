@@ -50,7 +50,7 @@ class ReadParser:
         scripts: scripts of the checkout that train, relative paths.
         providers: functions that add arguments of entry scripts.
         added: rows that it declares itself, by name: without those of the parser that it extends.
-        unread: calls that add arguments which cannot be told from the source, by place.
+        unread: calls whose arguments the source does not determine, by place.
         outside: functions of other packages that were given the parser and whose arguments are unknown, by name.
         unreadable: files that could not be read, with the reason.
     """
