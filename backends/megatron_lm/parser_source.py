@@ -28,6 +28,7 @@ _PARSER = ParserSource(
     functions=("parse_args", "get_args", "add_megatron_arguments"),
     provider_argument="extra_args_provider",
     training_call="pretrain",
+    positional_call="initialize_megatron",
     skipped=(
         "tests",
         "test",

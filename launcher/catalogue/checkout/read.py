@@ -22,6 +22,7 @@ class ParserSource:
         functions: functions that make the parser; the first that the file has counts.
         provider_argument: keyword with which an entry script hands on the function that adds its own arguments.
         training_call: function that an entry script trains by.
+        positional_call: function that takes the provider as its first argument, too.
         skipped: folders whose programs do not train.
         not_entries: names of scripts that train other kinds of model.
         group_class: class that adds a dataclass's fields as arguments.
@@ -33,6 +34,7 @@ class ParserSource:
     functions: tuple[str, ...]
     provider_argument: str = ""
     training_call: str = ""
+    positional_call: str = ""
     skipped: tuple[str, ...] = ()
     not_entries: tuple[str, ...] = ()
     group_class: str = ""
@@ -186,7 +188,7 @@ def _follow_provider(
 ) -> None:
     """Follow the function that a call hands on to add arguments, in the scope of the function around the call."""
     words = [word.value for word in call.keywords if word.arg == source.provider_argument]
-    if trains and not words and _called(call) == "initialize_megatron":
+    if trains and not words and _called(call) == source.positional_call:
         words = list(call.args[:1])
     is_parser = "parse_args" in _called(call)
     if not words or not (trains or is_parser):
