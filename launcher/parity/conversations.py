@@ -16,7 +16,7 @@ from typing import Any
 
 from launcher.families.registry import FAMILIES
 from launcher.job import Job
-from launcher.parity.data import shipped_text
+from launcher.parity.data import shipped_text, strided
 from launcher.tokenized import IGNORED, sample
 
 TOKENIZED, STRIDED_TOKENIZED = "tokenized.jsonl", "tokenized_strided.jsonl"
@@ -132,18 +132,6 @@ def write_conversations(folder: Path, job: Job, *, samples: int, seq_length: int
     micro, ranks = job.batch.micro_batch_size, job.parallel.dp or 1
     (folder / CONVERSATIONS).write_text("".join(lines), encoding="utf-8")
     (folder / STRIDED).write_text("".join(strided(lines, micro, ranks)), encoding="utf-8")
-
-
-def strided(lines: Sequence[str], micro: int, ranks: int) -> list[str]:
-    """Return samples in another order: rank r of n reads the samples r, r + n, r + 2n, … of what is returned.
-
-    Args:
-        lines: samples, of which rank r reads `micro` after one another, starting r * `micro` after rank 0.
-    """
-    whole = micro * ranks
-    starts = range(0, len(lines), whole)
-    places = [start + rank * micro + each for start in starts for each in range(micro) for rank in range(ranks)]
-    return [lines[place] for place in places if place < len(lines)]
 
 
 def _lines(made: Sequence[Sequence[dict[str, str]]]) -> list[str]:

@@ -18,7 +18,7 @@ from launcher.rehearse.sample_data import END_OF_DOCUMENT, documents, write_toke
 # two epochs, in another order (megatron/core/datasets/blended_megatron_dataset_builder.py,
 # _get_size_per_split_per_dataset).
 _MORE = 1.005
-TOKENS, TEXT = "tokens_text_document", "texts.jsonl"
+TOKENS, TEXT, STRIDED_TEXT = "tokens_text_document", "texts.jsonl", "texts_strided.jsonl"
 
 
 def sample_order(count: int, seed: int) -> list[int]:
@@ -41,19 +41,37 @@ def sample_order(count: int, seed: int) -> list[int]:
     return [int(shuffled[sample]) for sample in samples]
 
 
-def write_data(folder: Path, *, samples: int, seq_length: int, seed: int) -> None:
+def write_data(folder: Path, *, samples: int, seq_length: int, seed: int, micro: int = 1, ranks: int = 1) -> None:
     """Write `tokens_text_document.{bin,idx}` and, in the order in which those are read, `texts.jsonl`.
+
+    `texts_strided.jsonl` has the same lines in the order that gives a backend with `strided_samples` the same
+    micro-batches.
 
     Args:
         samples: samples of the whole training.
         seq_length: tokens of a sample; it predicts all but the first.
+        micro: samples of a micro-batch.
+        ranks: data-parallel ranks.
     """
     texts = _texts(math.ceil(samples * _MORE) + 1, seq_length - 1)
     folder.mkdir(parents=True, exist_ok=True)
     write_token_file(folder / TOKENS, [[*text.encode("ascii"), END_OF_DOCUMENT] for text in texts])
     ordered = (texts[number] for number in sample_order(len(texts), seed)[:samples])
-    lines = (json.dumps({"text": text}) + "\n" for text in ordered)
+    lines = [json.dumps({"text": text}) + "\n" for text in ordered]
     (folder / TEXT).write_text("".join(lines), encoding="utf-8")
+    (folder / STRIDED_TEXT).write_text("".join(strided(lines, micro, ranks)), encoding="utf-8")
+
+
+def strided(lines: Sequence[str], micro: int, ranks: int) -> list[str]:
+    """Return samples in another order: rank r of n reads the samples r, r + n, r + 2n, … of what is returned.
+
+    Args:
+        lines: samples, of which rank r reads `micro` after one another, starting r * `micro` after rank 0.
+    """
+    whole = micro * ranks
+    starts = range(0, len(lines), whole)
+    places = [start + rank * micro + each for start in starts for each in range(micro) for rank in range(ranks)]
+    return [lines[place] for place in places if place < len(lines)]
 
 
 def read_samples(folder: Path) -> list[list[int]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import Job
-from launcher.parity.conversations import TURN_END, ChatTemplate, strided, template_of
-from launcher.parity.data import shipped_text
+from launcher.parity.conversations import TURN_END, ChatTemplate, template_of
+from launcher.parity.data import shipped_text, strided
 
 PAIRS, STRIDED_PAIRS = "pairs.jsonl", "pairs_strided.jsonl"
 _QUESTION, _LEAST_ANSWER = 4, 8

@@ -30,7 +30,8 @@ def write_samples(folder: Path, job: Job, iterations: int, model: Path) -> None:
     elif job.task.type == "dpo":
         write_pairs(folder, job, samples=samples, seq_length=length)
     else:
-        write_data(folder, samples=samples, seq_length=length, seed=job.seed or 0)
+        micro, ranks = job.batch.micro_batch_size, job.parallel.dp or 1
+        write_data(folder, samples=samples, seq_length=length, seed=job.seed or 0, micro=micro, ranks=ranks)
 
 
 def reference_options(job: Job, folder: Path, *, model: Path, out: Path) -> Options:

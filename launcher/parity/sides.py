@@ -19,7 +19,7 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.engine import translate
 from launcher.parity import adapter
 from launcher.parity.conversations import CONVERSATIONS, STRIDED, STRIDED_TOKENIZED, TOKENIZED
-from launcher.parity.data import TEXT, TOKENS
+from launcher.parity.data import STRIDED_TEXT, TEXT, TOKENS
 from launcher.parity.preference import PAIRS, STRIDED_PAIRS
 from launcher.parity.tolerance import number_format
 from launcher.pipeline import chosen_backend
@@ -306,7 +306,11 @@ def _data(job: Job, side: Side, data: Path) -> Mapping[str, Value]:
         # The end of a document by its number, where it is not the tokenizer's.
         {**tokens, "data.eod_token_id": END_OF_DOCUMENT},
         tokens,
-        {"data.format": "text", "data.paths": (str(data / TEXT),), "data.shuffle": False},
+        {
+            "data.format": "text",
+            "data.paths": (str(data / (STRIDED_TEXT if side.strided else TEXT)),),
+            "data.shuffle": False,
+        },
     )
     # The embedded trainer joins texts to samples of its own.
     for form in forms[:2] if side.entry == "core" else forms:

@@ -16,7 +16,6 @@ from launcher.parity.conversations import (
     PACKED,
     TEMPLATES,
     labelled,
-    strided,
     template_of,
     write_conversations,
 )
@@ -61,18 +60,6 @@ def test_packed_conversations_fill_their_sequences_with_as_many_predictions_each
     assert len(made) == PACKED * packs
     assert [small + large for small, large in zip(sizes, reversed(sizes), strict=True)] == [length - 1] * len(sizes)
     assert len({len(messages[1]["content"]) for messages in made}) == 1
-
-
-@given(count=st.integers(0, 40), micro=st.integers(1, 4), ranks=st.integers(1, 4))
-@examples(50)
-def test_a_rank_that_reads_every_nth_sample_gets_the_same_micro_batches(count: int, micro: int, ranks: int) -> None:
-    lines = [str(number) for number in range(count * micro * ranks)]
-    read = strided(lines, micro, ranks)
-    for rank in range(ranks):
-        own = read[rank::ranks]
-        for step in range(count):
-            first = (step * ranks + rank) * micro
-            assert own[step * micro : (step + 1) * micro] == lines[first : first + micro]
 
 
 def test_a_sequence_too_short_for_a_conversation_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.parity.data import TOKENS, read_samples, write_data
+from launcher.parity.data import STRIDED_TEXT, TEXT, TOKENS, read_samples, strided, write_data
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from tests.sampling import examples
 
@@ -23,6 +23,27 @@ def test_samples_have_one_end_and_the_asked_length(
     assert all(len(tokens) == length for tokens in read)
     assert all(tokens.index(END_OF_DOCUMENT) == length - 1 for tokens in read)
     assert length < 64 or len({tuple(tokens) for tokens in read}) == samples
+
+
+@given(count=st.integers(0, 40), micro=st.integers(1, 4), ranks=st.integers(1, 4))
+@examples(50)
+def test_a_rank_that_reads_every_nth_sample_gets_the_same_micro_batches(count: int, micro: int, ranks: int) -> None:
+    lines = [str(number) for number in range(count * micro * ranks)]
+    read = strided(lines, micro, ranks)
+    for rank in range(ranks):
+        own = read[rank::ranks]
+        for step in range(count):
+            first = (step * ranks + rank) * micro
+            assert own[step * micro : (step + 1) * micro] == lines[first : first + micro]
+
+
+def test_texts_of_backends_that_read_every_nth_sample_are_the_same_in_another_order(tmp_path: Path) -> None:
+    write_data(tmp_path, samples=16, seq_length=32, seed=0, micro=2, ranks=2)
+    lines = (tmp_path / TEXT).read_text().splitlines()
+    read = (tmp_path / STRIDED_TEXT).read_text().splitlines()
+    assert read[0::2][:2] == lines[:2]
+    assert read[1::2][:2] == lines[2:4]
+    assert sorted(read) == sorted(lines)
 
 
 def test_more_samples_than_the_shipped_text_has_are_refused(tmp_path: Path) -> None:
