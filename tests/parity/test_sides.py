@@ -8,6 +8,7 @@ import pytest
 from launcher.compose import compose
 from launcher.families.config_json import config_from_model
 from launcher.parity.conversations import CONVERSATIONS, STRIDED
+from launcher.parity.data import STRIDED_TEXT
 from launcher.parity.parity import as_reported
 from launcher.parity.runs import Iteration, Trained
 from launcher.parity.sides import CannotCompare, Side, check_means, on_shared, side_of
@@ -44,6 +45,11 @@ def test_conversations_are_read_unshuffled_in_the_jobs_chat_template(backend: st
     made = on_shared(side(backend, "data.template=qwen3"), model=Path("/m"), data=Path("/d"), folder=Path("/f"))
     assert made.data.paths == (f"/d/{file}",)
     assert (made.data.format, made.data.shuffle, made.data.template) == ("messages", False, "qwen3")
+
+
+def test_texts_are_read_in_the_order_of_a_backend_whose_ranks_read_every_nth() -> None:
+    made = on_shared(side("megatron", "task=pretrain"), model=Path("/m"), data=Path("/d"), folder=Path("/f"))
+    assert (made.data.format, made.data.paths) == ("text", (f"/d/{STRIDED_TEXT}",))
 
 
 def test_samples_of_a_micro_batch_are_padded_and_micro_batches_differ() -> None:
