@@ -61,7 +61,8 @@ def top(recipe: str, backend: str, *more: str) -> list[Job]:
     for _ in search.run():
         pass
     if not search.found.best:
-        pytest.skip(f"{backend} runs {recipe}, but nothing fits: {screen(job, search.found).splitlines()[2].strip()}")
+        _first, *why = screen(job, search.found).splitlines()
+        pytest.skip(f"{backend} has no layout for {recipe}: {' '.join(map(str.strip, why[:2]))}")
     return [with_values(job, candidate.values) for candidate in search.found.best]
 
 
