@@ -119,7 +119,7 @@ class Variants:
     def refused(self, changes: Mapping[str, Value]) -> Refusal | None:
         """Return the first error of the job with these values and what decided it; None: it passes."""
         job, changed = self._changed(changes)
-        if self._prepared.backend.args or any(path.startswith(("backend.", "rules.")) for path in changed):
+        if any(path.startswith(("backend.", "rules.")) for path in changed):
             first = next(self._errors(job, changed), None)
             return None if first is None else Refusal(finding=first, reads=None)
         first = next(self._errors(job, set(changed)), None)
@@ -260,13 +260,18 @@ class Variants:
     @cached_property
     def _persistent(self) -> list[frozenset[str] | None]:
         """What the errors of the job read, with flags traced back to the fields they come from; None: unknown."""
-        parts = [part for part in (*self._row_parts, *self._rule_parts) if part.errors]
-        found: list[frozenset[str] | None] = [self._origins(part.reads) for part in parts]
-        return [*found, *(None for finding in self._more if finding.severity == "error")]
+        rows: list[frozenset[str] | None] = [part.reads for part in self._row_parts if part.errors]
+        rules = [self._origins(part.reads) for part in self._rule_parts if part.errors]
+        more = [_passed(finding) for finding in self._more if finding.severity == "error"]
+        return [*rows, *rules, *more]
 
     def _origins(self, reads: frozenset[str]) -> frozenset[str] | None:
-        """Return the canonical fields behind what was read; None where pass-through arguments change it."""
-        if self._prepared.backend.args or EVERY_FLAG in reads:
+        """Return the canonical fields behind what was read; None: unknown.
+
+        A pass-through argument replaces what a row writes. In an imported job, a field that is set replaces it in turn.
+        """
+        job = self._prepared
+        if EVERY_FLAG in reads or (job.backend.args and job.imported.backend is not None):
             return None
         return reads.union(*(self._fields_by_flag.get(token, ()) for token in reads))
 
@@ -277,6 +282,12 @@ class Variants:
             for flag in {*row.flags, *(arg.flag for arg in args)}:
                 found.setdefault(flag_token(flag), set()).update(part.reads)
         return found
+
+
+def _passed(finding: Finding) -> frozenset[str] | None:
+    """Return what an error of pass-through arguments reads: these alone, as one that is unknown; None: unknown."""
+    alone = all(path.startswith(f"{_PASSED}.") for path in finding.fields)
+    return frozenset(finding.fields) if alone else None
 
 
 def _unrecorded(context: RuleContext) -> tuple[object, ...]:

@@ -58,7 +58,8 @@ class ValidityCache:
         self.examples.setdefault(rule, refusal.finding)
         if refusal.reads is not None:
             self._remember(values, refusal.reads, rule)
-        self._count(rule, weight)
+        # A rejection that is not remembered is not counted again where its point is looked up.
+        self._count(rule, weight or int(refusal.reads is None))
         return False
 
     def _count(self, rule: str, weight: int) -> None:

@@ -8,6 +8,7 @@ from launcher.compose import compose
 from launcher.job import convert, field_at, with_values
 from launcher.mapping.backend import backend_names
 from launcher.pipeline import judge, variants_of
+from launcher.rules.dependency_tracking import changed_leaves
 
 VALUES = {
     "parallel.tp": (1, 2, 3, 4, 8, 64),
@@ -83,6 +84,13 @@ def test_a_variant_has_the_errors_of_the_whole_job(backend, recipe):
         whole = errors(judge(with_values(job, changes), fixes=False).findings)
         assert errors(variants.errors(changes)) == whole, changes
         assert variants.passes(changes) is not bool(whole), changes
+        refusal = variants.refused(changes)
+        assert (refusal is None) is not bool(whole), changes
+        if refusal is not None and refusal.reads is not None:
+            others = {path: changes.get(path, draw.choice(VALUES[path])) for path in draw.sample(list(VALUES), 3)}
+            between = changed_leaves(with_values(job, changes), with_values(job, {**changes, **others}))
+            if refusal.reads.isdisjoint(between):
+                assert not variants.passes({**changes, **others}), (refusal.finding.message, others)
 
 
 def test_variants_of_several_jobs_do_not_disturb_each_other():

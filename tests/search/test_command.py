@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 
 # A small search of a few thousand points: seconds even on a busy machine.
 SMALL = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", "search.max_vpp=2"]
+PASSED = ["+recipe=tiny_qwen3", "backend=megatron_lm", "hardware=h100_80g", "cluster.devices_per_node=8"]
 AXES = "search.axes=[tp,pp,micro_batch_size,recompute]"
 
 
@@ -170,6 +171,12 @@ def test_the_state_of_another_search_is_refused(tmp_path: Path, capsys: pytest.C
         (["+recipe=qwen3_8b", "backend=megatron"], 1, "the device's memory is not known"),
         ([*SMALL, "batch.global_batch_size=null"], 1, "batch.global_batch_size is not set"),
         ([*SMALL, "schedule.lr_warmup_iters=1000000"], 1, "warm-up"),
+        (
+            ["+recipe=qwen3_8b_gkd", "backend=mindformers", "hardware=ascend_910b"],
+            1,
+            "teacher_model is not an argument",
+        ),
+        ([*PASSED, "+backend.args.weight-decay-incr-style=linear"], 1, "MLM-WD-GROWS"),
         ([*SMALL, "search.axes=[tq]"], 2, "search.axes"),
         ([*SMALL, "--top", "0"], 2, "--top 0"),
         ([*SMALL, "--csv", "x.txt"], 2, "--csv x.txt"),

@@ -61,10 +61,6 @@ def top(recipe: str, backend: str, *more: str) -> list[Job]:
     for _ in search.run():
         pass
     if not search.found.best:
-        if not (search.found.nearest or search.found.refusals):
-            pytest.xfail(
-                f"{backend}, {recipe}: launch search names no reason where errors of every layout refuse all points"
-            )
         reason = screen(job, search.found).splitlines()[2].strip()
         pytest.skip(f"{backend} runs {recipe}, but nothing fits: {reason}")
     return [with_values(job, candidate.values) for candidate in search.found.best]

@@ -213,14 +213,15 @@ def calibrate(shared: Verification) -> Iterator[Row]:
     out = shared.runner.folder / "calibrated.yaml"
     kind = shared.device.kind
     sizes = ("model=qwen3_0_6b", *_BF16) if kind == "cuda" else ()
-    few = ("--layouts", "8" if kind == "cuda" else "4", "--steps", "3", "--rounds", "1")
+    few = ("--steps", "5", "--rounds", "1") if kind == "cuda" else ("--layouts", "4", "--steps", "3", "--rounds", "1")
     words = ("calibrate", DENSE, *sizes, *few, f"rehearse.device={kind}", "--json", "-o", str(out))
-    done = shared.runner.command(*words, hide_devices=kind == "cpu", trainings=2)
+    done = shared.runner.command(*words, hide_devices=kind == "cpu", trainings=3)
     if done.returncode:
         yield Row(
             check="calibrate", what="launch calibrate", status="failed", figures=_line(done.stderr or done.stdout)
         )
         return
+    (shared.runner.folder / "calibrated.json").write_text(done.stdout, encoding="utf-8")
     found = json.loads(done.stdout)
     held_out = found["errors"]["held_out"]
     figures = "; ".join(

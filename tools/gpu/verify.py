@@ -39,7 +39,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
     print(f"{device.line}\n", flush=True)
     started = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="launch-verify-"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="launch-verify-"))
+    folder.mkdir(parents=True, exist_ok=True)
     runner = Runner(folder=folder, deadline=started + options.seconds)
     shared = Verification(
         device=device, runner=runner, hardware=options.hardware or device.hardware, layouts=options.layouts
@@ -54,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
         text = _text(device, rows, time.monotonic() - started)
         print(f"\n{text}")
         _write(options, device, rows, text)
-        if passed(rows):
+        if passed(rows) and options.folder is None:
             shutil.rmtree(folder)
         else:
             print(f"logs: {folder}")
@@ -71,6 +72,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=540, help="start nothing after so many (default: 540)")
     parser.add_argument("--hardware", metavar="NAME", help="file of conf/hardware for the estimates; default: by name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write device and rows there, too")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="new folder for all outputs, kept")
     parser.add_argument("--page", action="store_true", help="write the table into docs/parity.md")
     options = parser.parse_args(words)
     if options.page and (options.only or options.device == "cpu"):
