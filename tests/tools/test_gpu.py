@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from launcher.runtime import has_device, planned
 from tests.conftest import ROOT
 from tools.gpu.archive import missing, requirement
 from tools.gpu.device import Device
+from tools.gpu.engine import pruned
 from tools.gpu.layouts import LAYOUTS, SCALES, words_of
 from tools.gpu.runs import Run, Runner
 from tools.gpu.steps import STEPS, Verification, _beside, _no_fp8, _trained, rows_of
@@ -159,6 +161,20 @@ def test_the_archive_has_the_project_s_versions(tmp_path: Path) -> None:
     for name in ("rich-15.0.0-py3-none-any.whl", "no_such_package-1.0-py3-none-any.whl"):
         (tmp_path / name).touch()
     assert [wheel.name for wheel in missing(tmp_path)] == ["no_such_package-1.0-py3-none-any.whl"]
+
+
+def entry(architecture: int, code: bytes, kind: int = 2) -> bytes:
+    """Return an entry of a fat binary, as `cuobjdump` reads them: 64 bytes of header, and the code."""
+    return struct.pack("<HHIQ12xI32x", kind, 0x101, 64, len(code), architecture) + code
+
+
+def test_machine_code_of_other_gpus_is_zeros() -> None:
+    old, own, intermediate = entry(80, b"a" * 40), entry(90, b"b" * 24), entry(90, b"ptx!" * 2, kind=1)
+    magic = b"\x50\xed\x55\xba"
+    binary = magic + struct.pack("<HHQ", 1, 16, len(old + own + intermediate))
+    library = b"text" + magic + b"by chance" + binary + old + own + intermediate + b"end" + magic
+    zeros = old[:64] + bytes(40) + own + intermediate[:64] + bytes(8)
+    assert pruned(library, 90) == b"text" + magic + b"by chance" + binary + zeros + b"end" + magic
 
 
 @pytest.mark.slow

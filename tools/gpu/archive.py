@@ -1,6 +1,6 @@
 """Packs what a GPU machine without network lacks into .gpu/archive.tar; `tools/gpu/archive.sh` starts it.
 
-    tools/gpu/archive.sh [--python 3.12] [--engine 2.16.1 --torch 2.11.0 --architecture 90]
+    tools/gpu/archive.sh [--python 3.12] [--engine 2.12.0 --torch 2.11.0 --architecture 90]
 
 The machine (Linux, x86_64) has torch for its GPU, numpy and tokenizers; versions are those of pyproject.toml.
 Transformer Engine is packed where `--engine` names its version, for one GPU architecture (tools/gpu/engine.py); einops,

@@ -1,8 +1,9 @@
 """Packs Transformer Engine for one GPU architecture, small enough to carry.
 
-The published library holds machine code of seven architectures in 507 MiB (2.16.1 for CUDA 13): that of all others is
-overwritten with zeros, which compress to nothing. The extension of PyTorch is published as source: it is compiled
-here, with the Python and the PyTorch of the machine that it is for. It needs nvcc and that Python.
+The published library holds machine code of several architectures in half a gigabyte: that of all others is overwritten
+with zeros, which compress to nothing (2.12.0 for CUDA 13: a wheel of 17 MB in place of 190). The extension of PyTorch
+is published as source: it is compiled here, with the Python and the PyTorch of the machine that it is for (nine minutes
+on two cores), which takes nvcc and that Python. 2.13 and later want a cuBLAS newer than the 13.1 of PyTorch 2.11.
 """
 
 import os
@@ -100,7 +101,7 @@ def pruned(library: bytes, architecture: int) -> bytes:
 def _codes(library: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield where each machine code begins, its size in bytes, and its architecture; 0 for code of no architecture."""
     begin = library.find(_MAGIC)
-    while begin >= 0:
+    while 0 <= begin <= len(library) - _HEADER_BYTES:
         _, version, header, size = _BINARY.unpack_from(library, begin)
         end = begin + header + size
         if (version, header) != (1, _HEADER_BYTES) or end > len(library):
@@ -109,6 +110,8 @@ def _codes(library: bytes) -> Iterator[tuple[int, int, int]]:
             entry = begin + header
             while entry < end:
                 kind, _, entry_header, entry_size = _ENTRY.unpack_from(library, entry)
+                if not entry_header:
+                    break  # padding
                 (architecture,) = _ARCHITECTURE.unpack_from(library, entry)
                 yield entry + entry_header, entry_size, architecture if kind == _CODE else 0
                 entry += entry_header + entry_size

@@ -213,8 +213,8 @@ def calibrate(shared: Verification) -> Iterator[Row]:
     out = shared.runner.folder / "calibrated.yaml"
     kind = shared.device.kind
     sizes = ("model=qwen3_0_6b", *_BF16) if kind == "cuda" else ()
-    few = ("--steps", "5", "--rounds", "1") if kind == "cuda" else ("--layouts", "4", "--steps", "3", "--rounds", "1")
-    words = ("calibrate", DENSE, *sizes, *few, f"rehearse.device={kind}", "--json", "-o", str(out))
+    few = ("--layouts", "8", "--steps", "5") if kind == "cuda" else ("--layouts", "4", "--steps", "3")
+    words = ("calibrate", DENSE, *sizes, *few, "--rounds", "1", f"rehearse.device={kind}", "--json", "-o", str(out))
     done = shared.runner.command(*words, hide_devices=kind == "cpu", trainings=3)
     if done.returncode:
         yield Row(

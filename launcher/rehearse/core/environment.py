@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -36,6 +37,9 @@ def import_megatron() -> None:
     torch_cuda.install()
     if world_size() > 1 or not os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_world_size()))
+    if not torch.cuda.is_available():
+        # megatron-core takes its norms and its gradient norm where it can be imported; on a CPU their first call fails.
+        sys.modules["transformer_engine"] = None  # type: ignore[assignment]
     with quiet_imports():
         import megatron.core  # noqa: F401
 

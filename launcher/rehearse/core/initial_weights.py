@@ -14,20 +14,40 @@ from typing import Any
 
 _INITIALISERS = ("init_method", "output_layer_init_method", "embedding_init_method")
 
-Recorder = dict[int, Callable[[Any], Any]]
+
+class Recorder:
+    """Which initialiser each parameter uses.
+
+    Transformer Engine wraps a tensor that it has initialised in a new parameter (2.12 module/base.py:1307), so that a
+    parameter is recognised by its storage, too. Tensors are kept: another one could have the place of one that is gone.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Any, Callable[[Any], Any]]] = []
+
+    def add(self, tensor: Any, initialiser: Callable[[Any], Any]) -> None:
+        """Record the initialiser of a parameter, or of the tensor that becomes one."""
+        self._found.append((tensor, initialiser))
+
+    def lookup(self) -> Callable[[Any], Callable[[Any], Any] | None]:
+        """Return a function from a parameter to its initialiser; None: it has none of the recorded ones."""
+        same = {id(tensor): initialiser for tensor, initialiser in self._found}
+        stored = {(tensor.device, tensor.data_ptr()): initialiser for tensor, initialiser in self._found}
+
+        def initialiser_of(parameter: Any) -> Callable[[Any], Any] | None:
+            return same.get(id(parameter)) or stored.get((parameter.device, parameter.data_ptr()))
+
+        return initialiser_of
 
 
 def record_initialisers(config: Any) -> Recorder:
-    """Wrap the initialisers of a TransformerConfig to record which one each parameter uses.
-
-    The keys are `id(parameter)`; valid while the parameter lives.
-    """
-    recorder: Recorder = {}
+    """Wrap the initialisers of a TransformerConfig to record which one each parameter uses."""
+    recorder = Recorder()
 
     def wrap(initialiser: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(initialiser)
         def recording(tensor: Any) -> Any:
-            recorder[id(tensor)] = initialiser
+            recorder.add(tensor, initialiser)
             return initialiser(tensor)
 
         return recording
@@ -69,10 +89,14 @@ def _recorded_shards(model: Any, recorder: Recorder) -> Iterator[tuple[Any, Call
     from megatron.core.dist_checkpointing.dict_utils import nested_values
     from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 
+    initialiser_of = recorder.lookup()
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     for entry in nested_values(model.sharded_state_dict(metadata={"dp_cp_group": group})):
-        if not isinstance(entry, ShardedTensor | ShardedTensorFactory) or id(entry.data) not in recorder:
+        if not isinstance(entry, ShardedTensor | ShardedTensorFactory):
+            continue
+        initialiser = initialiser_of(entry.data)
+        if initialiser is None:
             continue
         built = entry.build() if isinstance(entry, ShardedTensorFactory) else entry
         for shard in nested_values(built) if isinstance(built, dict | list) else [built]:
-            yield shard, recorder[id(entry.data)]
+            yield shard, initialiser

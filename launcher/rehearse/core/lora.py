@@ -6,7 +6,6 @@ A is drawn as PEFT draws it, independently of the layout; B is 0. Their names ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch.nn.functional import dropout, linear
 
 from launcher.rehearse.core.errors import RehearsalError
+from launcher.rehearse.core.initial_weights import Recorder
 from launcher.rehearse.core.options import LoraOptions
 from launcher.rehearse.core.stored_names import ADAPTER
 
@@ -34,7 +34,7 @@ class _Factor(torch.nn.Module):
         self.weight.allreduce = getattr(like, "allreduce", True)  # False: an expert's
 
 
-def add_adapters(chunk: Any, options: LoraOptions, recorder: dict[int, Callable[[Any], Any]]) -> None:
+def add_adapters(chunk: Any, options: LoraOptions, recorder: Recorder) -> None:
     """Freeze a model chunk and add adapters to the layers that `options` names; A's initialisers go to `recorder`.
 
     Raises:
@@ -57,7 +57,7 @@ def add_adapters(chunk: Any, options: LoraOptions, recorder: dict[int, Callable[
     for name, layer in layers.items():
         if _ALL in names or _last(name) in names:
             _add(layer, options, gated=_last(name) == "linear_fc1" and chunk.config.gated_linear_unit)
-            recorder[id(_factors(layer)[0])] = _draw
+            recorder.add(_factors(layer)[0], _draw)
     if getattr(chunk, "embedding", None) is not None:
         # Recomputation of whole layers returns no gradient where no input has one.
         chunk.embedding.register_forward_hook(lambda _module, _inputs, output: output.requires_grad_(True))
