@@ -32,7 +32,7 @@ class Proof:
         problems: differences, one sentence each; empty if every byte is correct.
         compared: bytes compared.
         seconds: duration.
-        digests: SHA-256 of each tensor of the target, by file and name.
+        digests: XXH3 (128 bits) of each tensor of the target, by file and name.
         nan, infinite: target tensors with NaN or infinite values by label, and their counts.
     """
 
@@ -103,7 +103,7 @@ def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: Open
 def _digests(
     contents: Sequence[Content], root: Path, files: OpenFiles, workers: int
 ) -> tuple[dict[str, str], dict[int, tuple[int, int]]]:
-    """Return the SHA-256 of every tensor, and the NaN and infinite counts of tensors that hold any."""
+    """Return the XXH3 of every tensor, and the NaN and infinite counts of tensors that hold any."""
     found: dict[str, str] = {}
     odd: dict[int, tuple[int, int]] = {}
     lock = Lock()

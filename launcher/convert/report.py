@@ -35,7 +35,7 @@ class Report:
         seconds: time to copy; `verify_seconds`: time to verify.
         values: value statistics: rounded, NaN, infinite.
         verified: every byte was compared; None if not requested.
-        digests: SHA-256 of each tensor written, by file and name.
+        digests: XXH3 (128 bits) of each tensor written, by file and name.
         files: files written beside the report, to recognise them later: size of each, SHA-256 of small ones.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -228,8 +227,13 @@ def _same_block(a: Any, b: Any) -> bool:
 
 
 def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
-    """Return the SHA-256 of a stored tensor's bytes, and its counts of NaN and infinite values."""
-    found = hashlib.sha256()
+    """Return the XXH3 (128 bits) of a stored tensor's bytes, and its counts of NaN and infinite values.
+
+    It tells equal tensors of two conversions, at memory speed; SHA-256 took a third of a verified conversion.
+    """
+    import xxhash
+
+    found = xxhash.xxh3_128()
     nan = infinite = 0
     size = math.prod(slot.shape) * itemsize(slot.dtype)
     view = files.view(slot.path)
@@ -240,7 +244,7 @@ def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
             odd = not_finite(part, slot.dtype)
             nan, infinite = nan + odd[0], infinite + odd[1]
             forget(files, slot.path, slot.offset + start, length)
-    return found.hexdigest(), nan, infinite
+    return f"xxh3:{found.hexdigest()}", nan, infinite
 
 
 def only_nan(files: OpenFiles, content: Content) -> bool:

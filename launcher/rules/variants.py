@@ -273,7 +273,8 @@ class Variants:
         job = self._prepared
         if EVERY_FLAG in reads or (job.backend.args and job.imported.backend is not None):
             return None
-        return reads.union(*(self._fields_by_flag.get(token, ()) for token in reads))
+        passed = (_PASSED,) if job.backend.args else ()
+        return reads.union(passed, *(self._fields_by_flag.get(token, ()) for token in reads))
 
     @cached_property
     def _fields_by_flag(self) -> dict[str, set[str]]:
@@ -287,7 +288,7 @@ class Variants:
 def _passed(finding: Finding) -> frozenset[str] | None:
     """Return what an error of pass-through arguments reads: these alone, as one that is unknown; None: unknown."""
     alone = all(path.startswith(f"{_PASSED}.") for path in finding.fields)
-    return frozenset(finding.fields) if alone else None
+    return frozenset((_PASSED,)) if alone else None
 
 
 def _unrecorded(context: RuleContext) -> tuple[object, ...]:
