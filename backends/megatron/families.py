@@ -124,6 +124,8 @@ FAMILIES = by_family(
     SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss", hub_names=r"gpt-oss-\d"),
     SwiftFamily(model_type="mistral"),
     SwiftFamily(model_type="phi3"),
+    SwiftFamily(model_type="gemma2"),
+    SwiftFamily(model_type="gemma3_text"),
     SwiftFamily(
         model_type="minimax_m2",
         names=(("3.12", None, "minimax_m2"),),

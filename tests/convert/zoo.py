@@ -46,6 +46,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Phi3Config",
         {**BASE, "sliding_window": 8, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5, "pad_token_id": 0},
     ),
+    "gemma2": (
+        "Gemma2Config",
+        {**BASE, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 8, "tie_word_embeddings": True},
+    ),
     "qwen2": ("Qwen2Config", BASE),
     "qwen2_mixed": (
         "Qwen2Config",

@@ -61,6 +61,9 @@ def as_transformers_5(config: dict[str, Any]) -> dict[str, Any]:
     if new["model_type"] in ("qwen2", "qwen3", "qwen2_moe"):
         new["layer_types"] = ["full_attention"] * new["num_hidden_layers"]
         new["sliding_window"] = None
+    if new["model_type"] == "gemma3_text":
+        theta = {"rope_type": "default", "rope_theta": new.pop("rope_local_base_freq")}
+        new["rope_parameters"] = {"full_attention": new["rope_parameters"], "sliding_attention": theta}
     if new["model_type"] == "llama":
         new["head_dim"] = new["hidden_size"] // new["num_attention_heads"]
     if new["model_type"] == "deepseek_v3":  # its class knows one routing only, and leaves it out

@@ -57,6 +57,7 @@ NEEDS = {
     ("megatron_lm", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindspeed", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],
+    ("mindspeed", "gemma2"): ["model.attn_logit_softcapping=null", "parallel.cp_mask_type=general"],
     ("megatron", "deepseek_v3"): ["model.num_nextn_predict_layers=0"],
 }
 # A version builds the family, but not as published: its config.json has values that the version cannot express.
