@@ -39,6 +39,8 @@ FAMILIES = by_family(
     _since("mistral"),
     _since("mixtral"),
     _since("phi3"),
+    _since("internlm2"),
+    _since("internlm3"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),
     _since("deepseek_v32", "0.16", _SPARSE, _INDEXER),

@@ -114,6 +114,8 @@ FAMILIES = by_family(
         for name in (
             "gemma2",
             "gemma3_text",
+            "internlm2",
+            "internlm3",
             "mistral",
             "phi3",
             "olmoe",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.convert.twins import TWINS, respelled, twin_of
+
 BASE: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -50,6 +52,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma2Config",
         {**BASE, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 8, "tie_word_embeddings": True},
     ),
+    "internlm2": ("LlamaConfig", BASE),
+    "internlm3": ("Qwen2Config", BASE),
     "qwen2": ("Qwen2Config", BASE),
     "qwen2_mixed": (
         "Qwen2Config",
@@ -161,6 +165,8 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
             # transformers 5.24 makes routers in float32 whatever dtype is asked for; published models have one dtype.
             parameter.data = parameter.data.to(getattr(torch, dtype))
     model.save_pretrained(folder)
+    if name in TWINS:
+        respelled(name, folder)
     return folder
 
 
@@ -169,6 +175,7 @@ def logits(folder: Path, tokens: Any) -> Any:
     import torch
     import transformers
 
+    folder = twin_of(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
     with torch.no_grad():

@@ -56,13 +56,14 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "vocab_size": draw(st.integers(1, 999999)),
         "max_position_embeddings": draw(st.integers(1, 999999)),
         "rms_norm_eps": draw(st.sampled_from([1e-5, 1e-6])),
-        "tie_word_embeddings": draw(st.booleans()),
         "initializer_range": draw(st.sampled_from([0.01, 0.02])),
         "attention_dropout": draw(st.sampled_from([0.0, 0.1])),
         "rope_theta": draw(st.sampled_from([1e4, 1e6])),
         "rope_scaling": draw(_SCALINGS),
     }
     record = FAMILIES[family]
+    if record.decides("tie_word_embeddings"):
+        values["tie_word_embeddings"] = draw(st.booleans())
     latent = LATENT_HEADS in record.parts
     if not latent:
         values["num_key_value_heads"] = draw(st.sampled_from([heads, heads // 2, None]))

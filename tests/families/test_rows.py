@@ -117,3 +117,12 @@ def test_no_other_file_lists_families() -> None:
         f"a family's facts belong into its file or a backend's row: {listing - set(ELSEWHERE)}"
     )
     assert set(ELSEWHERE) <= listing, f"no family is named there any more: {set(ELSEWHERE) - listing}"
+
+
+@pytest.mark.parametrize("backend", ["megatron_lm", "mindspeed"])
+@pytest.mark.parametrize(("length", "accepted"), [(32768, True), (32769, False)])
+def test_dynamic_scaling_is_refused_beyond_the_models_own_length(backend: str, length: int, accepted: bool) -> None:
+    choice = [f"backend={backend}", "model=internlm3_8b", "model.pretrained=false", f"batch.seq_length={length}"]
+    findings = judge(compose([*choice, "data.paths=[x]"]), fixes=False).findings
+    of_scaling = [each for each in findings if each.severity == "error" and "model.rope_scaling.type" in each.fields]
+    assert bool(of_scaling) != accepted

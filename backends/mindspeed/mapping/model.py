@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.mapping.attention_variants import variant_of
 from backends.megatron_lm.mapping.factories import flag_on, when_set
 from backends.megatron_lm.mapping.moe import is_moe, write_scores
-from backends.megatron_lm.mapping.positions import has_rope
+from backends.megatron_lm.mapping.positions import has_rope, not_stretched
 from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, QWEN2_MOE, QWEN3, is_named
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
@@ -341,7 +341,7 @@ _WHOLE = ("beta-fast", "beta-slow", "rope-scaling-original-max-position-embeddin
 
 def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
     scaling = job.model.rope_scaling
-    if scaling.type is None:
+    if scaling.type is None or not_stretched(job):
         return
     if scaling.type == "linear" and scaling.factor is not None and scaling.factor == int(scaling.factor):
         yield "rotary-seq-len-interpolation-factor", int(scaling.factor)
