@@ -36,6 +36,7 @@ LAYOUTS = {
     "glm4_moe_lite tp2": ("glm4_moe_lite", SEQUENCE),
     "deepseek_v3 pp2": ("deepseek_v3", ["parallel.pp=2"]),
     "deepseek_v3 ep2": ("deepseek_v3", ["parallel.ep=2"]),
+    "kimi_k2 tp2": ("deepseek_v3_kimi", SEQUENCE),
 }
 
 

@@ -36,12 +36,19 @@ def twin_of(folder: Path) -> Path:
     return twin if twin.is_dir() else folder
 
 
+# Model of the zoo to the model_type that its published file has: an alias of the family.
+ALIASED = {"deepseek_v3_kimi": "kimi_k2"}
+
+
 def respelled(name: str, folder: Path) -> None:
     """Keep the model beside itself as transformers wrote it, and name it as the family's own class does."""
     from safetensors.numpy import load_file, save_file
 
     shutil.copytree(folder, folder.with_name(f"{folder.name}_twin"), dirs_exist_ok=True)
     config = json.loads((folder / "config.json").read_text())
+    if name in ALIASED:
+        (folder / "config.json").write_text(json.dumps({**config, "model_type": ALIASED[name]}))
+        return
     own = {key: config[key] for key in _SIZES} | {"model_type": name, "hidden_act": "silu", "rope_theta": 10000.0}
     (folder / "config.json").write_text(json.dumps({**own, **_OWN[name]}))
     if name == "internlm2":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.convert.twins import TWINS, respelled, twin_of
+from tests.convert.twins import ALIASED, TWINS, respelled, twin_of
 
 BASE: dict[str, Any] = {
     "hidden_size": 64,
@@ -138,6 +138,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "GlmMoeDsaConfig",
         {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
     ),
+    # Kimi-K2: one group of experts, other numbers of heads and experts.
+    "deepseek_v3_kimi": (
+        "DeepseekV3Config",
+        {**LATENT, "n_routed_experts": 6, "n_shared_experts": 1, "num_nextn_predict_layers": 0},
+    ),
     "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
 }
 
@@ -165,7 +170,7 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
             # transformers 5.24 makes routers in float32 whatever dtype is asked for; published models have one dtype.
             parameter.data = parameter.data.to(getattr(torch, dtype))
     model.save_pretrained(folder)
-    if name in TWINS:
+    if name in (*TWINS, *ALIASED):
         respelled(name, folder)
     return folder
 

@@ -34,6 +34,7 @@ _DENSE: Final = (
 
 FAMILY = Family(
     model_type="internlm2",
+    own_code=True,
     stem="InternLM2",
     keys=tuple(key for key in common() if key.field != "tie_word_embeddings"),
     parts=(heads(), rope(10000.0)),

@@ -7,6 +7,7 @@ from launcher.families.weight_rows import DENSE_WEIGHTS
 
 FAMILY = Family(
     model_type="internlm3",
+    own_code=True,
     stem="InternLM3",
     # configuration_internlm3.py: qkv_bias is that of the three projections, bias that of all other linear layers.
     keys=(
