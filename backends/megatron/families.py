@@ -124,6 +124,16 @@ FAMILIES = by_family(
     SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss", hub_names=r"gpt-oss-\d"),
     SwiftFamily(model_type="mistral"),
     SwiftFamily(model_type="phi3"),
+    SwiftFamily(model_type="internlm2"),
+    SwiftFamily(
+        model_type="internlm3",
+        names=(("3.12", None, "internlm3"),),
+        cannot="that earlier versions train it is not known here",
+        template="internlm2",
+        source="ms-swift 4.0.0 megatron/model/gpts/__init__.py; mcore-bridge 1.6.5 model/gpts/llm.py:9",
+    ),
+    SwiftFamily(model_type="gemma2"),
+    SwiftFamily(model_type="gemma3_text"),
     SwiftFamily(
         model_type="minimax_m2",
         names=(("3.12", None, "minimax_m2"),),

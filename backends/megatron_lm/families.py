@@ -12,6 +12,7 @@ from launcher.mapping.unbuildable_models import Unbuildable
 _MODEL = "GPTModel"
 _ARGUMENTS = "Megatron-LM core_v0.16.1 training/arguments.py"
 _ONE_BY_ONE = "query and key heads are normalised one by one"
+_LAYER = "megatron-core 0.16.1, 0.19.0 transformer/transformer_layer.py TransformerLayer.__init__"
 _SPARSE = "sparse attention (DSA) came with core 0.16"
 
 
@@ -38,6 +39,8 @@ FAMILIES = by_family(
     _since("mistral"),
     _since("mixtral"),
     _since("phi3"),
+    _since("internlm2"),
+    _since("internlm3"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),
     _since("deepseek_v32", "0.16", _SPARSE, _INDEXER),
@@ -47,6 +50,10 @@ FAMILIES = by_family(
     _since("qwen3_next", "0.16", "linear attention came with core 0.16", _LINEAR),
     FamilyRow(model_type="olmoe", cannot=_ONE_BY_ONE, source=_ARGUMENTS),
     FamilyRow(model_type="minimax_m2", cannot=_ONE_BY_ONE, source=_ARGUMENTS),
+    *(
+        FamilyRow(model_type=name, cannot="the outputs of its layers are not normalised", source=_LAYER)
+        for name in ("gemma2", "gemma3_text")
+    ),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 
@@ -91,6 +98,13 @@ SOME_WINDOWS = Unbuildable(
 )
 
 
+NORMS_OF_OUTPUTS = Unbuildable(
+    doc="Norms of the outputs of attention and feed-forward network.",
+    when=lambda model: bool(model.norms_of_outputs),
+    describe=lambda model: "norms_of_outputs: the outputs of its layers are not normalised",
+    fields=("model.norms_of_outputs",),
+    source=_LAYER,
+)
 WIDE_NORM = Unbuildable(
     doc="Queries and keys normalised over all heads together.",
     when=lambda model: model.normalises_all_heads,
@@ -102,7 +116,7 @@ WIDE_NORM = Unbuildable(
 
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that Megatron-LM cannot build."""
-    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, WIDE_NORM
+    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, NORMS_OF_OUTPUTS, WIDE_NORM
 
 
 def families() -> Mapping[str, FamilyRow]:

@@ -112,6 +112,10 @@ FAMILIES = by_family(
     *(
         MindFormersFamily(model_type=name, cannot=_NONE)
         for name in (
+            "gemma2",
+            "gemma3_text",
+            "internlm2",
+            "internlm3",
             "mistral",
             "phi3",
             "olmoe",
@@ -145,6 +149,13 @@ DENSE_PLACES = Unbuildable(
 )
 
 
+NORMS_OF_OUTPUTS = Unbuildable(
+    doc="Norms of the outputs of attention and feed-forward network.",
+    when=lambda model: bool(model.norms_of_outputs),
+    describe=lambda model: "norms_of_outputs: the outputs of its layers are not normalised",
+    fields=("model.norms_of_outputs",),
+    source="MindFormers 2.1.0 parallel_core/training_graph/transformer/transformer_layer.py",
+)
 WIDE_NORM = Unbuildable(
     doc="Queries and keys normalised over all heads together.",
     when=lambda model: model.normalises_all_heads,
@@ -156,7 +167,7 @@ WIDE_NORM = Unbuildable(
 
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that MindFormers cannot build."""
-    return OUTPUT_BIAS, DENSE_PLACES, WIDE_NORM
+    return OUTPUT_BIAS, DENSE_PLACES, NORMS_OF_OUTPUTS, WIDE_NORM
 
 
 def trainable(version: str) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from backends.megatron_lm.families import OUTPUT_BIAS, WIDE_NORM
 from launcher.catalogue.versions import in_range
+from launcher.job.model import Model
 from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
 
@@ -25,7 +26,7 @@ class MindSpeedFamily(FamilyRow):
 
     Attributes:
         converter: name of --model-type-hf; None: its weight converter does not know the family.
-        at_start: first and last version whose start of training converts the weights
+        at_start: first and last version whose start of training converts the weights; None: no version is known to
             (mindspeed_llm/training/initialize.py:245 @26.1.0, :251 @master).
         template: chat template of raw chats, which are read since 26.1; None: depends on the model, or none is known.
     """
@@ -33,15 +34,15 @@ class MindSpeedFamily(FamilyRow):
     source: str = _SOURCE
     names: tuple[tuple[str | None, str | None, str], ...] = ((None, None, _PLAIN),)
     converter: str | None = None
-    at_start: tuple[str | None, str | None] = ("26.1.0", None)
+    at_start: tuple[str | None, str | None] | None = ("26.1.0", None)
     template: str | None = None
 
     def converts_at_start(self, version: str) -> bool:
         """Return whether the start of training converts the family's weights."""
-        return self.converter is not None and in_range(version, *self.at_start)
+        return self.converter is not None and self.at_start is not None and in_range(version, *self.at_start)
 
 
-QWEN2_MOE, QWEN3, DEEPSEEK = "qwen2_moe_spec", "qwen3_spec", "deepseek_spec"
+QWEN2_MOE, QWEN3, DEEPSEEK, GEMMA2 = "qwen2_moe_spec", "qwen3_spec", "deepseek_spec", "gemma2_spec"
 _ALL_QWEN3 = ((None, None, QWEN3),)
 _ALL_DEEPSEEK = ((None, None, DEEPSEEK),)
 
@@ -62,6 +63,22 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="mistral", template="mistral"),
     MindSpeedFamily(model_type="mixtral", converter="mixtral", at_start=_MASTER, template="mixtral"),
     MindSpeedFamily(model_type="phi3"),
+    MindSpeedFamily(model_type="internlm2", template="intern2"),
+    MindSpeedFamily(model_type="internlm3", template="intern2"),
+    MindSpeedFamily(
+        model_type="gemma2",
+        names=((None, None, GEMMA2),),
+        converter="gemma2",
+        at_start=None,
+        template="gemma",
+        source="MindSpeed-LLM 26.1.0 tasks/models/spec/gemma2_spec.py, examples/mcore/gemma2",
+    ),
+    MindSpeedFamily(
+        model_type="gemma3_text",
+        names=(),
+        cannot="its layers have one kind of positions, and a window in every second layer only",
+        source="MindSpeed-LLM 26.1.0 tasks/models/transformer/transformer_layer.py:60 (it has Gemma 1 and 2 only)",
+    ),
     MindSpeedFamily(
         model_type="deepseek_v2",
         names=_ALL_DEEPSEEK,
@@ -100,11 +117,19 @@ DENSE_PLACES = Unbuildable(
 )
 SOME_WINDOWS = Unbuildable(
     doc="An attention window in some layers only.",
-    when=lambda model: model.sliding_window is not None and bool(model.full_attention_layers),
-    describe=lambda model: "full_attention_layers: a window holds in all layers (--sliding-window)",
+    when=lambda model: model.sliding_window is not None and bool(model.full_attention_layers) and not alternates(model),
+    describe=lambda model: (
+        "full_attention_layers: a window holds in all layers (--sliding-window), or in every second one of Gemma 2's"
+    ),
     fields=("model.full_attention_layers",),
     source="MindSpeed-LLM 26.1.0 core/transformer/custom_dot_product_attention.py:280",
 )
+
+
+def alternates(model: Model) -> bool:
+    """Return whether the layers with a window are the first, third, fifth …, as those of gemma2_spec."""
+    layers = model.num_hidden_layers or 0
+    return bool(model.norms_of_outputs) and set(model.full_attention_layers) == set(range(1, layers, 2))
 
 
 def is_named(model_type: str | None, spec: str) -> bool:

@@ -37,7 +37,7 @@ def preset_named(hub_id: str) -> Preset | None:
 
 
 # Parts of a name that do not change the sizes: further training, storage format.
-_SUFFIXES = re.compile(r"^meta-|(-(base|instruct|thinking|chat|hf|fp8|bf16|\d{4}|mcore))+$")
+_SUFFIXES = re.compile(r"^meta-|(-(base|instruct|it|pt|thinking|chat|hf|fp8|bf16|\d{4}|mcore))+$")
 
 
 def named_like(name: str) -> Preset | None:

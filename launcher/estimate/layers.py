@@ -46,6 +46,8 @@ class LayerBuilder(Builder):
         separate = s.mla or s.separate_norm
         operations = [self.norm("separate input norm" if separate else "input norm", self.local, s.hidden, "norm")]
         operations += self._mixed(mixer)
+        if s.output_norms:
+            operations.append(self.norm("attention output norm", self.local, s.hidden, "norm"))
         operations.append(self.elementwise("residual", "residual", 3 * size))
         if s.dropout:
             operations.append(Operation(name="dropout", module="residual", keeps=self.local * s.hidden))
@@ -241,6 +243,8 @@ class LayerBuilder(Builder):
             operations += experts(self)
         else:
             operations += self.mlp(s.ffn)
+        if s.output_norms:
+            operations.append(self.norm("feed-forward output norm", self.local, s.hidden, "norm"))
         operations.append(self.elementwise("residual", "residual", 3 * size))
         if s.dropout:
             operations.append(Operation(name="dropout", module="residual", keeps=self.local * s.hidden))

@@ -162,9 +162,9 @@ def _moe(s: Sizes) -> Counts:
 
 @lru_cache(maxsize=512)
 def layer_parameters(sizes: Sizes, kind: Kind) -> Counts:
-    """Return the parameters of one layer: token mixer, MLP or experts, and a normalisation before each."""
+    """Return the parameters of one layer: token mixer, MLP or experts, and a normalisation before (and after) each."""
     counts = Counts()
-    norm = _whole(norm_parameters(sizes, sizes.hidden))
+    norm = _whole(norm_parameters(sizes, sizes.hidden) * (2 if sizes.output_norms else 1))
     if kind.mixer != "none":
         counts += _mixer(sizes, kind.mixer) + norm
     if kind.feed != "none":

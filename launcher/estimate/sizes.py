@@ -50,6 +50,7 @@ class Sizes:
     layer_norm: bool
     qk_norm: bool
     wide_qk_norm: bool
+    output_norms: bool
     qkv_bias: bool
     linear_bias: bool
     output_bias: bool
@@ -318,10 +319,11 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         vocab=padded_vocabulary(job),
         vocab_unpadded=model.vocab_size or 0,
         positions=model.max_position_embeddings or seq,
-        gated=model.hidden_act in ("silu", "quick_geglu"),
+        gated=model.hidden_act in ("silu", "quick_geglu", "geglu_tanh"),
         layer_norm=model.normalization == "LayerNorm",
         qk_norm=model.qk_layernorm,
         wide_qk_norm=model.normalises_all_heads,
+        output_norms=bool(model.norms_of_outputs),
         qkv_bias=model.attention_bias or model.linear_bias,
         linear_bias=model.linear_bias,
         output_bias=model.has_attention_output_bias,

@@ -51,6 +51,7 @@ _REASONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "splits matrix products into slices; the result is the same": ("pretraining_tp",),
     "generation": (
+        "cache_implementation",
         "max_length",
         "min_length",
         "do_sample",

@@ -20,12 +20,12 @@ SIZES = tuple(
 )
 
 
-def common(norm_eps: float = 1e-6) -> tuple[Key, ...]:
-    """Return the keys of every family; `norm_eps` is the default of its class."""
+def common(norm_eps: float = 1e-6, *, tied: bool = False) -> tuple[Key, ...]:
+    """Return the keys of every family; `norm_eps` and `tied` (embeddings) are the defaults of its class."""
     return (
         *SIZES,
         Key(field="rms_norm_eps", default=norm_eps),
-        Key(field="tie_word_embeddings", default=False),
+        Key(field="tie_word_embeddings", default=tied),
         Key(field="initializer_range", default=0.02),
         Key(field="attention_dropout", default=0.0),
     )

@@ -54,6 +54,7 @@ class Family:
         fixed: canonical fields that the family's code determines.
         pinned: keys without a canonical field, which must have their usual value.
         weights: its parameters; None: its checkpoints cannot be converted.
+        own_code: whether its class is in the models' own repositories (`trust_remote_code`), not in transformers.
         chat_template: name of the chat template of its instruction-tuned models (`data.template`); "": not known here.
     """
 
@@ -65,6 +66,7 @@ class Family:
     pinned: tuple[Pinned, ...] = ()
     aliases: tuple[str, ...] = ()
     weights: Weights | None = None
+    own_code: bool = False
     chat_template: str = ""
 
     @property

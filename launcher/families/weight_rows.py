@@ -189,6 +189,21 @@ DENSE: Final = (
     Row(core="mlp.linear_fc2.bias", hf=(hf("mlp.down_proj.bias", "hidden"),), needs="linear_bias"),
 )
 
+
+def with_norms_of_outputs(dense: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return the rows of a dense layer that has norms before and after attention and feed-forward network (Gemma).
+
+    Megatron-core has no such layer; the names are MindSpeed-LLM's, whose norms are all modules (26.1.0
+    tasks/models/transformer/transformer_layer.py:48, spec/gemma2_spec.py).
+    """
+    before = Row(core="pre_mlp_layernorm.weight", hf=(hf("pre_feedforward_layernorm.weight", "hidden"),))
+    after = (
+        Row(core="post_attn_norm.weight", hf=(hf("post_attention_layernorm.weight", "hidden"),)),
+        Row(core="post_mlp_layernorm.weight", hf=(hf("post_feedforward_layernorm.weight", "hidden"),)),
+    )
+    return (before, *(row for row in dense if row.core != "mlp.linear_fc1.layer_norm_weight"), *after)
+
+
 SPARSE_NORM: Final = Row(core="pre_mlp_layernorm.weight", hf=(hf("post_attention_layernorm.weight", "hidden"),))
 
 EXPERTS: Final = gated("mlp.experts.{expert}", "mlp.experts.{expert}", "expert_ffn")

@@ -122,9 +122,10 @@ class Transformer:
     # -- layers
     hidden_act: str = option(
         "silu",
-        "Activation; silu means SwiGLU, quick_geglu a gated x * sigmoid(1.702 x), relu2 the square of ReLU.",
+        "Activation; silu means SwiGLU, quick_geglu a gated x * sigmoid(1.702 x), geglu_tanh a gated GELU in its tanh "
+        "form (Gemma), relu2 the square of ReLU.",
         source=PRETRAINED_CONFIG,
-        choices=("silu", "gelu", "quick_geglu", "relu", "relu2"),
+        choices=("silu", "gelu", "quick_geglu", "geglu_tanh", "relu", "relu2"),
         affects_training=True,
     )
     normalization: str = option(
@@ -147,6 +148,18 @@ class Transformer:
         None,
         "Residual connections start from the normalised values.",
         source="Megatron-core TransformerConfig.apply_residual_connection_post_layernorm",
+        affects_training=True,
+    )
+    norms_of_outputs: bool | None = option(
+        None,
+        "The outputs of attention and of the feed-forward network are normalised, too, before they are added (Gemma).",
+        source="Hugging Face Gemma2DecoderLayer.post_feedforward_layernorm",
+        affects_training=True,
+    )
+    scale_embeddings: bool | None = option(
+        None,
+        "Token embeddings are multiplied by the square root of hidden_size (Gemma).",
+        source="Hugging Face Gemma2Model",
         affects_training=True,
     )
     tie_word_embeddings: bool = option(
@@ -181,6 +194,27 @@ class Transformer:
         "What qk_layernorm normalises: each head, or queries (and keys) of all heads together; none: each head.",
         source="Hugging Face config.json of MiniMax-M2",
         choices=("per_head", "per_layer"),
+        affects_training=True,
+    )
+    query_pre_attn_scalar: int | None = option(
+        None,
+        "Attention logits are divided by its square root; none: by that of the head size.",
+        source="Hugging Face Gemma2Config",
+        minimum=1,
+        affects_training=True,
+    )
+    attn_logit_softcapping: float | None = option(
+        None,
+        "Attention logits are capped softly: cap * tanh(logit / cap) (Gemma 2).",
+        source="Hugging Face Gemma2Config",
+        minimum=0,
+        affects_training=True,
+    )
+    final_logit_softcapping: float | None = option(
+        None,
+        "Output logits are capped softly: cap * tanh(logit / cap) (Gemma 2).",
+        source="Hugging Face Gemma2Config",
+        minimum=0,
         affects_training=True,
     )
     initializer_range: float = option(
@@ -233,6 +267,14 @@ class Transformer:
     )
     rope_theta: float = option(
         10000.0, "Base of the rotary frequencies.", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
+    )
+    rope_local_theta: float | None = option(
+        None,
+        "Base of the rotary frequencies in layers with a window, which rope_scaling leaves alone; none: as all layers "
+        "(Gemma 3).",
+        source="Hugging Face Gemma3TextConfig.rope_local_base_freq",
+        minimum=1,
+        affects_training=True,
     )
     partial_rotary_factor: float = option(
         1.0, "Share of the head that is rotated.", source=PRETRAINED_CONFIG, minimum=0, affects_training=True

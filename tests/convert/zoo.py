@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.convert.twins import ALIASED, TWINS, respelled, twin_of
+
 BASE: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -46,6 +48,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Phi3Config",
         {**BASE, "sliding_window": 8, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5, "pad_token_id": 0},
     ),
+    "gemma2": (
+        "Gemma2Config",
+        {**BASE, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 8, "tie_word_embeddings": True},
+    ),
+    "internlm2": ("LlamaConfig", BASE),
+    "internlm3": ("Qwen2Config", BASE),
     "qwen2": ("Qwen2Config", BASE),
     "qwen2_mixed": (
         "Qwen2Config",
@@ -130,6 +138,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "GlmMoeDsaConfig",
         {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
     ),
+    # Kimi-K2: one group of experts, other numbers of heads and experts.
+    "deepseek_v3_kimi": (
+        "DeepseekV3Config",
+        {**LATENT, "n_routed_experts": 6, "n_shared_experts": 1, "num_nextn_predict_layers": 0},
+    ),
     "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
 }
 
@@ -157,6 +170,8 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
             # transformers 5.24 makes routers in float32 whatever dtype is asked for; published models have one dtype.
             parameter.data = parameter.data.to(getattr(torch, dtype))
     model.save_pretrained(folder)
+    if name in (*TWINS, *ALIASED):
+        respelled(name, folder)
     return folder
 
 
@@ -165,6 +180,7 @@ def logits(folder: Path, tokens: Any) -> Any:
     import torch
     import transformers
 
+    folder = twin_of(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
     with torch.no_grad():

@@ -20,9 +20,9 @@ def published(name: str, **changes: Any) -> dict[str, Any]:
 
 
 REFUSED = {
-    "unknown architecture": ("qwen3_8b", {"architectures": ["Gemma2ForCausalLM"]}, "Gemma2ForCausalLM"),
+    "unknown architecture": ("qwen3_8b", {"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
     "misspelt architecture": ("qwen3_8b", {"architectures": ["Qwen3ForCausaLM"]}, "did you mean Qwen3ForCausalLM?"),
-    "unknown model_type": ("qwen3_8b", {"architectures": ..., "model_type": "gemma2"}, "known family"),
+    "unknown model_type": ("qwen3_8b", {"architectures": ..., "model_type": "gemma"}, "known family"),
     "architecture against model_type": ("qwen3_8b", {"model_type": "qwen2"}, "contradict each other"),
     "neither": ("qwen3_8b", {"architectures": ..., "model_type": ...}, "neither architectures nor model_type"),
     "no hidden_size": ("qwen3_8b", {"hidden_size": ...}, "the key hidden_size is needed"),

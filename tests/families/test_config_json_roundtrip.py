@@ -56,13 +56,14 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "vocab_size": draw(st.integers(1, 999999)),
         "max_position_embeddings": draw(st.integers(1, 999999)),
         "rms_norm_eps": draw(st.sampled_from([1e-5, 1e-6])),
-        "tie_word_embeddings": draw(st.booleans()),
         "initializer_range": draw(st.sampled_from([0.01, 0.02])),
         "attention_dropout": draw(st.sampled_from([0.0, 0.1])),
         "rope_theta": draw(st.sampled_from([1e4, 1e6])),
         "rope_scaling": draw(_SCALINGS),
     }
     record = FAMILIES[family]
+    if record.decides("tie_word_embeddings"):
+        values["tie_word_embeddings"] = draw(st.booleans())
     latent = LATENT_HEADS in record.parts
     if not latent:
         values["num_key_value_heads"] = draw(st.sampled_from([heads, heads // 2, None]))
@@ -73,6 +74,9 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
     layers = st.lists(st.integers(0, values["num_hidden_layers"] - 1), unique=True, max_size=3)
     if values.get("sliding_window") and window and WHOLE_WINDOW not in record.parts and values["num_hidden_layers"] > 3:
         values["full_attention_layers"] = tuple(sorted(draw(layers)))
+    if family.startswith("gemma") and values["num_hidden_layers"] > 3:
+        values["sliding_window"] = draw(st.sampled_from([None, 1024]))
+        values["full_attention_layers"] = tuple(sorted(draw(layers))) if values["sliding_window"] else ()
     values["qk_layernorm"] = (
         latent
         or family in ("olmoe", "minimax_m2")
@@ -114,10 +118,24 @@ _INDEXED = {
     "index_skip_topk_offset": st.sampled_from([None, 3]),
     "indexer_types": st.sampled_from([(), ("shared",) * 3 + ("full",)]),
 }
+_CAPS = st.sampled_from([None, 30.0, 50.0])
+_GEMMA = {
+    "hidden_act": st.just("geglu_tanh"),
+    "norm_zero_centered": st.just(True),
+    "norms_of_outputs": st.just(True),
+    "scale_embeddings": st.just(True),
+    "query_pre_attn_scalar": st.sampled_from([144, 256]),
+    "attn_logit_softcapping": _CAPS,
+    "final_logit_softcapping": _CAPS,
+}
 # What families have besides heads, experts and latent attention.
 _VARIANTS = {
     "deepseek_v32": st.fixed_dictionaries(_INDEXED),
     "glm_moe_dsa": st.fixed_dictionaries(_INDEXED),
+    "gemma2": st.fixed_dictionaries(_GEMMA),
+    "gemma3_text": st.fixed_dictionaries(
+        {**_GEMMA, "qk_layernorm": st.just(True), "rope_local_theta": st.sampled_from([1e4, 1e5])}
+    ),
     "minimax_m2": st.fixed_dictionaries(
         {
             "partial_rotary_factor": _PARTIAL,

@@ -18,6 +18,7 @@ NAMED = {
     "zai-org/GLM-4.5-Air": ("glm4_5_air", "partial_rotary_factor", 0.5),
     "openai/gpt-oss-20b": ("gpt_oss_20b", "softmax_type", "learnable"),
     "moonshotai/Kimi-K2-Instruct": ("kimi_k2", "num_experts", 384),
+    "moonshotai/Kimi-K2-Instruct-0905": ("kimi_k2_0905", "max_position_embeddings", 262144),
 }
 
 
@@ -44,6 +45,9 @@ def test_what_config_json_specifies_is_not_repeated(name: str, tmp_path: Path) -
 
 
 def test_names_of_the_same_sizes() -> None:
-    found = {name: named_like(name) for name in ("Qwen/Qwen3-8B-Base", "/models/Llama-2-7b-hf/", "Qwen3-VL-8B", "base")}
+    found = {
+        name: named_like(name)
+        for name in ("Qwen/Qwen3-8B-Base", "/models/Llama-2-7b-hf/", "google/gemma-2-9b-it", "Qwen3-VL-8B", "base")
+    }
     names = {name: preset.name if preset else None for name, preset in found.items()}
-    assert list(names.values()) == ["qwen3_8b", "llama2_7b", None, None]
+    assert list(names.values()) == ["qwen3_8b", "llama2_7b", "gemma_2_9b", None, None]

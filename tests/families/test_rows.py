@@ -57,6 +57,8 @@ NEEDS = {
     ("megatron_lm", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindspeed", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],
+    ("mindspeed", "gemma2"): ["model.attn_logit_softcapping=null", "parallel.cp_mask_type=general"],
+    ("megatron", "internlm3"): ["model.pretrained=true"],
     ("megatron", "deepseek_v3"): ["model.num_nextn_predict_layers=0"],
 }
 # A version builds the family, but not as published: its config.json has values that the version cannot express.
@@ -81,7 +83,7 @@ def test_a_row_says_what_check_says(backend: str, family: str) -> None:
 
 
 def test_every_family_that_converts_is_converted_by_the_tests() -> None:
-    of_zoo = {name if name in FAMILIES else re.sub(r"_(tied|lite|shared|mixed)$", "", name) for name in MODELS}
+    of_zoo = {name if name in FAMILIES else re.sub(r"_(tied|lite|shared|mixed|kimi)$", "", name) for name in MODELS}
     missing, unknown = sorted(set(weights()) - of_zoo), sorted(of_zoo - set(weights()))
     assert not missing, f"tests/convert/zoo.py needs a tiny model of {', '.join(missing)}, whose family has weights"
     assert not unknown, f"tests/convert/zoo.py has models of families without weights: {', '.join(unknown)}"
@@ -116,3 +118,12 @@ def test_no_other_file_lists_families() -> None:
         f"a family's facts belong into its file or a backend's row: {listing - set(ELSEWHERE)}"
     )
     assert set(ELSEWHERE) <= listing, f"no family is named there any more: {set(ELSEWHERE) - listing}"
+
+
+@pytest.mark.parametrize("backend", ["megatron_lm", "mindspeed"])
+@pytest.mark.parametrize(("length", "accepted"), [(32768, True), (32769, False)])
+def test_dynamic_scaling_is_refused_beyond_the_models_own_length(backend: str, length: int, accepted: bool) -> None:
+    choice = [f"backend={backend}", "model=internlm3_8b", "model.pretrained=false", f"batch.seq_length={length}"]
+    findings = judge(compose([*choice, "data.paths=[x]"]), fixes=False).findings
+    of_scaling = [each for each in findings if each.severity == "error" and "model.rope_scaling.type" in each.fields]
+    assert bool(of_scaling) != accepted

@@ -60,7 +60,7 @@ ASCEND: Mapping[str, tuple[tuple[str, str], str, str, str, str, str, str]] = {
              "model.path=DIR"),
     "spec on plain Megatron": (NPU, "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec", "spec",
                                "megatron_lm", MODEL, "source", ""),
-    "softcapping": (NPU, "--output-logit-softcapping 30", "output-logit-softcapping", "megatron_lm", MODEL, "family",
+    "softcapping": (NPU, "--attn-logit-softcapping 30", "attn-logit-softcapping", "megatron_lm", MODEL, "family",
                     ""),
     "CUDA graphs": (LM, "--cuda-graph-impl local", "cuda-graph-impl", "mindspeed", SPEED, "NVIDIA", ""),
     "NCCL": (LM, "--use-nccl-ub", "use-nccl-ub", "mindspeed", SPEED, "NVIDIA", ""),
@@ -241,11 +241,11 @@ def test_a_value_that_changes_nothing_is_reported_without_a_warning(case: tuple[
 
 def test_another_model_without_a_substitute_is_an_error_until_it_is_accepted() -> None:
     def severities(**options: Any) -> list[str]:
-        found = port(NPU, "--output-logit-softcapping 30 --query-pre-attn-scalar 144", "megatron_lm", **options)
+        found = port(NPU, "--attn-logit-softcapping 30 --scale-depth 1.4", "megatron_lm", **options)
         return [each.severity for each in found.findings if each.rule == "PORT-LEFT-OUT"]
 
     assert severities() == ["error", "error"]
-    assert severities(accepted=["output-logit-softcapping"]) == ["error", "warning"]
+    assert severities(accepted=["attn-logit-softcapping"]) == ["error", "warning"]
     assert severities(accepted=["all"]) == ["warning", "warning"]
 
 
@@ -264,14 +264,14 @@ def test_the_shape_of_a_model_is_read_from_its_files_or_must_be_named() -> None:
 
 def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "x.sh"
-    script.write_text(f"{NPU[1]} --reuse-fp32-param --output-logit-softcapping 30 --use-flash-attn\n")
+    script.write_text(f"{NPU[1]} --reuse-fp32-param --attn-logit-softcapping 30 --use-flash-attn\n")
     assert main([str(script), "--backend", "mindspeed", "--to", "megatron_lm", "--json"]) == 1
     tree = json.loads(capsys.readouterr().out)
     args = {each["flag"]: each for each in tree["args"]}
     assert args["reuse-fp32-param"]["works"] == ["optimizer.precision_aware=true"]
     assert args["reuse-fp32-param"]["changes_training"] is False
-    assert args["output-logit-softcapping"]["changes_training"] is True
-    assert args["output-logit-softcapping"]["instead"].startswith("none: ")
+    assert args["attn-logit-softcapping"]["changes_training"] is True
+    assert args["attn-logit-softcapping"]["instead"].startswith("none: ")
     assert args["use-flash-attn"]["fate"] == TRANSLATED
     assert {each["fate"] for each in tree["args"]} <= {TRANSLATED, PASSED_THROUGH, DROPPED}
     assert tree["counts"][DROPPED] == sum(each["fate"] == DROPPED for each in tree["args"])

@@ -81,7 +81,7 @@ def test_any_arguments_are_reported_alike_both_ways(source: str, target: str, tm
         assert_the_same_both_ways(assemble(values, backend, catalogue.version), target, tmp_path)
 
 
-SOFTCAP = "--output-logit-softcapping 30 --o2-optimizer --reuse-fp32-param"
+SOFTCAP = "--attn-logit-softcapping 30 --o2-optimizer --reuse-fp32-param"
 
 
 def severities(outcome: Outcome) -> dict[str, str]:
@@ -97,47 +97,47 @@ def test_what_is_left_out_is_an_error_until_it_is_accepted(brought: bool, tmp_pa
         text, args = ported_yaml(imported, ported(imported, "megatron_lm"), "x"), []
     first = judged(tmp_path, text, *args)
     assert severities(first) == {
-        "output-logit-softcapping": "error",
+        "attn-logit-softcapping": "error",
         "o2-optimizer": "warning",
         "reuse-fp32-param": "change",
     }
     error = next(each for each in first.findings if each.rule == DROPPED_RULE and each.severity == "error")
-    assert "imported.accept=[output-logit-softcapping]" in error.message
+    assert "imported.accept=[attn-logit-softcapping]" in error.message
     args += [
-        "imported.accept=[output-logit-softcapping]",
+        "imported.accept=[attn-logit-softcapping]",
         "optimizer.precision_aware=true",
         "optimizer.exp_avg_dtype=bf16",
     ]
     settled = judged(tmp_path, text, *args)
-    assert severities(settled)["output-logit-softcapping"] == "warning"
+    assert severities(settled)["attn-logit-softcapping"] == "warning"
     assert severities(settled)["o2-optimizer"] == "change"  # what comes nearest stands in the job
     assert "optimizer.precision_aware=true optimizer.exp_avg_dtype=bf16, which the job has" in str(settled.findings)
 
 
 def test_what_was_accepted_stays_accepted(tmp_path: Path) -> None:
     imported = read(NPU, SOFTCAP)
-    found = ported(imported, "megatron_lm", accepted=["output_logit_softcapping"])
+    found = ported(imported, "megatron_lm", accepted=["attn_logit_softcapping"])
     later = judged(tmp_path, ported_yaml(imported, found, "x"))
-    assert severities(later)["output-logit-softcapping"] == "warning"
+    assert severities(later)["attn-logit-softcapping"] == "warning"
     assert "(accepted)" in str(later.findings)
 
 
 def test_a_name_that_no_argument_has_accepts_nothing(tmp_path: Path) -> None:
     text = job_yaml(read(NPU, SOFTCAP), "x", with_version=False)
-    found = judged(tmp_path, text, "backend=megatron_lm", "imported.accept=[output-logit-softcaping]")
-    assert severities(found)["output-logit-softcapping"] == "error"
+    found = judged(tmp_path, text, "backend=megatron_lm", "imported.accept=[attn-logit-softcaping]")
+    assert severities(found)["attn-logit-softcapping"] == "error"
     reported_findings = next(each for each in found.findings if each.fields == ("imported.accept",))
-    assert "has no argument output-logit-softcaping" in reported_findings.message
-    assert "imported.accept=[output-logit-softcapping]" in [str(fix) for fix in reported_findings.fixes]
+    assert "has no argument attn-logit-softcaping" in reported_findings.message
+    assert "imported.accept=[attn-logit-softcapping]" in [str(fix) for fix in reported_findings.fixes]
 
 
 def test_a_ported_job_goes_on_to_a_third_backend_and_back(tmp_path: Path) -> None:
     imported = read(NPU, f"{MOE} {SOFTCAP} --moe-router-load-balancing-type none --seq-aux --use-ascend-mc2")
     text = ported_yaml(imported, ported(imported, "megatron_lm"), "x")
-    assert set(severities(judged(tmp_path, text, "backend=mindformers"))) >= {"output-logit-softcapping"}
+    assert set(severities(judged(tmp_path, text, "backend=mindformers"))) >= {"attn-logit-softcapping"}
     back = judged(tmp_path, text, "backend=mindspeed")
     assert severities(back) == {}
-    assert {"output-logit-softcapping", "o2-optimizer", "use-ascend-mc2"} <= {arg.flag for arg in back.native}
+    assert {"attn-logit-softcapping", "o2-optimizer", "use-ascend-mc2"} <= {arg.flag for arg in back.native}
 
 
 def test_a_field_that_says_it_from_now_on_is_reported_again(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_job_written_by_hand_does_not_lose_its_arguments_either(tmp_path: Path
 def test_a_file_whose_backend_was_changed_by_hand_is_a_port(tmp_path: Path) -> None:
     text = job_yaml(read(NPU, SOFTCAP), "x", with_version=False)
     moved = judged(tmp_path, text.replace("/backend: mindspeed", "/backend: megatron_lm"))
-    assert severities(moved)["output-logit-softcapping"] == "error"
+    assert severities(moved)["attn-logit-softcapping"] == "error"
     # An argument of the new backend on the command line is one of the new backend.
     own = judged(
         tmp_path,

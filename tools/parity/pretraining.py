@@ -9,6 +9,11 @@ _DENSE, _MOE = "+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe"
 _LATENT = ("+recipe=tiny_deepseek_v3", "kernels.rope_fusion=false")
 _PRETRAIN = ("task=pretrain", "precision.dtype=fp32")
 _ONE = ("parallel.tp=1", "parallel.sequence_parallel=false", "cluster.devices_per_node=1")
+# MindSpeed-LLM, the only backend that builds it, caps no attention logits; its window needs the data loader's masks.
+_GEMMA = (
+    *("+recipe=llama3_8b", "model=gemma_2_9b", *_PRETRAIN, "model.attn_logit_softcapping=null"),
+    *("model.sliding_window=16", "parallel.cp_mask_type=general"),
+)
 _UNBALANCED = ("moe.aux_loss_coeff=0", "model.num_nextn_predict_layers=0")
 _BALANCED = "moe.aux_loss_coeff=1"  # large enough to be seen in the gradient norm
 _TWO = ("batch.micro_batch_size=2", "batch.global_batch_size=4")  # a micro-batch is more than a sequence
@@ -51,6 +56,10 @@ CASES: Mapping[str, Case] = {
     "Qwen2.5, tied embeddings": unfused("+recipe=qwen2_5_7b_sft", *_PRETRAIN, *_ONE, "model.tie_word_embeddings=true"),
     "Llama 3": unfused("+recipe=llama3_8b", *_PRETRAIN, *_ONE),
     "Llama 3, tied embeddings": unfused("+recipe=llama3_8b", *_PRETRAIN, *_ONE, "model.tie_word_embeddings=true"),
+    "Gemma 2 without caps of attention": unfused(*_GEMMA, *_ONE),
+    "Gemma 2 without caps of attention, tp 2": unfused(
+        *_GEMMA, *_on(2, "parallel.tp=2", "parallel.sequence_parallel=true")
+    ),
     "Qwen3-MoE": unfused(_MOE),
     "Qwen3-MoE, top-k not normalised": unfused(_MOE, "model.norm_topk_prob=false"),
     "Qwen3-MoE, ep 2": unfused(_MOE, *_on(2, "parallel.ep=2")),

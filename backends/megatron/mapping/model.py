@@ -36,8 +36,13 @@ def config_json(job: Job) -> dict[str, Value]:
         Unsupported: the model's family cannot express its fields.
     """
     from launcher.families.config_json import config_from_model
+    from launcher.families.registry import FAMILIES as RECORDS
     from launcher.families.source import ModelConfigError
 
+    record = RECORDS.get(job.model.model_type or "")
+    if record is not None and record.own_code:
+        why = f"the class of {record.model_type} is in the models' own repositories, and a written directory has none"
+        raise Unsupported("model.pretrained", why, ("model.pretrained=true",))
     try:
         return config_from_model(job.model, torch_dtype=DTYPES[job.precision.dtype])
     except ModelConfigError as error:

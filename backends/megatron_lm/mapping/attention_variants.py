@@ -192,7 +192,29 @@ OF_V4 = (
     "num_hash_layers",
 )
 
+
+def gemma_gaps() -> dict[str, Gap]:
+    """Return the gaps of what only Gemma has: megatron-core 0.19.0 transformer/transformer_layer.py, attention.py."""
+    capped = "logits are not capped (softcap is 0 in megatron-core 0.19.0 transformer/attention.py:952)"
+    return {
+        "model.norms_of_outputs": Gap(why="the outputs of its layers are not normalised", neutral=(False,)),
+        "model.scale_embeddings": Gap(why="embeddings are not scaled", neutral=(False,)),
+        "model.query_pre_attn_scalar": Gap(
+            why="attention logits are divided by the square root of the head size",
+            works=("model.query_pre_attn_scalar=null",),
+            matters=lambda job: job.model.query_pre_attn_scalar != job.model.head_size,
+        ),
+        "model.attn_logit_softcapping": Gap(why=capped, works=("model.attn_logit_softcapping=null",)),
+        "model.final_logit_softcapping": Gap(why=capped, works=("model.final_logit_softcapping=null",)),
+        "model.rope_local_theta": Gap(
+            why="all layers have the same positions",
+            matters=lambda job: job.model.rope_local_theta != job.model.rope_theta,
+        ),
+    }
+
+
 UNSUPPORTED: Mapping[str, Gap] = {
+    **gemma_gaps(),
     **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
     "model.qk_norm_type": Gap(
         why="query and key heads are normalised one by one",

@@ -170,11 +170,15 @@ def _read_window(view: NativeView) -> Mapping[str, Value]:
 
 def activation() -> tuple[Row, Row]:
     """Return the rows of the activation function: GELU by default."""
-    flags = {"silu": "swiglu", "relu2": "squared-relu"}
-    return _activation({**flags, "quick_geglu": "quick-geglu"}, since="0.16"), _activation(flags, until="0.15.9")
+    newer = {**OLDER_ACTIVATIONS, "quick_geglu": "quick-geglu"}
+    return activation_of(newer, since="0.16"), activation_of(OLDER_ACTIVATIONS, until="0.15.9")
 
 
-def _activation(flags: Mapping[str, str], since: str | None = None, until: str | None = None) -> Row:
+OLDER_ACTIVATIONS: Mapping[str, str] = {"silu": "swiglu", "relu2": "squared-relu"}
+
+
+def activation_of(flags: Mapping[str, str], since: str | None = None, until: str | None = None) -> Row:
+    """Return the row of an activation function that one of `flags` chooses; none: GELU."""
     path = "model.hidden_act"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:

@@ -98,9 +98,21 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 _YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096}
 
 
+def not_stretched(job: Job) -> bool:
+    """Return whether dynamic scaling leaves all positions of the job as they are: it begins after the longest length.
+
+    Source: transformers 5.24 modeling_rope_utils.py _compute_dynamic_ntk_parameters.
+    """
+    scaling = job.model.rope_scaling
+    longest = scaling.original_max_position_embeddings or job.model.max_position_embeddings
+    if scaling.type != "dynamic" or longest is None:
+        return False
+    return job.batch.seq_length is None or job.batch.seq_length <= longest
+
+
 def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
     scaling = job.model.rope_scaling
-    if scaling.type is None:
+    if scaling.type is None or not_stretched(job):
         return
     if scaling.type == "llama3":
         _only_fixed(job, _LLAMA3, "Llama 3 scaling")

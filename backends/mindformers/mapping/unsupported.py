@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from backends.megatron_lm.mapping.attention_variants import gemma_gaps
 from backends.megatron_lm.mapping.optimizer import NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from backends.mindformers.mapping.attention_variants import BEFORE_2_1 as BEFORE_2_1_VARIANTS
@@ -312,6 +313,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "task.reward_models": Gap(why="MindFormers has no GRPO", works=("task.reward_models=[]",)),
     **_LORA,
     **_MODEL,
+    **gemma_gaps(),
     **_TRAINING,
     **_PRECISION,
     **_KERNELS,

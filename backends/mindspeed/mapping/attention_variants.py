@@ -353,9 +353,6 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "model.mlp_only_layers": Gap(
         why="only the first layers can be dense (--first-k-dense-replace)", matters=lambda job: job.model.is_moe
     ),
-    "model.full_attention_layers": Gap(
-        why="a window holds in all layers", matters=lambda job: job.model.sliding_window is not None
-    ),
     "model.no_rope_freq": Gap(why="all layers have the same positions"),
     "model.qk_l2_norm": Gap(why=_NO, neutral=(False,)),
     "model.glu_linear_offset": Gap(why=_NO, neutral=(0.0,)),

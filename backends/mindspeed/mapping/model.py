@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.mapping.attention_variants import variant_of
 from backends.megatron_lm.mapping.factories import flag_on, when_set
 from backends.megatron_lm.mapping.moe import is_moe, write_scores
-from backends.megatron_lm.mapping.positions import has_rope
-from backends.mindspeed.families import DEEPSEEK, FAMILIES, QWEN2_MOE, QWEN3, is_named
+from backends.megatron_lm.mapping.positions import has_rope, not_stretched
+from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, QWEN2_MOE, QWEN3, is_named
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
@@ -14,6 +14,7 @@ _SPECS = "mindspeed_llm.tasks.models.spec."
 
 
 _LITE = "deepseek2-lite"
+_SPECIFYING = ("qk_layernorm", "kv_lora_rank", "shared_expert_gate", "norms_of_outputs")
 
 
 def converter_name(job: Job) -> str | None:
@@ -34,7 +35,7 @@ def converted_folder(job: Job, version: str) -> str | None:
     return "" if job.model.starts_from_weights and not at_start else None
 
 
-def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3)) -> Row:
+def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3, GEMMA2)) -> Row:
     """Return the row of the layer specification, without which MindSpeed-LLM builds plain GPT layers.
 
     Args:
@@ -47,7 +48,7 @@ def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3)) -> Row:
             yield "spec", (f"{_SPECS}{module}", "layer_spec")
 
     return computed(
-        ("model.model_type", "model.qk_layernorm", "model.kv_lora_rank", "model.shared_expert_gate"),
+        ("model.model_type", *(f"model.{name}" for name in _SPECIFYING)),
         ("spec",),
         emit,
         lambda view: _read_spec(view, known),
@@ -62,6 +63,8 @@ def spec_of(job: Job) -> str | None:
         return None
     if job.model.is_mla:
         return DEEPSEEK
+    if job.model.norms_of_outputs:
+        return GEMMA2
     if is_named(job.model.model_type, QWEN2_MOE) or job.model.shared_expert_gate:
         return QWEN2_MOE
     return QWEN3 if is_named(job.model.model_type, QWEN3) or job.model.qk_layernorm else None
@@ -76,6 +79,7 @@ def _read_spec(view: NativeView, known: tuple[str, ...]) -> Mapping[str, Value]:
         "deepseek_spec": deepseek,
         "qwen2_moe_spec": "qwen2_moe",
         "qwen3_spec": "qwen3_moe" if experts else "qwen3",
+        **({"gemma2_spec": "gemma2"} if view.peek("post-norm") else {}),
     }
     if module in families and (module != "deepseek_spec" or view.peek("multi-latent-attention")):
         view.take("spec")
@@ -92,6 +96,8 @@ def _needed(view: NativeView, family: str | None) -> str | None:
         return None
     if view.peek("multi-latent-attention"):
         return DEEPSEEK
+    if view.peek("post-norm"):
+        return GEMMA2
     if is_named(family, QWEN2_MOE) or view.peek("shared-expert-gate"):
         return QWEN2_MOE
     return QWEN3 if is_named(family, QWEN3) or view.peek("qk-layernorm") else None
@@ -335,7 +341,7 @@ _WHOLE = ("beta-fast", "beta-slow", "rope-scaling-original-max-position-embeddin
 
 def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
     scaling = job.model.rope_scaling
-    if scaling.type is None:
+    if scaling.type is None or not_stretched(job):
         return
     if scaling.type == "linear" and scaling.factor is not None and scaling.factor == int(scaling.factor):
         yield "rotary-seq-len-interpolation-factor", int(scaling.factor)
@@ -386,8 +392,3 @@ def _has_other_scaling(view: NativeView) -> bool:
     longest, factor = view.peek("max-position-embeddings"), view.peek("rope-scaling-factor")
     known = all(isinstance(value, (int, float)) for value in (original, longest, factor))
     return known and not view.peek("multi-latent-attention") and longest != original * factor
-
-
-def sliding_window() -> Row:
-    """Return the row of the attention window."""
-    return when_set("model.sliding_window", "sliding-window")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 from backends.megatron_lm.mapping.kernels import CUDA_GRAPHS
+from backends.megatron_lm.mapping.model import OLDER_ACTIVATIONS, activation_of
 from backends.megatron_lm.mapping.optimizer import muon
 from backends.megatron_lm.mapping.table import irrelevant as megatron_irrelevant
 from backends.megatron_lm.mapping.table import rows as megatron_rows
@@ -13,6 +14,7 @@ from backends.mindspeed.mapping import (
     attention_variants,
     checkpoint,
     data,
+    gemma,
     generation,
     kernels,
     logging,
@@ -69,7 +71,11 @@ def _extended(version: str, is_old: bool) -> tuple[Row, ...]:
 def _first(version: str, is_old: bool) -> tuple[Row, ...]:
     """Return the rows at the head of a command line: layer specification and renamed arguments."""
     if is_old:
-        return (version_2_1.use_mcore(), version_2_1.aliases(), model.layer_spec(("deepseek_spec", "qwen3_spec")))
+        return (
+            version_2_1.use_mcore(),
+            version_2_1.aliases(),
+            model.layer_spec(("deepseek_spec", "qwen3_spec", "gemma2_spec")),
+        )
     return (task.aliases(version), model.layer_spec())
 
 
@@ -79,7 +85,8 @@ def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "task.type": (task.task(is_old), *task.preference(is_old), *lora.lora(is_old)),
         "model.num_hidden_layers": (model.layer_count(), model.noop_layers()),
         "model.first_k_dense_replace": (model.expert_places(),),
-        "model.sliding_window": (model.sliding_window(),),
+        "model.sliding_window": (gemma.sliding_window(),),
+        "model.hidden_act": (activation_of({"geglu_tanh": "gelu-tanh", **OLDER_ACTIVATIONS}),),
         "model.rope_scaling.type": (model.rope_scaling(),),
         "tokenizer.type": (data.tokenizer(is_old),),
         "tokenizer.padded_vocab_size": (padding(),),
@@ -150,6 +157,7 @@ def _added(is_old: bool) -> tuple[Row, ...]:
         profiler.profiler_level(),
         kernels.sparse_mode(),
         *generation.generation(is_old),
+        *gemma.rows(is_old),
         *(version_2_1.added_rows() if is_old else ()),
         *later,
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from backends.megatron_lm.mapping.kernels import CUDA_GRAPHS
 from backends.megatron_lm.mapping.optimizer import MUON_FIELDS, NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import BEFORE_0_12
-from backends.mindspeed.mapping import attention_variants
+from backends.mindspeed.mapping import attention_variants, gemma
 from launcher.job import Value
 from launcher.mapping.rows import Gap, warning
 
@@ -33,6 +33,7 @@ IGNORED_FIELDS: Mapping[str, Gap] = {
 }
 UNSUPPORTED: Mapping[str, Gap] = {
     **attention_variants.UNSUPPORTED,
+    **gemma.UNSUPPORTED,
     **NO_QK_CLIPPING,
     **IGNORED_FIELDS,
     "parallel.schedule": warning(

@@ -34,19 +34,18 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.partial_rotary_factor=0.5",
         _FILES,
     ),
-    row("gelu-tanh", "takes the tanh form of GELU", MODEL, _FAMILY, "model.hidden_act=gelu_pytorch_tanh", _FILES),
     row("geglu", "takes a gated GELU", MODEL, _FAMILY, "model.hidden_act=gelu", _FILES),
     row("fc-type", "chooses the products of the feed-forward part", MODEL, _FAMILY, _FILES, neutral=("gate_up_down",)),
     row(
         "interleave-sliding-window",
-        "limits attention to a window",
+        "limits attention to a window in every second layer of gemma2_spec",
         MODEL,
         _FAMILY,
         "model.sliding_window={value}",
         _FILES,
     ),
     row(
-        "attn-logit-softcapping output-logit-softcapping",
+        "attn-logit-softcapping",
         "caps logits (Gemma 2)",
         MODEL,
         _FAMILY,
@@ -54,16 +53,14 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         without="logits are not capped: a model that was trained so loses quality",
     ),
     row(
-        "query-pre-attn-scalar embedding-multiplier-scale output-multiplier-scale scale-emb scale-depth dim-model-base",
+        "embedding-multiplier-scale output-multiplier-scale scale-emb scale-depth dim-model-base",
         "scales attention, embeddings or layers",
         MODEL,
         _FAMILY,
         _FILES,
         neutral=(1, 1.0),
     ),
-    row(
-        "input-embeds-norm post-norm no-post-layer-norm embed-layernorm", "adds or drops norms", MODEL, _FAMILY, _FILES
-    ),
+    row("no-post-layer-norm embed-layernorm", "adds or drops norms", MODEL, _FAMILY, _FILES),
     row("add-dense-bias add-output-layer-bias", "adds biases", MODEL, _FAMILY, "model.linear_bias=true", _FILES),
     row("no-enable-linear-qkv", "keeps query, key and value in three matrices", NOTHING, _FAMILY),
     row(

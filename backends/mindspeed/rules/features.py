@@ -38,6 +38,19 @@ declare((
         when="virtual-optimizer?",
         check=_sizes,
     ),
+    Rule(
+        id="MS-WINDOW-MASK",
+        doc="A window in every second layer is applied to the mask that the data loader makes; without one, all layers "
+        "attend to everything.",
+        source="MindSpeed-LLM 26.1.0 mindspeed_llm/tasks/models/transformer/transformer_layer.py:77",
+        when="interleave-sliding-window? & no-create-attention-mask-in-dataloader",
+        message="the window of {interleave-sliding-window} tokens is ignored: the data loader makes no attention mask; "
+        "works: parallel.cp_mask_type=general",
+        flags=("interleave-sliding-window", "no-create-attention-mask-in-dataloader", "attention-mask-type"),
+        fields=("model.sliding_window", "parallel.cp_mask_type"),
+        stricter=True,
+        reason="validation accepts it; measured with launch parity (docs/parity.md)",
+    ),
     needs("MS-REUSE-FP32-BF16", "reuse-fp32-param", "bf16",
           "Sharing memory between weights and their fp32 copy needs bf16.",
           f"{FEATURES}/memory/reuse_fp32_param.py:19; {OLD_ARGUMENTS}:1219"),

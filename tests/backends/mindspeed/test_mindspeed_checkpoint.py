@@ -59,6 +59,7 @@ FAMILIES: Mapping[str, str] = {
     "llama_tied": "llama2",
     "qwen2": "qwen25",
     "qwen3": "qwen3",
+    "gemma2": "gemma2",
     "qwen2_moe": "qwen2-moe",
     "qwen3_moe": "qwen3-moe",
     "deepseek_v2": "deepseek2",
@@ -76,6 +77,7 @@ CASES = (
     "qwen3: pp2, noop",
     "qwen3: pp2, noop of 8, vpp of 8",
     "qwen3: pp2, noop of 8, v",
+    "gemma2: tp2, pp2",
     "qwen3_moe: tp2, ep2",
     "qwen3_moe: tp2, pp2, ep2, grouped",
     "qwen3_moe: tp2, pp2, ep2, vpp, grouped, extend",
@@ -133,6 +135,7 @@ def _converted(folder: Path, out: Path, *args: str) -> Path:
         "qwen2_moe: tp2, ep2",
         "deepseek_v3_mtp: mtp, tp2, pp2, ep2, split, grouped",
         "deepseek_v2_lite: pp2, list, tp2, split",
+        "gemma2: tp2, pp2, noop",
     ],
 )
 def test_every_byte_comes_back(case: str, model: Callable[[str], Path], tmp_path: Path) -> None:
