@@ -125,7 +125,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "deepseek_v32": ("DeepseekV32Config", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
-    "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
+    # mcore-bridge reads what transformers' class takes for granted.
+    "glm_moe_dsa": (
+        "GlmMoeDsaConfig",
+        {**LATENT, **INDEXER, "indexer_rope_interleave": True, "num_nextn_predict_layers": 0},
+    ),
     "glm_moe_dsa_shared": (
         "GlmMoeDsaConfig",
         {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
