@@ -140,6 +140,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 # Families that plain megatron-core cannot build; mcore-bridge does (tests/backends/megatron/test_bridge_checkpoint.py).
 BRIDGED = ("olmoe", "minimax_m2")
+# Families that no stack loads in the older format of Megatron-LM.
+NO_LEGACY = (*BRIDGED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
 
 
 def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
