@@ -84,6 +84,7 @@ class Spelling:
         interleaved: rows of the parts alternate instead.
         transposed: the last two dimensions are swapped.
         written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
+        mxfp4: it is also published in MXFP4, not transposed then: `stored` with `_blocks` and `_scales`; read only.
     """
 
     stored: str
@@ -91,6 +92,7 @@ class Spelling:
     interleaved: bool = False
     transposed: bool = False
     written: bool = False
+    mxfp4: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,6 @@ class Weights:
         mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
         spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
-        refused: pattern (of the whole name) to what such tensors are, and what works instead.
     """
 
     embedding: tuple[Row, ...]
@@ -116,7 +117,6 @@ class Weights:
     mtp_copies: Mapping[str, str] | None = None
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None
-    refused: Mapping[str, str] | None = None
 
 
 def sizes(model: Model) -> dict[str, int]:

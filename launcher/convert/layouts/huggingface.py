@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, layer_prefix, without_mtp
+from launcher.convert.mxfp4 import BLOCKS, SCALES, packed_content
 from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
 from launcher.convert.slices import flipped, rows, stacked, whole
@@ -24,6 +25,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 class _Meaning:
     shape: tuple[int, ...]
     boxes: tuple[TensorSlice, ...]
+    packed: bool = False
 
 
 def huggingface_wanted(logical: Logical) -> list[Wanted]:
@@ -59,7 +61,6 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
         ConvertError: tensors that the model does not have, or with a wrong shape.
     """
     notes: list[str] = []
-    _refuse(logical, slots)
     logical = _as_stored(logical, slots, notes)
     by_name = {slot.name: slot for slot in slots}
     meanings = dict(_meanings(logical, by_name))
@@ -72,12 +73,20 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
             weight = by_name.get(slot.name.removesuffix(SCALE))
             problems.extend(wrong_scale(weight, slot) if weight is not None else [_without_weight(slot)])
             continue
+        if meaning is None and slot.name.removesuffix(SCALES) + BLOCKS in meanings:
+            continue
         if meaning is None:
             reason = _ignored(logical, slot.name)
             if reason is None:
                 problems.append(_unknown(logical, slot))
             else:
                 dropped[slot.name] = reason
+            continue
+        if meaning.packed:
+            found = packed_content(
+                slot, by_name.get(slot.name.removesuffix(BLOCKS) + SCALES), meaning.shape, meaning.boxes
+            )
+            (problems if isinstance(found, str) else contents).append(found)  # type: ignore[arg-type]
             continue
         if slot.shape != meaning.shape:
             problems.append(
@@ -94,18 +103,6 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     if problems:
         raise ConvertError(problems)
     return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
-
-
-def _refuse(logical: Logical, slots: Iterable[Slot]) -> None:
-    """Raise for tensors that the family is known to be published with and that are not read."""
-    names = [slot.name for slot in slots]
-    problems = []
-    for pattern, why in (logical.family.refused or {}).items():
-        found = [name for name in names if re.fullmatch(pattern, name)]
-        if found:
-            problems.append(f"{found[0]} and {len(found) - 1} more: {why}")
-    if problems:
-        raise ConvertError(problems)
 
 
 def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
@@ -132,6 +129,10 @@ def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[s
                 meaning = _spelled(logical, layer_prefix(number), spelling)
                 if meaning is not None:
                     yield name, meaning
+            packed = replace(spelling, transposed=False) if spelling.mxfp4 and name + BLOCKS in present else None
+            meaning = _spelled(logical, layer_prefix(number), packed) if packed is not None else None
+            if meaning is not None:
+                yield name + BLOCKS, replace(meaning, packed=True)
 
 
 def _layers(logical: Logical) -> range:
