@@ -103,6 +103,8 @@ class Weights:
         embedding, final: tensors before and after the layers.
         attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
         mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
+        mtp_names: prefixes in its files of a multi-token-prediction layer's own tensors and of its transformer layer,
+            where these are not those of a layer after the last; config.json does not say then whether there is one.
         mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
         spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
@@ -114,6 +116,7 @@ class Weights:
     dense: tuple[Row, ...]
     sparse: tuple[Row, ...] = ()
     mtp: tuple[Row, ...] = ()
+    mtp_names: tuple[str, str] | None = None
     mtp_copies: Mapping[str, str] | None = None
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None

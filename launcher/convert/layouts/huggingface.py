@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
-from launcher.convert.logical import Logical, layer_prefix, without_mtp
+from launcher.convert.logical import Logical, prefix_in, with_mtp, without_mtp
 from launcher.convert.mxfp4 import BLOCKS, SCALES, packed_content
 from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
@@ -49,9 +49,9 @@ def _fused(logical: Logical) -> Iterator[tuple[str, _Meaning]]:
     """Yield the tensors that the family stores in another way than one for each canonical name."""
     for spelling in logical.family.spellings:
         for number in _layers(logical) if spelling.written else ():
-            meaning = _spelled(logical, layer_prefix(number), spelling)
+            meaning = _spelled(logical, prefix_in(logical, number), spelling)
             if meaning is not None:
-                yield layer_prefix(number) + spelling.stored, meaning
+                yield prefix_in(logical, number) + spelling.stored, meaning
 
 
 def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, Stored]:
@@ -106,14 +106,27 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
 
 
 def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
-    """Drop missing MTP layers: transformers writes DeepSeek-V3's num_nextn_predict_layers even without them."""
-    count = logical.model.num_nextn_predict_layers
+    """Drop MTP layers that the files lack (transformers' DeepSeek-V3); add those that no key of config.json counts."""
+    count, names = logical.model.num_nextn_predict_layers, logical.family.mtp_names
+    if names is not None:
+        inner = re.compile(re.escape(names[1]).replace(r"\{layer\}", r"(\d+)") + ".+")
+        held = {int(found[1]) + 1 for slot in slots if (found := inner.fullmatch(slot.name))}
+        return _with_as_many(logical, max(held, default=0), notes)
     first = logical.model.num_hidden_layers or 0
     numbers = {int(found[1]) for slot in slots if (found := _LAYER.fullmatch(slot.name))}
     if count and not any(number >= first for number in numbers):
         notes.append(f"config.json has {count} MTP layer(s), the files hold none: converted without")
         return without_mtp(logical)
     return logical
+
+
+def _with_as_many(logical: Logical, held: int, notes: list[str]) -> Logical:
+    count = logical.model.num_nextn_predict_layers
+    if held and not count:
+        notes.append(f"{held} MTP layer(s), which config.json does not mention: model.num_nextn_predict_layers={held}")
+    elif count and not held:
+        notes.append(f"{count} MTP layer(s) are asked for, the files hold none: converted without")
+    return logical if held == count else with_mtp(logical, held)
 
 
 def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[str, _Meaning]]:
@@ -124,13 +137,13 @@ def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[s
         yield name, _whole(copy.of, shape)
     for spelling in logical.family.spellings:
         for number in _layers(logical):
-            name = layer_prefix(number) + spelling.stored
+            name = prefix_in(logical, number) + spelling.stored
             if name in present and name not in logical.tensors:
-                meaning = _spelled(logical, layer_prefix(number), spelling)
+                meaning = _spelled(logical, prefix_in(logical, number), spelling)
                 if meaning is not None:
                     yield name, meaning
             packed = replace(spelling, transposed=False) if spelling.mxfp4 and name + BLOCKS in present else None
-            meaning = _spelled(logical, layer_prefix(number), packed) if packed is not None else None
+            meaning = _spelled(logical, prefix_in(logical, number), packed) if packed is not None else None
             if meaning is not None:
                 yield name + BLOCKS, replace(meaning, packed=True)
 

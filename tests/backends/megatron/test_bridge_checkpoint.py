@@ -15,7 +15,7 @@ from backends.megatron.rehearse import NATIVE_CPU
 from launcher.convert.containers import torch_dist
 from launcher.rehearse.native import environment
 from tests.convert import zoo
-from tests.convert.helpers import launch, with_mtp
+from tests.convert.helpers import launch, with_mtp, with_next_mtp
 from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
 from tests.rehearse.native.environments import core_0_17, swift_python
 from tests.rehearse.native.runs import Run, run_native
@@ -36,6 +36,7 @@ MODELS = {
     "deepseek_v2_lite": "deepseek_v2",
     "gpt_oss": "gpt_oss",
     "qwen3_next": "qwen3_next",
+    "qwen3_next_mtp": "qwen3_next",
     "deepseek_v32_mtp": "deepseek_v32",
     "deepseek_v32": "deepseek_v32",
     "glm_moe_dsa": "glm_moe_dsa",
@@ -72,7 +73,9 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
     out = folder / "hf"
-    if name.endswith("_mtp"):
+    if name == "qwen3_next_mtp":
+        with_next_mtp(made, out)
+    elif name.endswith("_mtp"):
         with_mtp(made, out, name.removesuffix("_mtp"))
     elif name in DENSE:
         deepseek_v3(out, DENSE[name])
