@@ -6,6 +6,7 @@ Up to 3.9 swift's own classes read config.json, from 3.10 on a bridge (swift/meg
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backends.megatron.mapping.attention_variants import linear_pattern_is_lost
 from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.family_row import FamilyRow, by_family
@@ -225,6 +226,19 @@ ROWS: tuple[Unbuildable, ...] = (
         ),
         fields=("model.attention_output_bias", "model.linear_bias"),
         source="mcore-bridge 1.6.5 config/parser.py:22; megatron-core 0.16.1 transformer/attention.py:355",
+    ),
+    Unbuildable(
+        id="SW-BUILD-LINEAR-LAYERS",
+        doc="Linear attention in another pattern than three of four layers: every fourth layer attends fully anyway.",
+        when=linear_pattern_is_lost,
+        describe=lambda model: (
+            f"full_attention_interval {model.full_attention_interval}: transformers 5 keeps it as layer_types, which is"
+            " not read, and every fourth layer attends fully"
+        ),
+        fields=("model.full_attention_interval", "model.experimental_attention_variant"),
+        source="mcore-bridge 1.6.5 config/parser.py:50",
+        since="4.1",
+        until="4.2.99",
     ),
     Unbuildable(
         id="SW-BUILD-DENSE-COUNT",

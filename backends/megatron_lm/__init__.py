@@ -78,6 +78,7 @@ BACKEND = Backend(
     described_by=("simumax",),
     families=late("backends.megatron_lm.families:families"),
     checkpoint_format="launcher.convert.formats.torch_dist",
+    also_loads=("launcher.convert.formats.legacy",),
     unbuildable=late("backends.megatron_lm.families:rows"),
     default_ffn_size=default_ffn_size,
     vocabulary_size=VOCABULARY_SIZE,

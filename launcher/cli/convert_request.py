@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.cli.convert_adapter import adapter_conversion, adapter_source, check_words
 from launcher.cli.options import composed_of
-from launcher.convert.builds import for_backend
+from launcher.convert.builds import for_backend, refuse_without_loader
 from launcher.convert.casts import dtype_named
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.conversion import Conversion
@@ -66,6 +66,8 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
     donor, model = _model([named, source], job)
     layout, written_for = _layout(job, options), backend if target.kind == "mcore" else None
     layout = for_backend(layout, written_for, model)
+    if written_for is None:
+        refuse_without_loader(target, model)
     yield Conversion(
         source=source,
         source_format=source_format,

@@ -44,6 +44,34 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
     return replace(layout, stack=stack)
 
 
+def refuse_without_loader(target: Format, model: Model) -> None:
+    """Reject a model in a format that some backends load beside their own, if none of them loads this model.
+
+    Raises:
+        ConvertError: none of them does; the reason of each.
+    """
+    loaders = [
+        backend
+        for backend in map(get_backend, backend_names())
+        if any(module.endswith(f".{target.name}") for module in backend.also_loads)
+    ]
+    reasons = [reason for backend in loaders if (reason := _unloaded(backend, model))]
+    if loaders and len(reasons) == len(loaders):
+        raise ConvertError(
+            f"{target.title}: nothing loads {model.model_type} in this format: {'; '.join(reasons)}; works:"
+            f" {_others(model, None)}"
+        )
+
+
+def _unloaded(backend: Backend, model: Model) -> str:
+    """Return why the newest known version of a backend does not load the weights of a model; empty if it does."""
+    rows = backend.cannot_build(backend.default_version, model)
+    if rows:
+        return f"{backend.title} cannot build this model: {rows[0].describe(model)}"
+    reason = _unconverted(backend, backend.default_version, model)
+    return f"{backend.title} does not load this checkpoint: {reason}" if reason else ""
+
+
 def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
     """Return notes on backends that load the format but not this checkpoint, for a target without a backend.
 
@@ -56,12 +84,9 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
     for backend in map(get_backend, backend_names()):
         if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
             continue
-        rows = backend.cannot_build(backend.default_version, model)
-        reason = _unconverted(backend, backend.default_version, model)
-        if rows:
-            found.append(f"{backend.title} cannot build this model: {rows[0].describe(model)}")
-        elif reason:
-            found.append(f"{backend.title} does not load this checkpoint: {reason}")
+        reason = _unloaded(backend, model)
+        if reason:
+            found.append(reason)
         elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
             found.append(
                 f"{backend.title} names the layers of this model differently: write with --backend {backend.name}"
@@ -74,13 +99,10 @@ def _unconverted(backend: Backend, version: str, model: Model) -> str:
     return row.unconverted(version) if row is not None else ""
 
 
-def _others(model: Model, this: Backend) -> str:
+def _others(model: Model, this: Backend | None) -> str:
     can = [
         f"--backend {backend.name}"
         for backend in map(get_backend, backend_names())
-        if backend is not this
-        and backend.checkpoint_format
-        and not backend.cannot_build(backend.default_version, model)
-        and not _unconverted(backend, backend.default_version, model)
+        if backend is not this and backend.checkpoint_format and not _unloaded(backend, model)
     ]
     return " · ".join(can) or "another model"

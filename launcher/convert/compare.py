@@ -118,7 +118,9 @@ def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any
     if None in adapters and any(adapters):
         raise ConvertError(f"{left if adapters[0] else right} is an adapter, the other one is a model")
     if None in adapters:
-        found = [format_in(path).read(path, base, Layout())[1] for path in (left, right)]
+        read_as, found = zip(*(format_in(path).read(path, base, Layout()) for path in (left, right)), strict=True)
+        # With layers that config.json does not mention.
+        base = max((base, *read_as), key=lambda each: len(each.tensors))
         problems = [problem for stored in found for problem in unscaled(stored.contents)]
         if problems:
             raise ConvertError(problems)

@@ -26,6 +26,7 @@ from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.losses import Losses, Values, named_losses, overflows
 from launcher.convert.move import fill, in_parallel
+from launcher.convert.mxfp4 import note, other_method
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
@@ -84,7 +85,11 @@ def _prepared(asked: Conversion) -> Prepared:
     logical, stored = asked.source_format.read(asked.source, logical_model(asked.model), asked.source_layout)
     to_hf = asked.target_format.name == "hf"
     problems = check_source(stored, to_hf=to_hf, title=asked.target_format.title, cast_to=asked.dtype)
-    if any(content.scale is not None for content in stored.contents):
+    packed = sum(content.packed for content in stored.contents)
+    if packed:
+        problems += other_method(asked.source)
+        stored = dataclasses.replace(stored, notes=(*stored.notes, note(packed)))
+    elif any(content.scale is not None for content in stored.contents):
         problems += other_scheme(asked.source)
     if problems:
         raise ConvertError(problems)
@@ -123,7 +128,7 @@ def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str
     found: dict[str, str] = {}
     problems = []
     for content in stored.contents:
-        dtype = content.slot.dtype
+        dtype = content.dtype
         if content.boxes and dtype not in FLOATS:
             slot = content.slot
             problems.append(f"{slot.path.name}: {slot.name} is {dtype}; expected a weight: {', '.join(FLOATS)}")

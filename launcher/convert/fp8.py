@@ -58,7 +58,7 @@ def with_scales(logical: Logical, stored: Stored, only: frozenset[str] | None = 
     scales: dict[str, tuple[int, ...]] = {}
     for content in stored.contents:
         scale = content.scale
-        if scale is not None and only is not None and scale.name not in only:
+        if content.packed or (scale is not None and only is not None and scale.name not in only):
             contents.append(content)
             continue
         contents.append(dataclasses.replace(content, scale=None))
@@ -324,7 +324,7 @@ def check_source(stored: Stored, *, to_hf: bool, title: str, cast_to: str | None
     problems = unscaled(stored.contents)
     if problems:
         return problems
-    scaled = [content.slot for content in stored.contents if content.scale is not None]
+    scaled = [content.slot for content in stored.contents if content.scale is not None and not content.packed]
     if not scaled or to_hf or cast_to is not None:
         return []
     return [

@@ -90,9 +90,20 @@ def without_mtp(logical: Logical) -> Logical:
     return logical_model(dataclasses.replace(logical.model, num_nextn_predict_layers=0))
 
 
+def with_mtp(logical: Logical, count: int) -> Logical:
+    """Return the same model with multi-token-prediction layers, which its config.json does not mention."""
+    return logical_model(dataclasses.replace(logical.model, num_nextn_predict_layers=count))
+
+
 def layer_prefix(number: int) -> str:
     """Return the name prefix of a Hugging Face layer."""
     return f"model.layers.{number}."
+
+
+def prefix_in(logical: Logical, number: int) -> str:
+    """Return the name prefix of a transformer layer in a model's files; layers after the last predict more tokens."""
+    layers, names = logical.model.num_hidden_layers or 0, logical.family.mtp_names
+    return layer_prefix(number) if names is None or number < layers else names[1].format(layer=number - layers)
 
 
 def _instances(model: Model, family: Weights) -> Iterator[Instance]:
@@ -106,10 +117,12 @@ def _instances(model: Model, family: Weights) -> Iterator[Instance]:
         yield from _rows(model, rows, dims, place="decoder", layer=layer, prefix=prefix)
     yield from _rows(model, family.final, dims, place="final")
     for index in range(model.num_nextn_predict_layers):
-        prefix = layer_prefix(layers + index)
+        outer = inner = layer_prefix(layers + index)
+        if family.mtp_names is not None:
+            outer, inner = (name.format(layer=index) for name in family.mtp_names)
         body = (*_attention(model, family, layers + index), *(family.sparse if model.is_moe else family.dense))
-        yield from _rows(model, family.mtp, dims, place="mtp", layer=index, prefix=prefix)
-        yield from _rows(model, body, dims, place="mtp_layer", layer=index, prefix=prefix)
+        yield from _rows(model, family.mtp, dims, place="mtp", layer=index, prefix=outer)
+        yield from _rows(model, body, dims, place="mtp_layer", layer=index, prefix=inner)
 
 
 def _attention(model: Model, family: Weights, layer: int) -> tuple[Row, ...]:

@@ -12,6 +12,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.transfer import OpenFiles, copy, write
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
+from launcher.convert.mxfp4 import unpacked
 from launcher.convert.plan import Move
 from launcher.convert.scales import scale_values
 from launcher.convert.slices import narrowed, stored_dim
@@ -92,11 +93,13 @@ def values(files: OpenFiles, content: Content, move: Move, dtype: str, losses: L
     Losses of a cast are added to `losses`.
     """
     slot, box = content.slot, move.source_box
-    runs = narrowed(box, move.region)
-    found = block(array(files, slot), box, runs)
-    if slot.dtype == dtype:
-        return found
-    numbers = decode(found, slot.dtype) if content.scale is None else _dequantised(files, content, move, found)
+    if content.packed:
+        numbers = unpacked(files, content, move)
+    else:
+        found = block(array(files, slot), box, narrowed(box, move.region))
+        if slot.dtype == dtype:
+            return found
+        numbers = decode(found, slot.dtype) if content.scale is None else _dequantised(files, content, move, found)
     words = encode(numbers, dtype)
     if losses is not None:
         losses.count(numbers, words, dtype)

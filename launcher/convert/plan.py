@@ -133,9 +133,9 @@ def _unfilled(target: Sequence[Content]) -> list[str]:
     problems = []
     for content in target:
         filled = sum(volume(box.logical_at) for box in content.boxes) + content.fill
-        if filled != math.prod(content.slot.shape):
+        if filled != content.elements:
             problems.append(
-                f"{content.slot.name} {list(content.slot.shape)}: {filled} of {math.prod(content.slot.shape)} elements"
+                f"{content.slot.name} {list(content.slot.shape)}: {filled} of {content.elements} elements"
                 " have a meaning"
             )
     return problems

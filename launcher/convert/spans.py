@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.convert.casts import word
-from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.dtypes import MXFP4, itemsize
 from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.plan import Move
@@ -34,7 +34,11 @@ def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] 
 
 def direct(move: Move, source: Slot, target: Slot) -> tuple[int, int, int] | None:
     """Return (byte in the source file, byte in the target file, bytes) if a move is one plain copy; else None."""
-    if move.source_box.transposed != move.target_box.transposed or source.dtype != target.dtype:
+    if (
+        move.source_box.transposed != move.target_box.transposed
+        or source.dtype != target.dtype
+        or target.dtype == MXFP4
+    ):
         return None
     there = span(target.shape, narrowed(move.target_box, move.region))
     here = span(source.shape, narrowed(move.source_box, move.region))

@@ -19,8 +19,7 @@ from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, in_parallel, values
 from launcher.convert.plan import Move, all_shared
-from launcher.convert.slices import narrowed
-from launcher.convert.spans import array, block, direct, forget, forget_slot, pieces
+from launcher.convert.spans import array, direct, forget, forget_slot, pieces
 
 # Elements compared at a time.
 _PIECE = 4 * 1024 * 1024
@@ -115,7 +114,7 @@ def _compared(
                 wrong += _differing_in_either_order(files, mine, other, part, losses)
             count = math.prod(size for _, size in part.region)
             elements += count
-            advance(count * itemsize(mine.slot.dtype))
+            advance(count * itemsize(mine.slot.dtype) // (2 if mine.packed else 1))
         forget_slot(files, mine.slot)
         forget_slot(files, other.slot)
     overflowed_values = losses.overflowed if losses is not None else 0
@@ -137,14 +136,15 @@ def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move,
     """Return the number of elements of `other` that differ from the cast of `mine`."""
     import numpy as np
 
-    expected = values(files, mine, part, other.slot.dtype, losses)
-    present = block(array(files, other.slot), part.target_box, narrowed(part.target_box, part.region))
+    expected = values(files, mine, part, other.dtype, losses)
+    back = Move(part.target, part.target_box, part.source, part.source_box, part.region)
+    present = values(files, other, back, other.dtype)
     if _same_block(expected, present):
         return 0
     unequal = expected != present
     if mine.slot.dtype != other.slot.dtype and losses is not None:
         # NaN has many bit patterns, and the cast that made this one is unknown.
-        nan = [np.isnan(decode(words, other.slot.dtype)) for words in (expected, present)]
+        nan = [np.isnan(decode(words, other.dtype)) for words in (expected, present)]
         unequal &= ~(nan[0] & nan[1])
     return int(np.count_nonzero(unequal))
 

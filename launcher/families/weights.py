@@ -84,6 +84,7 @@ class Spelling:
         interleaved: rows of the parts alternate instead.
         transposed: the last two dimensions are swapped.
         written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
+        mxfp4: it is also published in MXFP4, not transposed then: `stored` with `_blocks` and `_scales`; read only.
     """
 
     stored: str
@@ -91,6 +92,7 @@ class Spelling:
     interleaved: bool = False
     transposed: bool = False
     written: bool = False
+    mxfp4: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +103,11 @@ class Weights:
         embedding, final: tensors before and after the layers.
         attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
         mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
+        mtp_names: prefixes in its files of a multi-token-prediction layer's own tensors and of its transformer layer,
+            where these are not those of a layer after the last; config.json does not say then whether there is one.
         mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
         spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
-        refused: pattern (of the whole name) to what such tensors are, and what works instead.
     """
 
     embedding: tuple[Row, ...]
@@ -113,10 +116,10 @@ class Weights:
     dense: tuple[Row, ...]
     sparse: tuple[Row, ...] = ()
     mtp: tuple[Row, ...] = ()
+    mtp_names: tuple[str, str] | None = None
     mtp_copies: Mapping[str, str] | None = None
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None
-    refused: Mapping[str, str] | None = None
 
 
 def sizes(model: Model) -> dict[str, int]:

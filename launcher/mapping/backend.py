@@ -139,6 +139,7 @@ class Backend:
             cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
             must be converted.
         checkpoint_format: module whose FORMAT (launcher.convert.formats.format) is its weight format; None: none.
+        also_loads: modules of further weight formats that it loads.
         adapter_format: module whose FORMAT is its LoRA adapter format; None: none.
         families: what it calls each model family, by model_type, and since when it trains it.
         unbuildable: kinds of model for which it has no code; used by `check` and conversions (`cannot_build`).
@@ -181,6 +182,7 @@ class Backend:
     reads_hub: bool = False
     native_cpu: str | None = None
     checkpoint_format: str | None = None
+    also_loads: tuple[str, ...] = ()
     adapter_format: str | None = None
     families: Callable[[], Mapping[str, FamilyRow]] = dict
     unbuildable: Callable[[], tuple[Unbuildable, ...]] = tuple

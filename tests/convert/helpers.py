@@ -111,3 +111,24 @@ def with_mtp(model: Callable[[str], Path], folder: Path, name: str = "deepseek_v
     layer["model.layers.4.embed_tokens.weight"] = plain["model.embed_tokens.weight"]
     layer["model.layers.4.shared_head.head.weight"] = plain["lm_head.weight"]
     return write(folder, {**plain, **layer, **changed}, config)
+
+
+def with_next_mtp(model: Callable[[str], Path], folder: Path) -> Path:
+    """Qwen3-Next with one MTP layer, as Qwen publishes it: no key of config.json mentions it."""
+    import json
+
+    import numpy as np
+
+    plain = arrays_of(model("qwen3_next"))
+    config = json.loads((model("qwen3_next") / "config.json").read_text())
+    rng, hidden = np.random.default_rng(1), config["hidden_size"]
+    layer = {name.replace("model.layers.3.", "mtp.layers.0."): plain[name] + 1 for name in plain if "layers.3." in name}
+    new = {
+        "pre_fc_norm_embedding": (hidden,),
+        "pre_fc_norm_hidden": (hidden,),
+        "norm": (hidden,),
+        "fc": (hidden, 2 * hidden),
+    }
+    for name, shape in new.items():
+        layer[f"mtp.{name}.weight"] = rng.standard_normal(shape).astype("float32")
+    return write(folder, {**plain, **layer}, config)

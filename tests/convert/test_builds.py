@@ -154,6 +154,17 @@ def test_weights_that_a_backend_arranges_differently_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["olmoe", "deepseek_v32", "qwen3_next"])
+def test_a_format_in_which_nothing_loads_the_family_is_refused(
+    name: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("hf-to-mcore", "--model", model(name), "--out", tmp_path / "out", "--format", "legacy") == 1
+    shown = capsys.readouterr().err
+    assert f"nothing loads {name} in this format: Megatron-LM" in shown
+    assert "works: --backend megatron" in shown
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_checkpoint_that_one_stack_does_not_load_says_so(
     model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from core_world import Zygote
 
 from tests.convert import zoo
 from tests.convert.core_logits import megatron_argv
-from tests.convert.helpers import arrays_of, launch, tensors, with_mtp, write
+from tests.convert.helpers import arrays_of, launch, tensors, with_mtp, with_next_mtp, write
 
 TOLERANCE = 1e-4
 LAYOUTS = {
@@ -119,3 +119,18 @@ def test_local_layers_come_back_and_equal_the_others(
         assert launch("mcore-to-hf", "--checkpoint", out, "--model", folder, "--out", tmp_path / f"{layers}_back") == 0
         assert tensors(tmp_path / f"{layers}_back") == tensors(folder)
     assert launch("verify", tmp_path / "local", tmp_path / "transformer_engine", "--model", folder) == 0
+
+
+def test_a_layer_that_config_json_does_not_mention_comes_back(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, core, back = with_next_mtp(model, tmp_path / "hf"), tmp_path / "core", tmp_path / "back"
+    assert launch("hf-to-mcore", "--model", folder, "--out", core, "--backend", "megatron") == 0
+    assert "1 MTP layer(s), which config.json does not mention: model.num_nextn_predict_layers=1" in (
+        capsys.readouterr().out
+    )
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back) == 0
+    assert tensors(back) == tensors(folder)
+    for pair in ((folder, core), (core, back)):
+        assert launch("verify", *pair, "--model", folder) == 0
+    assert launch("verify", core, model("qwen3_next"), "--model", folder) == 1

@@ -68,7 +68,7 @@ def _tokens() -> Any:
 
 
 # Families that megatron-core 0.16.1 computes in another way than they were trained (backends/megatron_lm/families.py),
-# or with kernels for GPUs only. tests/backends/megatron/test_bridge_checkpoint.py compares their bytes.
+# or with kernels for GPUs only. tests/backends/megatron/test_bridge_checkpoint.py computes them with mcore-bridge.
 NOT_COMPUTED = ("qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
 # Families whose layers only MindSpeed-LLM has; tools/parity trains them there from converted weights.
 OF_MINDSPEED = ("gemma2",)

@@ -295,16 +295,3 @@ def test_refusals_for_programs(
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
     assert "truncated" in answer["problems"][0]
-
-
-def test_tensors_of_a_format_that_is_not_read_are_named_once(
-    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arrays = arrays_of(model("gpt_oss"))
-    for layer in range(4):
-        arrays[f"model.layers.{layer}.mlp.experts.down_proj_blocks"] = numpy.zeros((4, 64, 3, 16), dtype="uint8")
-    folder = write(tmp_path / "hf", arrays, (model("gpt_oss") / "config.json").read_text())
-    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "core") == 1
-    shown = capsys.readouterr().err
-    assert "mlp.experts.down_proj_blocks and 3 more: MXFP4 is not read; works: a release in bf16" in shown
-    assert not (tmp_path / "core").exists()

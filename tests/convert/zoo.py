@@ -133,7 +133,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "deepseek_v32": ("DeepseekV32Config", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
-    "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
+    # mcore-bridge reads what transformers' class takes for granted.
+    "glm_moe_dsa": (
+        "GlmMoeDsaConfig",
+        {**LATENT, **INDEXER, "indexer_rope_interleave": True, "num_nextn_predict_layers": 0},
+    ),
     "glm_moe_dsa_shared": (
         "GlmMoeDsaConfig",
         {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
@@ -149,6 +153,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 # Families that plain megatron-core cannot build; mcore-bridge does (tests/backends/megatron/test_bridge_checkpoint.py).
 BRIDGED = ("olmoe", "minimax_m2")
+# Families that no stack loads in the older format of Megatron-LM.
+NO_LEGACY = (*BRIDGED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
 
 
 def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:

@@ -14,6 +14,7 @@ from backends import BUILT_IN
 from backends.mindformers.checkpoint.classes import VERSIONS, loaders
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
+from launcher.convert.builds import refuse_without_loader
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import MODULES, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, Target
@@ -98,14 +99,16 @@ def _layouts() -> list[str]:
 
 def _loadable(form: Format, model: Model) -> list[str]:
     """Return the layouts that a format can write for a model, none if its backend cannot build it."""
-    # Only Megatron-LM loads its own older format.
-    loader = "megatron_lm" if form.name == "legacy" else form.name
-    if is_backend(loader):
-        backend = get_backend(loader)
+    if is_backend(form.name):
+        backend = get_backend(form.name)
         if backend.cannot_build(backend.default_version, model):
             return []
         if backend.families()[str(model.model_type)].no_weights:
             return []
+    try:
+        refuse_without_loader(form, model)
+    except ConvertError:
+        return []
     return laid_out(form, model, **_BY_RANK.get(form.name, {}))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from backends.megatron.mapping.factories import FOUR, THREE, as_values, one_of
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_at, value_at
-from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
+from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA, Model
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same, without
 
 _OLD, _KEYED = "3.12", "4.3"
@@ -49,7 +49,8 @@ KEYS = {
     "norm_zero_centered": "layernorm_zero_centered_gamma",
 }
 # The same for values of another type: string for integer, list for tuple.
-TEXT_KEYS = {"full_attention_interval": "linear_attention_freq", "window_attn_skip_freq": "window_attn_skip_freq"}
+_INTERVAL = "full_attention_interval"
+TEXT_KEYS = {_INTERVAL: "linear_attention_freq", "window_attn_skip_freq": "window_attn_skip_freq"}
 _QUICK: Mapping[str, Value] = {"swiglu": False, "quick_geglu": True}
 PROBS, _PROBS = "moe.apply_probs_on_input", "moe_apply_probs_on_input"
 LIST_KEYS = {"mrope_section": "mrope_section", "compress_ratios": "csa_compress_ratios"}
@@ -278,9 +279,22 @@ def in_config(job: Job, name: str) -> bool:
     return known and family is not None and family.decides(name)
 
 
+def linear_pattern_is_lost(model: Model) -> bool:
+    """Return whether swift builds another pattern of linear attention than config.json has: every fourth layer.
+
+    transformers 5 keeps the pattern as layer_types only (configuration_qwen3_next.py:130 @5.24.0), which mcore-bridge
+    does not read (config/parser.py:50, :344 @1.6.5).
+    """
+    return model.experimental_attention_variant == "gated_delta_net" and (model.full_attention_interval or 4) != 4
+
+
+def _decided(job: Job, name: str) -> bool:
+    return in_config(job, name) and not (name == _INTERVAL and linear_pattern_is_lost(job.model))
+
+
 def as_keys(job: Job) -> dict[str, Value]:
     """Return the values for ModelConfig, by field name."""
-    names = [name for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS) if not in_config(job, name)]
+    names = [name for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS) if not _decided(job, name)]
     given = {name: value_at(job, f"model.{name}") for name in names}
     quick = job.model.hidden_act == "quick_geglu" and not in_config(job, "hidden_act")
     found: dict[str, Value] = dict(_QUICK) if quick else {}

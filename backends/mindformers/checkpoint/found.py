@@ -20,7 +20,9 @@ TRACKER: Final = "latest_checkpointed_iteration.txt"
 MAP: Final = "param_name_map.json"
 _OPTIMIZER: Final = re.compile(r"(.+-)?opt-\d+-\d+\.safetensors")
 _OURS: Final = re.compile(
-    r"(embedding\.word_embeddings\.|decoder\.|mtp\.|output_layer\.|model\.tok_embeddings\.|model\.norm_out\."
+    r"(embedding\.word_embeddings\.|decoder\.|output_layer\.|model\.tok_embeddings\.|model\.norm_out\."
+    # Qwen3-Next's files have mtp.layers, too.
+    r"|mtp\.layers\.\d+\.(transformer_layer|enorm|hnorm|eh_proj|final_layernorm)\."
     r"|model\.layers\.\d+\.(attention|attention_norm|ffn_norm|feed_forward)\.)"
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Protocol
 
+MXFP4 = "MXFP4"
+"""Pairs of 4-bit values in bytes, which files call U8; our name, for tensors that are known to hold them."""
 # safetensors' names (huggingface/safetensors, safetensors/src/tensor.rs `Dtype`) without sub-byte types.
 SIZES = {
     "BOOL": 1,
@@ -26,6 +28,7 @@ SIZES = {
     "U64": 8,
     "F64": 8,
     "C64": 8,
+    MXFP4: 1,
 }
 # torch/storage.py: the classes of pickled typed storages. Newer dtypes have none and are pickled as untyped storages.
 STORAGES = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from launcher.convert.containers.dtypes import MXFP4
 from launcher.convert.containers.records import Slot
 from launcher.convert.records import TensorSlice
 
@@ -17,13 +19,29 @@ class Content:
         slot: its position in a file.
         boxes: slices of logical tensors that it holds; disjoint.
         fill: elements outside of any logical tensor (padding of the vocabulary, zeros).
-        scale: slot of a quantised tensor's blockwise scales (float32, one for each 128 x 128 block), or None.
+        scale: slot of a quantised tensor's blockwise scales (FP8: float32, one for each 128 x 128 block; MXFP4: a
+            power of two for each 32 values), or None.
     """
 
     slot: Slot
     boxes: tuple[TensorSlice, ...]
     fill: int = 0
     scale: Slot | None = None
+
+    @property
+    def packed(self) -> bool:
+        """Whether the slot's bytes are pairs of 4-bit values; slices count values."""
+        return self.slot.dtype == MXFP4
+
+    @property
+    def dtype(self) -> str:
+        """Number format of its values, once they are read: bf16 for MXFP4."""
+        return "BF16" if self.packed else self.slot.dtype
+
+    @property
+    def elements(self) -> int:
+        """Number of its values."""
+        return math.prod(self.slot.shape) * (2 if self.packed else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
-from launcher.convert.logical import Logical, layer_prefix, without_mtp
+from launcher.convert.logical import Logical, prefix_in, with_mtp, without_mtp
+from launcher.convert.mxfp4 import BLOCKS, SCALES, packed_content
 from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
 from launcher.convert.slices import flipped, rows, stacked, whole
@@ -24,6 +25,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 class _Meaning:
     shape: tuple[int, ...]
     boxes: tuple[TensorSlice, ...]
+    packed: bool = False
 
 
 def huggingface_wanted(logical: Logical) -> list[Wanted]:
@@ -47,9 +49,9 @@ def _fused(logical: Logical) -> Iterator[tuple[str, _Meaning]]:
     """Yield the tensors that the family stores in another way than one for each canonical name."""
     for spelling in logical.family.spellings:
         for number in _layers(logical) if spelling.written else ():
-            meaning = _spelled(logical, layer_prefix(number), spelling)
+            meaning = _spelled(logical, prefix_in(logical, number), spelling)
             if meaning is not None:
-                yield layer_prefix(number) + spelling.stored, meaning
+                yield prefix_in(logical, number) + spelling.stored, meaning
 
 
 def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, Stored]:
@@ -59,7 +61,6 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
         ConvertError: tensors that the model does not have, or with a wrong shape.
     """
     notes: list[str] = []
-    _refuse(logical, slots)
     logical = _as_stored(logical, slots, notes)
     by_name = {slot.name: slot for slot in slots}
     meanings = dict(_meanings(logical, by_name))
@@ -72,12 +73,20 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
             weight = by_name.get(slot.name.removesuffix(SCALE))
             problems.extend(wrong_scale(weight, slot) if weight is not None else [_without_weight(slot)])
             continue
+        if meaning is None and slot.name.removesuffix(SCALES) + BLOCKS in meanings:
+            continue
         if meaning is None:
             reason = _ignored(logical, slot.name)
             if reason is None:
                 problems.append(_unknown(logical, slot))
             else:
                 dropped[slot.name] = reason
+            continue
+        if meaning.packed:
+            found = packed_content(
+                slot, by_name.get(slot.name.removesuffix(BLOCKS) + SCALES), meaning.shape, meaning.boxes
+            )
+            (problems if isinstance(found, str) else contents).append(found)  # type: ignore[arg-type]
             continue
         if slot.shape != meaning.shape:
             problems.append(
@@ -96,27 +105,28 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
 
 
-def _refuse(logical: Logical, slots: Iterable[Slot]) -> None:
-    """Raise for tensors that the family is known to be published with and that are not read."""
-    names = [slot.name for slot in slots]
-    problems = []
-    for pattern, why in (logical.family.refused or {}).items():
-        found = [name for name in names if re.fullmatch(pattern, name)]
-        if found:
-            problems.append(f"{found[0]} and {len(found) - 1} more: {why}")
-    if problems:
-        raise ConvertError(problems)
-
-
 def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
-    """Drop missing MTP layers: transformers writes DeepSeek-V3's num_nextn_predict_layers even without them."""
-    count = logical.model.num_nextn_predict_layers
+    """Drop MTP layers that the files lack (transformers' DeepSeek-V3); add those that no key of config.json counts."""
+    count, names = logical.model.num_nextn_predict_layers, logical.family.mtp_names
+    if names is not None:
+        inner = re.compile(re.escape(names[1]).replace(r"\{layer\}", r"(\d+)") + ".+")
+        held = {int(found[1]) + 1 for slot in slots if (found := inner.fullmatch(slot.name))}
+        return _with_as_many(logical, max(held, default=0), notes)
     first = logical.model.num_hidden_layers or 0
     numbers = {int(found[1]) for slot in slots if (found := _LAYER.fullmatch(slot.name))}
     if count and not any(number >= first for number in numbers):
         notes.append(f"config.json has {count} MTP layer(s), the files hold none: converted without")
         return without_mtp(logical)
     return logical
+
+
+def _with_as_many(logical: Logical, held: int, notes: list[str]) -> Logical:
+    count = logical.model.num_nextn_predict_layers
+    if held and not count:
+        notes.append(f"{held} MTP layer(s), which config.json does not mention: model.num_nextn_predict_layers={held}")
+    elif count and not held:
+        notes.append(f"{count} MTP layer(s) are asked for, the files hold none: converted without")
+    return logical if held == count else with_mtp(logical, held)
 
 
 def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[str, _Meaning]]:
@@ -127,11 +137,15 @@ def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[s
         yield name, _whole(copy.of, shape)
     for spelling in logical.family.spellings:
         for number in _layers(logical):
-            name = layer_prefix(number) + spelling.stored
+            name = prefix_in(logical, number) + spelling.stored
             if name in present and name not in logical.tensors:
-                meaning = _spelled(logical, layer_prefix(number), spelling)
+                meaning = _spelled(logical, prefix_in(logical, number), spelling)
                 if meaning is not None:
                     yield name, meaning
+            packed = replace(spelling, transposed=False) if spelling.mxfp4 and name + BLOCKS in present else None
+            meaning = _spelled(logical, prefix_in(logical, number), packed) if packed is not None else None
+            if meaning is not None:
+                yield name + BLOCKS, replace(meaning, packed=True)
 
 
 def _layers(logical: Logical) -> range:

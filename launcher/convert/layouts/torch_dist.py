@@ -11,7 +11,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
-from launcher.convert.logical import Logical, without_mtp
+from launcher.convert.logical import Logical, with_mtp, without_mtp
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import cut, stacked
 
@@ -26,6 +26,7 @@ _LOCAL_NORMS = {
     "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
     "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
 }
+_OF_MTP = re.compile(r"mtp\.layers\.(\d+)\.")
 # Experts on their own ranks have an optimizer of their own: all of them are numbered (megatron-core 0.16.1
 # optimizer/optimizer.py, ChainedOptimizer.sharded_state_dict).
 _OTHER_STATE = (
@@ -173,6 +174,9 @@ def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell =
     if logical.model.num_nextn_predict_layers and not any(key.startswith("mtp.") for key in keys):
         notes.append("config.json has MTP layers, the checkpoint has none: converted without")
         logical = without_mtp(logical)
+    elif logical.family.mtp_names is not None and not logical.model.num_nextn_predict_layers:
+        held = {int(number[1]) + 1 for key in keys if (number := _OF_MTP.match(key))}
+        logical = with_mtp(logical, max(held)) if held else logical
     known = {
         **_known(logical, found, keys, "local", respell),
         **_known(logical, found, keys, "transformer_engine", respell),

@@ -20,6 +20,7 @@ _FUSED: Final = (
         interleaved=True,
         transposed=True,
         written=True,
+        mxfp4=True,
     ),
     Spelling(
         stored="mlp.experts.gate_up_proj_bias",
@@ -27,7 +28,7 @@ _FUSED: Final = (
         interleaved=True,
         written=True,
     ),
-    Spelling(stored="mlp.experts.down_proj", parts=(f"{_DOWN}.weight",), transposed=True, written=True),
+    Spelling(stored="mlp.experts.down_proj", parts=(f"{_DOWN}.weight",), transposed=True, written=True, mxfp4=True),
     Spelling(stored="mlp.experts.down_proj_bias", parts=(f"{_DOWN}.bias",), written=True),
 )
 
@@ -86,11 +87,5 @@ FAMILY = Family(
         ),
         spellings=_FUSED,
         ignored=IGNORED,
-        refused={
-            r"model\.layers\.\d+\.mlp\.experts\.(gate_up|down)_proj_(blocks|scales)": (
-                "MXFP4 is not read; works: a release in bf16, such as what transformers saves after"
-                " from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True))"
-            )
-        },
     ),
 )

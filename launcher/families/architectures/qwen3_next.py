@@ -46,6 +46,14 @@ _LINEAR: Final = (
     ),
 )
 
+# mcore-bridge 1.6.5 model/gpts/qwen3_next.py:525; its transformer layer has softmax attention and experts.
+_MTP: Final = (
+    Row(core="enorm.weight", hf=(hf("pre_fc_norm_embedding.weight", "hidden"),)),
+    Row(core="hnorm.weight", hf=(hf("pre_fc_norm_hidden.weight", "hidden"),)),
+    Row(core="eh_proj.weight", hf=(hf("fc.weight", "hidden", "2*hidden"),), kind="column"),
+    Row(core="final_layernorm.weight", hf=(hf("norm.weight", "hidden"),)),
+)
+
 FAMILY = Family(
     model_type="qwen3_next",
     stem="Qwen3Next",
@@ -78,6 +86,8 @@ FAMILY = Family(
         dense=DENSE,
         sparse=QWEN_SPARSE,
         spellings=fused(),
-        ignored={**IGNORED, r"mtp\..*": "MTP layer: no key of config.json says that there is one"},
+        mtp=_MTP,
+        mtp_names=("mtp.", "mtp.layers.{layer}."),
+        ignored=IGNORED,
     ),
 )

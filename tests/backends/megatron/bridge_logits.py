@@ -26,6 +26,9 @@ class Logits(MegatronExport):
         _, template = prepare_model_template(self.args, load_model=False, download_model=True)
         model = get_mcore_model(self.args, template.processor.model_info.config)[0]
         load_mcore_checkpoint(self.args, [model], load_arg="mcore_model")
+        _without_kernels()
+        # Linear attention in torch, instead of kernels for GPUs.
+        model.config.deterministic_mode = True
         model.eval()
         tokens = torch.from_numpy(numpy.load(tokens_file))
         positions = torch.arange(tokens.shape[1]).expand_as(tokens)
@@ -35,6 +38,16 @@ class Logits(MegatronExport):
             logits = gather_from_tensor_model_parallel_region(logits)
         if torch.distributed.get_rank() == 0:
             numpy.save(logits_file, logits.float().numpy())
+
+
+def _without_kernels() -> None:
+    """Skip the rotation of the indexer's queries and keys (megatron-core 0.17.1 dsa.py:30): bf16 on GPUs only.
+
+    It multiplies both with the same orthogonal matrix, so that the scores, their products, stay what they are.
+    """
+    from megatron.core.transformer.experimental_attention_variant import dsa
+
+    dsa.rotate_activation = lambda values: values
 
 
 Logits(argv).main()

@@ -342,6 +342,11 @@ CORE: Mapping[str, Pair] = {
         {"model": {**LATENT, "num_hidden_layers": 4, "first_k_dense_replace": 5}},
         {"model": {**LATENT, "num_hidden_layers": 4, "first_k_dense_replace": 4}},
     ),
+    "SW-BUILD-LINEAR-LAYERS": Pair(
+        {"model": {"experimental_attention_variant": "gated_delta_net", "full_attention_interval": 2}},
+        {"model": {"experimental_attention_variant": "gated_delta_net", "full_attention_interval": 4}},
+        version="4.2.3",
+    ),
     "SW-PRECISION-AWARE": Pair(
         {"optimizer": {"precision_aware": True, "type": "sgd"}}, {"optimizer": {"precision_aware": True}}
     ),

@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,20 @@ def mindspeed_python() -> Path:
     return python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3", "datasets<5", "pyarrow<22"))
 
 
+def core_0_17() -> Path:
+    """Return a folder with megatron-core 0.17.1 for PYTHONPATH; pip refuses to install it below Python 3.12."""
+    cache = Path(os.environ.get(CACHE_VARIABLE, Path.home() / ".cache" / "launch-tests"))
+    folder = cache / "megatron_core-0.17.1"
+    with _locked(folder):
+        if not (folder / "complete").exists():
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+            _pip([*pip, "--only-binary=:all:", "--python-version=3.12", "megatron-core==0.17.1"])
+            (wheel,) = folder.glob("*.whl")
+            zipfile.ZipFile(wheel).extractall(folder)
+            (folder / "complete").touch()
+    return folder
+
+
 def python_with(name: str, *steps: Sequence[str]) -> Path:
     """Return the interpreter of an environment in which every step was given to ``pip install``, in order.
 
@@ -67,23 +83,33 @@ def python_with(name: str, *steps: Sequence[str]) -> Path:
     cache = Path(os.environ.get(CACHE_VARIABLE, Path.home() / ".cache" / "launch-tests"))
     digest = hashlib.sha256(repr((sys.version_info[:2], steps)).encode()).hexdigest()[:12]
     folder = cache / f"{name}-{digest}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{name}-{digest}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(folder):
         if not (folder / "complete").exists():
             _make(folder, steps)
             (folder / "complete").touch()
     return folder / "bin" / "python"
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time make a folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _make(folder: Path, steps: Sequence[Sequence[str]]) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, capture_output=True)
     for step in steps:
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *step]
-        result = subprocess.run(pip, capture_output=True, text=True, timeout=1800, check=False)
-        if result.returncode != 0:
-            last = (result.stderr.strip().splitlines() or ["no message"])[-1]
-            pytest.skip(f"the environment cannot be made: pip install {' '.join(step)}: {last}")
+        _pip([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *step])
+
+
+def _pip(command: Sequence[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        pytest.skip(f"the environment cannot be made: {' '.join(command[1:])}: {last}")
 
 
 def main() -> None:
