@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.mapping.family_row import FamilyRow, Named, by_family, name_in
 from launcher.mapping.unbuildable_models import Unbuildable
@@ -87,14 +88,18 @@ class MindFormersFamily(FamilyRow):
     registered: bool = True
     defaults: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
+    def class_defaults(self, version: str) -> Mapping[str, Value]:
+        """Return the fields that the mcore class of a version sets where a file omits them."""
+        return next(found for first, found in self.defaults.items() if in_range(version, first, None))
+
 
 FAMILIES = by_family(
     MindFormersFamily(model_type="llama", older=_LLAMA, cannot=_LEGACY, older_config="LlamaConfig"),
     MindFormersFamily(model_type="qwen2", older=_LLAMA, cannot=_LEGACY, older_config="LlamaConfig"),
-    MindFormersFamily(model_type="qwen3", names=(("2.1", None, "Qwen3ForCausalLM"),), defaults={"2.1.0": _QWEN3}),
+    MindFormersFamily(model_type="qwen3", names=(("1.7", None, "Qwen3ForCausalLM"),), defaults={"1.7": _QWEN3}),
     MindFormersFamily(model_type="qwen2_moe", older=_LLAMA, cannot=_LEGACY),
     MindFormersFamily(
-        model_type="qwen3_moe", names=(("2.1", None, "Qwen3MoeForCausalLM"),), defaults={"2.1.0": _QWEN3_MOE}
+        model_type="qwen3_moe", names=(("1.7", None, "Qwen3MoeForCausalLM"),), defaults={"1.7": _QWEN3_MOE}
     ),
     MindFormersFamily(model_type="mixtral", older=_LLAMA, cannot=_LEGACY, older_config="LlamaConfig"),
     MindFormersFamily(model_type="deepseek_v2", older=_V2, cannot=_LEGACY),
@@ -105,7 +110,7 @@ FAMILIES = by_family(
         older_config="DeepseekV3Config",
         registered=False,
         defaults={
-            "2.1.0": _DEEPSEEK,
+            "1.7": _DEEPSEEK,
             "1.6.0": {**_DEEPSEEK, "model.qk_layernorm": True, "moe.aux_loss_coeff": 0.0001},
         },
     ),

@@ -42,7 +42,17 @@ RULES = (
         f"backends.mindspeed.rules.{part}"
         for part in (
             *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
-            *("conversion", "changes", "tokenizer", "preference", "fine_tuning", "version_2_1", "effective", "unread"),
+            *(
+                "conversion",
+                "changes",
+                "tokenizer",
+                "preference",
+                "fine_tuning",
+                "version_2_1",
+                "version_2_2",
+                "effective",
+                "unread",
+            ),
         )
     ),
     *MEGATRON_RULES,

@@ -27,14 +27,14 @@ class MindSpeedFamily(FamilyRow):
     Attributes:
         converter: name of --model-type-hf; None: its weight converter does not know the family.
         at_start: first and last version whose start of training converts the weights; None: no version is known to
-            (mindspeed_llm/training/initialize.py:245 @26.1.0, :251 @master).
-        template: chat template of raw chats, which are read since 26.1; None: depends on the model, or none is known.
+            (mindspeed_llm/training/initialize.py:231 @2.3.0 and @26.0.0, :245 @26.1.0, :251 @master).
+        template: chat template of raw chats, which are read since 2.3; None: depends on the model, or none is known.
     """
 
     source: str = _SOURCE
     names: tuple[tuple[str | None, str | None, str], ...] = ((None, None, _PLAIN),)
     converter: str | None = None
-    at_start: tuple[str | None, str | None] | None = ("26.1.0", None)
+    at_start: tuple[str | None, str | None] | None = ("2.3", None)
     template: str | None = None
 
     def converts_at_start(self, version: str) -> bool:
@@ -90,15 +90,15 @@ FAMILIES = by_family(
         model_type="deepseek_v3",
         names=_ALL_DEEPSEEK,
         converter="deepseek3",
-        at_start=("26.1.0", "26.1.0"),
+        at_start=("2.3", "26.1.0"),
         template="deepseek3",
     ),
-    MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
-    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
+    MindSpeedFamily(model_type="deepseek_v32", names=(("2.3", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
+    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.0", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
     MindSpeedFamily(
-        model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER, no_weights=_LINEAR
+        model_type="qwen3_next", names=(("2.2", None, "qwen3_next_spec"),), cannot=_LATER, no_weights=_LINEAR
     ),
     *(
         MindSpeedFamily(model_type=name, names=(), cannot="query and key heads are normalised one by one")

@@ -65,20 +65,30 @@ def main(argv: list[str] | None = None) -> int:
     if variant or options.output:
         return 0  # another entry point of a version is none of its own
     row = {"name": options.version, "released": options.released or released(source)}
+    folders = {_PROJECTS[options.backend][0]: (source, options.version)}
     if options.backend == "mindspeed":
         row["core"] = _core(options.megatron_lm)
-    return _register(options.backend, row, source)
+        folders |= {
+            "MindSpeed": (options.mindspeed, options.version),
+            "Megatron-LM": (options.megatron_lm, row["core"]),
+        }
+    return _register(options.backend, row, folders)
 
 
-def _register(backend: str, row: dict[str, str], source: Path) -> int:
-    """Enter the version, say what it changes and what is unsettled; take it out again if anything is."""
+def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, str]]) -> int:
+    """Enter the version, say what it changes and what is unsettled; take it out again if anything is.
+
+    Args:
+        row: the version's row of `versions.json`.
+        folders: project to its checkout and version, for all that the version is made of.
+    """
     file = register.file_of(backend)
     before, before_names = file.read_text(encoding="utf-8"), register.names(backend)
     file.write_text(register.entered(before, row, date.today().isoformat()), encoding="utf-8")
     # From here on the version is one of the backend's: modules that read the file are imported only now.
     from launcher.mapping.backend import get_backend
     from tools.catalogue import changes, renames
-    from tools.catalogue.evidence import Tree
+    from tools.catalogue.evidence import Tree, Trees
     from tools.catalogue.facts import moved_facts
     from tools.catalogue.unsettled import unsettled
 
@@ -93,7 +103,8 @@ def _register(backend: str, row: dict[str, str], source: Path) -> int:
     for old, new in zip((around[0], version), (version, around[1]), strict=True):
         if old is not None and new is not None:
             print("\n".join(changes.report(found, old, new)))
-    tree = Tree(_PROJECTS[backend][0], source)
+    parts = (Tree(project, folder, version=known) for project, (folder, known) in folders.items())
+    tree = Trees(trees=tuple(parts))
     moved = moved_facts(found, version, tree)
     if moved:
         print(f"look at: rules of whose source lines {version} has none (moved, reworded or gone): {', '.join(moved)}")

@@ -34,10 +34,14 @@ class Tree:
         project: its name in `sources.json`.
         folder: checkout or unpacked package.
         known: lines that sources name, by file; else those of `sources.json`.
+        version: of the checkout: where a source names lines of this version, those of others do not count.
     """
 
-    def __init__(self, project: str, folder: Path, known: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, project: str, folder: Path, known: Mapping[str, Any] | None = None, *, version: str = ""
+    ) -> None:
         self.project = project
+        self.version = version
         self._checkout = Checkout(folder, "")
         self._known = known
 
@@ -50,7 +54,8 @@ class Tree:
 
     def evidence(self, source: str) -> Evidence:
         """Return what this checkout has of the lines of a source."""
-        wanted = [place for place in places(source) if place.project == self.project]
+        named = [place for place in places(source) if place.project == self.project]
+        wanted = [place for place in named if place.version == self.version] or named
         kept = [
             entry
             for place in wanted
@@ -71,3 +76,15 @@ class Tree:
         wanted = text.rpartition(" ")[2]
         numbers = [number for number, line in enumerate(lines, start=1) if digest(line) == wanted]
         return any(f"{_symbol(self._checkout, name, number)} {wanted}".strip() == text for number in numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trees:
+    """The checkouts of the projects that one version of a backend is made of, searched together."""
+
+    trees: tuple[Tree, ...]
+
+    def evidence(self, source: str) -> Evidence:
+        """Return what the checkouts have of the lines of a source."""
+        found = [tree.evidence(source) for tree in self.trees]
+        return Evidence(known=sum(each.known for each in found), found=sum(each.found for each in found))

@@ -11,7 +11,7 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.family_row import FamilyRow
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
-from tools.catalogue.evidence import Tree
+from tools.catalogue.evidence import Tree, Trees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,9 @@ class Open:
         return self.evidence is not None and self.evidence == bool(self.here)
 
 
-def open_facts(backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | None) -> list[Open]:
+def open_facts(
+    backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | Trees | None
+) -> list[Open]:
     """Return the facts whose bounds lie between two neighbours, or that the older one has and the source has not."""
     before, after = around
     found = []
@@ -108,7 +110,7 @@ def open_facts(backend: Backend, version: str, around: tuple[str | None, str | N
     return found
 
 
-def moved_facts(backend: Backend, version: str, tree: Tree) -> list[str]:
+def moved_facts(backend: Backend, version: str, tree: Tree | Trees) -> list[str]:
     """Return the rules that hold at a version by their bounds, of whose source lines its checkout has none."""
     return [
         fact.name

@@ -15,7 +15,7 @@ from launcher.mapping.renames import renames_of
 from launcher.mapping.rows import active_rows, unmapped_fields
 from launcher.nearest import nearest
 from tools.catalogue.changes import changes
-from tools.catalogue.evidence import Tree
+from tools.catalogue.evidence import Tree, Trees
 from tools.catalogue.facts import open_facts
 
 SETTLED = Path(__file__).with_name("settled.json")
@@ -23,7 +23,9 @@ SETTLED = Path(__file__).with_name("settled.json")
 _LIKE = 0.8
 
 
-def unsettled(backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | None) -> list[str]:
+def unsettled(
+    backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | Trees | None
+) -> list[str]:
     """Return what is to be settled, one line each: what it is, and where.
 
     Args:
@@ -33,7 +35,7 @@ def unsettled(backend: Backend, version: str, around: tuple[str | None, str | No
     return [
         *_rows(backend, version),
         *_arguments(backend, version, around),
-        *(_renames(backend, around[0], version) if around[0] is not None else ()),
+        *(_renames(backend, around[0], version, around[1]) if around[0] is not None else ()),
         *_facts(backend, version, around, tree),
     ]
 
@@ -70,8 +72,8 @@ def _arguments(backend: Backend, version: str, around: tuple[str | None, str | N
     judged = settled(backend.name, version)
     folder = f"backends/{backend.name}"
     for argument in backend.catalogue(version).arguments:
-        if argument.name in ties or f"argument {argument.name}" in judged:
-            continue
+        if argument.name in ties or argument.renamed_to in ties or f"argument {argument.name}" in judged:
+            continue  # a deprecated name is read as the new one
         tied = [
             f"{path} at {other}"
             for other in around
@@ -88,8 +90,11 @@ def _arguments(backend: Backend, version: str, around: tuple[str | None, str | N
             )
 
 
-def _renames(backend: Backend, before: str, version: str) -> Iterator[str]:
-    """Yield what is gone and not in the table of renames, if a field had it or a new name is like it."""
+def _renames(backend: Backend, before: str, version: str, after: str | None) -> Iterator[str]:
+    """Yield what is gone and not in the table of renames, if a field had it or a new name is like it.
+
+    What the registered version after this one lacks too was settled with that one.
+    """
     if backend.entry.renames is None:
         return
     known, judged = renames_of(backend.name), settled(backend.name, version)
@@ -99,13 +104,17 @@ def _renames(backend: Backend, before: str, version: str) -> Iterator[str]:
     for each in found:
         if each.what != "gone" or each.name.replace("-", "_") in known or f"gone {each.name}" in judged:
             continue
+        if after is not None and backend.catalogue(after).get(each.name) is None:
+            continue
         near = nearest(each.name, added, cutoff=_LIKE)
         if near or each.name in ties:
             hint = f"; new and like it: {', '.join(near)}" if near else ""
             yield f"gone {each.name}: no entry in {backend.entry.renames.name}{hint}"
 
 
-def _facts(backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | None) -> Iterator[str]:
+def _facts(
+    backend: Backend, version: str, around: tuple[str | None, str | None], tree: Tree | Trees | None
+) -> Iterator[str]:
     judged = settled(backend.name, version)
     for each in open_facts(backend, version, around, tree):
         if each.is_decided or any(fnmatchcase(each.fact.name, name) for name in judged):

@@ -190,7 +190,7 @@ def chunk_flag_needs_stages(context: RuleContext) -> Iterator[Violation]:
     source=arguments("", 575),
     reads="pipeline-model-parallel-layout pipeline-model-parallel-size",
     backends=BACKENDS,
-    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1.0", None)},
+    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1", None)},
 )
 def layout_needs_stages(context: RuleContext) -> Iterator[Violation]:
     """A layout of several chunks is an interleaved schedule, which needs at least two pipeline stages."""
@@ -339,7 +339,7 @@ def layout_fills_stages(context: RuleContext) -> Iterator[Violation]:
     source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:85-165, 320",
     reads="pipeline-model-parallel-layout pipeline-model-parallel-size mtp-num-layers",
     backends=BACKENDS,
-    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1.0", None)},
+    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1", None)},
 )
 def layout_reads_as_stages(context: RuleContext) -> Iterator[Violation]:
     """A layout is written with E, t, m, L and |: the embedding first, the loss last, MTP layers in one chunk."""

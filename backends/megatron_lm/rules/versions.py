@@ -7,11 +7,11 @@ from launcher.rules.registry import Range
 BACKENDS = ("megatron_lm", "mindspeed")
 PLAIN = ("megatron_lm",)
 
-# MindSpeed-LLM 2.1.0 is based on core_r0.8.0, 26.1.0 and master on core_v0.12.1.
+# MindSpeed-LLM 2.1.0 is based on core_r0.8.0, later ones on core_v0.12.1.
 EVERY: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": (None, None)}
-SINCE_12: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": ("26.1.0", None)}
+SINCE_12: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": ("2.2", None)}
 UNTIL_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": (None, None)}
-ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("26.1.0", None)}
+ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("2.2", None)}
 ONLY_16: Range = ("0.16", None)
 
 

@@ -10,6 +10,10 @@ from launcher.mapping.rows import Gap, NativeView, Row, computed, same
 
 _VARIANT = "model.experimental_attention_variant"
 _NEW = "2.1"
+_SPARSE_SINCE = "2.0"
+"""First version with sparse attention, and with DeepSeek-V4's class (models/deepseek4)."""
+_WINDOWS_SINCE = "1.8"
+"""First version with windows of attention (flash_attention.py:125, parallel_core/transformer_config_utils.py:280)."""
 _SPARSE = ("dsa", "dsv4_hybrid")
 _SIZES = {
     "index_n_heads": "dsa_indexer_n_heads",
@@ -42,7 +46,7 @@ def variant_rows() -> tuple[Row, ...]:
         _sharing(),
         _offset(),
         _indexer_types(),
-        same("model.no_rope_freq", key("nope_layer_interval"), since=_NEW),
+        same("model.no_rope_freq", key("nope_layer_interval"), since=_WINDOWS_SINCE),
         _windowed_layers(),
         *(_of_v4(f"model.{name}", key(native)) for name, native in _V4.items()),
     )
@@ -66,7 +70,7 @@ def _variant() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {_VARIANT: view.take(flag)} if view.peek(flag) in _SPARSE else {}
 
-    return Row(fields=(_VARIANT,), flags=(flag,), emit=emit, read=read, since=_NEW)
+    return Row(fields=(_VARIANT,), flags=(flag,), emit=emit, read=read, since=_SPARSE_SINCE)
 
 
 def _require_v4(holds: bool, path: str) -> None:
@@ -84,7 +88,7 @@ def _sized(path: str, flag: str, fallback: Value) -> Row:
         return {path: view.take(flag)} if view.has(flag) else {}
 
     note = f"written with sparse attention: {fallback} unless set"
-    return computed((path, _VARIANT), (flag,), emit, read, since=_NEW, note=note)
+    return computed((path, _VARIANT), (flag,), emit, read, since=_SPARSE_SINCE, note=note)
 
 
 def _sparse_loss() -> Row:
@@ -96,7 +100,7 @@ def _sparse_loss() -> Row:
         return {path: view.take(flag, False)} if sparse or view.has(flag) else {}
 
     note = "false, its own default, trains the indexer alone (modeling_deepseek_v3_train.py:60 @2.1.0)"
-    return computed(plain.fields, (flag,), plain.emit, read, since=_NEW, note=note)
+    return computed(plain.fields, (flag,), plain.emit, read, since=_SPARSE_SINCE, note=note)
 
 
 _SHARED = (
@@ -166,7 +170,7 @@ def _windowed_layers() -> Row:
         view.take(flag)
         return {fields[1]: tuple(layer for layer, windowed in enumerate(given) if not windowed)}
 
-    return computed(fields, (flag,), emit, read, since=_NEW)
+    return computed(fields, (flag,), emit, read, since=_WINDOWS_SINCE)
 
 
 def _of_v4(path: str, flag: str) -> Row:
@@ -184,7 +188,7 @@ def _of_v4(path: str, flag: str) -> Row:
         value = view.take(flag)
         return {path: tuple(value) if isinstance(value, list) else value}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_NEW)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_SPARSE_SINCE)
 
 
 def _is_v4_file(view: NativeView) -> bool:
@@ -208,7 +212,8 @@ def window_row() -> Row:
         view.take(flag)
         return {path: given[0] + 1}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since="2.1", note="flash_attention.py:125 @2.1.0")
+    note = "flash_attention.py:125 @2.1.0"
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_WINDOWS_SINCE, note=note)
 
 
 _WORKS = ("backend.version=2.1.0",)

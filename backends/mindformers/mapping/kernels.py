@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.legacy import modern
 from backends.mindformers.mapping.support import key, require
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, mapped, same
 
@@ -30,8 +31,9 @@ def _rope_fusion(version: str) -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         fused = job.kernels.rope_fusion
-        why = "version 1.6 refuses it with MLA (transformer_config.py:520 @1.6.0)"
-        require(not (fused and job.model.is_mla and version == "1.6.0"), path, why, f"{path}=false")
+        why = "versions up to 1.8 refuse it with MLA (transformer_config.py:520 @1.6.0, :529 @1.8.0)"
+        old = in_range(version, None, "1.8.99")
+        require(not (fused and job.model.is_mla and old), path, why, f"{path}=false")
         if fused is not None:
             yield flag, fused
 

@@ -23,9 +23,10 @@ from backends.mindformers.mapping.support import (
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, choice, computed, mapped, same
 
+_OTHERS = "its other mcore classes build for inference only (models/*/modeling_*.py: 'Train mode is not supported')"
 _WHY_NOT = {
     "1.6.0": "it trains only DeepSeek-V3 there (models/*/modeling_*.py: 'Train mode is not supported')",
-    "2.1.0": "its other mcore classes build for inference only (models/*/modeling_*.py: 'Train mode is not supported')",
+    "2.1.0": _OTHERS,
 }
 
 
@@ -48,7 +49,7 @@ def _model_class(version: str) -> Row:
         kind = job.model.model_type
         if kind is None and (from_directory(job) or KIND in job.backend.args):
             return
-        reason = f"with use_legacy: False this version trains {', '.join(classes)}; {_WHY_NOT[version]}"
+        reason = f"with use_legacy: False this version trains {', '.join(classes)}; {_WHY_NOT.get(version, _OTHERS)}"
         if older_models:
             reason += f"; with model.legacy=true it trains {', '.join(older_models)}"
         others = (f"backend.version={each}" for each in _WHY_NOT if each != version and kind in trainable(each))
@@ -65,7 +66,7 @@ def _model_class(version: str) -> Row:
         names = view.peek(key("architectures"))
         if names is not None and classes[kind] in ([names] if isinstance(names, str) else names):
             view.take(key("architectures"))
-        defaults = FAMILIES[str(kind)].defaults[version] if written_class(view) else {}
+        defaults = FAMILIES[str(kind)].class_defaults(version) if written_class(view) else {}
         return {**defaults, "model.model_type": kind}
 
     return Row(

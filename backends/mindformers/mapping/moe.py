@@ -405,4 +405,4 @@ def _shared_gate() -> Row:
 
 def forced_balance_row() -> Row:
     """Return the row of routing that is balanced by force, for measurements."""
-    return same("moe.force_load_balancing", key("moe_router_force_expert_balance"), since="2.1")
+    return same("moe.force_load_balancing", key("moe_router_force_expert_balance"), since="1.7")

@@ -1,5 +1,7 @@
 """The mapping table of MindFormers' mcore static YAML (use_legacy: False), read in both directions."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from backends.mindformers.mapping.attention_variants import variant_rows, window_row
@@ -38,7 +40,8 @@ from backends.mindformers.mapping.training import (
     trainer_rows,
 )
 from backends.mindformers.mapping.unsupported import BEFORE_2_1, UNSUPPORTED
-from launcher.mapping.rows import Row, Table
+from launcher.catalogue.versions import in_range
+from launcher.mapping.rows import Gap, Row, Table
 
 
 def _mcore_model(version: str) -> tuple[Row, ...]:
@@ -102,5 +105,10 @@ def table(version: str) -> Table:
         *generation_rows(),
         class_default_row(),
     )
-    unsupported = {**UNSUPPORTED, **BEFORE_2_1} if version == "1.6.0" else UNSUPPORTED
-    return Table(rows=rows, unsupported=unsupported, irrelevant=IRRELEVANT)
+    return Table(rows=rows, unsupported={**UNSUPPORTED, **_later(version, rows)}, irrelevant=IRRELEVANT)
+
+
+def _later(version: str, rows: Iterable[Row]) -> Mapping[str, Gap]:
+    """Return the gaps of fields whose rows begin with a later version."""
+    first = {path: row.since for row in rows if not in_range(version, row.since, None) for path in row.fields}
+    return {path: replace(gap, why=f"it came with {first[path]}") for path, gap in BEFORE_2_1.items() if path in first}

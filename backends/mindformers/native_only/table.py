@@ -64,7 +64,8 @@ _TRAINING_ROWS = (
         _TRAINER,
     ),
     row(
-        "use_legacy_format remove_redundancy resume_by_last_timestamp_ckpt use_checkpoint_health_monitor checkpoint",
+        "use_legacy_format ckpt_use_legacy_format remove_redundancy resume_by_last_timestamp_ckpt "
+        "use_checkpoint_health_monitor checkpoint",
         "chooses how checkpoints are kept",
         OUTPUT,
         _TRAINER,

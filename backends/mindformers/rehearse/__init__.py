@@ -23,8 +23,14 @@ NATIVE_CPU = NativeOnCpu(
         Requirement(distribution="mindspore", version="2.7.2"),
         Requirement(distribution="mindformers", version="1.8.0"),
     ),
-    # 1.7 to 2.0 have no catalogue of their own: 1.8.0 was tested with the YAML of 2.1.0.
-    catalogues=(("1.6", "1.6.99", "1.6.0"), ("1.7", None, "2.1.0")),
+    # 1.9 has no catalogue of its own.
+    catalogues=(
+        ("1.6", "1.6.99", "1.6.0"),
+        ("1.7", "1.7.99", "1.7.0"),
+        ("1.8", "1.8.99", "1.8.0"),
+        ("1.9", "2.0.99", "2.0.0"),
+        ("2.1", None, "2.1.0"),
+    ),
     # Two pairs were tested, see TESTED: the rank warns about any other.
     tested_with=(),
     # msrun sets it for every worker; for its scheduler it is also 0.

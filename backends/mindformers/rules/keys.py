@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from backends.mindformers.mapping.loader import MEGATRON
 from backends.mindformers.mapping.support import MODEL, WEIGHTS
-from backends.mindformers.rules.terms import BACKENDS, OLD, STATIC, dialect_of
+from backends.mindformers.rules.terms import BACKENDS, STATIC, STRICT_UNTIL, dialect_of
 from launcher.catalogue.catalogue import Catalogue
+from launcher.catalogue.versions import in_range
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare
 
@@ -95,6 +96,14 @@ class _File:
     is_parallel: bool
     is_megatron: bool
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether unknown keys of the model section and of the context are refused, not read past.
+
+        Source: parallel_core/transformer_config_utils.py:507 @1.6.0, :503 @1.8.0; config_converter.py:99 @2.1.0.
+        """
+        return self.version is not None and in_range(self.version, None, STRICT_UNTIL)
+
 
 def _file(context: RuleContext, catalogue: Catalogue) -> _File:
     return _File(
@@ -143,7 +152,7 @@ def _constructor(file: _File, name: str) -> str:
 def _mindspore(file: _File, name: str) -> str:
     section, _, leaf = name.partition(".")
     # 2.1 hands on only what it knows of `context` (core/context/build_context.py:141).
-    is_set = file.is_parallel if section == "parallel" else section == "context" and file.version == OLD
+    is_set = file.is_parallel if section == "parallel" else section == "context" and file.is_strict
     if not is_set or not leaf or _is_keyword(file.catalogue, section, leaf):  # without a leaf: a section of null
         return ""
     return f"MindSpore's set_{'auto_parallel_' * (section == 'parallel')}context does not accept it"
@@ -161,7 +170,7 @@ def _experts(file: _File, name: str) -> str:
 
 def _model(file: _File, name: str) -> str:
     leaf = name.removeprefix(MODEL).partition(".")[0]
-    if not name.startswith(MODEL) or leaf in _PASSED_OVER or file.version != OLD or file.dialect != "mcore":
+    if not name.startswith(MODEL) or leaf in _PASSED_OVER or not file.is_strict or file.dialect != "mcore":
         return ""
     argument = file.catalogue.get(f"{MODEL}{leaf}")
     kind = file.model_type
@@ -201,9 +210,9 @@ def _is_ignored(file: _File, name: str) -> bool:
         return False
     section, _, leaf = top.partition(".")
     if name.startswith(MODEL):
-        is_read = file.version == OLD or file.dialect != "mcore" or top.removeprefix(MODEL) in _PASSED_OVER
+        is_read = file.is_strict or file.dialect != "mcore" or top.removeprefix(MODEL) in _PASSED_OVER
     elif section == "context":
-        is_read = file.version == OLD or _is_keyword(catalogue, section, leaf)
+        is_read = file.is_strict or _is_keyword(catalogue, section, leaf)
     else:
         # A class with keywords beyond its own, or a section of which only some keys are read.
         is_read = not name.startswith(_IGNORED) or _is_handed_on(file, name)
@@ -263,7 +272,7 @@ NEWER_NAMES = (
         fields=("model.path",),
         stricter=True,
         reason="building the model refuses them, after the file was validated",
-        until=OLD,
+        until=STRICT_UNTIL,
     ),
 )
 declare(NEWER_NAMES, backends=BACKENDS, when=STATIC)

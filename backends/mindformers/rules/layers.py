@@ -173,7 +173,7 @@ LAYERS = (
             f"{_UTILS}:585-592; seen: 29 layers become [[8,7],[8,7]] = 30, DeepSeek's 61 become 74",
             flags=(OFFSET, CHUNKS), fields=_SPLIT, reads="@layers parallel_config.pipeline_stage @chunks"),
     checked("MF-OFFSET-EMPTY", _empty,
-            "Only the first and the last chunk may be empty.", f"{_UTILS}:595-603", since="2.0",
+            "Only the first and the last chunk may be empty.", f"{_UTILS}:595-603", since="1.8",
             flags=(OFFSET, PP, CHUNKS), fields=_SPLIT, reads="@layers @chunks"),
     checked("MF-OFFSET-ENDLESS", _endless_layers,
             "A chunk with a negative number of layers sends version 1.6 into an endless loop.", f"{_OLD_UTILS}:480",
@@ -307,7 +307,7 @@ MEMORY = (
     checked("MF-SELECT-KIND", _select_kind, "select_recompute names cells.", f"{_OLD_UTILS}:540", flags=(SELECT,)),
     never("MF-RECOMPUTE-SLICE", f"{MCORE} & recompute_config.recompute_slice_activation=True",
           "The mcore graph does not slice recomputed activations.",
-          "mindformers 2.1.0 parallel_core/transformer_config.py:2709", since="2.0", fields=("backend.args",),
+          "mindformers 2.1.0 parallel_core/transformer_config.py:2709", since="1.7", fields=("backend.args",),
           message="recompute_slice_activation is not supported by the mcore graph"),
     Rule(
         id="MF-PREFETCH",

@@ -269,7 +269,7 @@ EXPERTS = (
           fields=("model.num_experts_per_tok",),
           message="num_experts_per_tok 1 with softmax needs moe_router_pre_softmax true"),
     checked("MF-TOPK-GROUPS", _top_groups,
-            "A token is routed to the same number of experts in each selected group.", f"{_CONFIG}:2506", since="2.0",
+            "A token is routed to the same number of experts in each selected group.", f"{_CONFIG}:2506", since="1.7",
             flags=(MODEL + "num_experts_per_tok", MODEL + "topk_group"),
             fields=("model.num_experts_per_tok", "model.topk_group"),
             reads="job.model.num_experts_per_tok job.model.topk_group"),
@@ -279,7 +279,7 @@ EXPERTS = (
             fields=("model.first_k_dense_replace", "model.moe_layer_freq"),
             reads="job.model.num_hidden_layers job.model.is_moe"),
     checked("MF-CAPACITY-BALANCE", _balances(("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")),
-            "Tokens beyond the capacity are dropped only with some balancing losses.", f"{_CONFIG}:2455", since="2.0",
+            "Tokens beyond the capacity are dropped only with some balancing losses.", f"{_CONFIG}:2455", since="1.7",
             flags=(MODEL + "moe_expert_capacity_factor", MODEL + "moe_router_load_balancing_type"),
             fields=("moe.capacity_factor", "moe.load_balancing_type"), reads="job.model.is_moe"),
     checked("MF-CAPACITY-BALANCE-OLD", _balances(("aux_loss", "seq_aux_loss", "none")),
@@ -289,7 +289,7 @@ EXPERTS = (
             fields=("moe.capacity_factor", "moe.load_balancing_type"), reads="job.model.is_moe"),
     never("MF-PAD-CAPACITY", f"{MODEL}moe_pad_expert_input_to_capacity & {MODEL}moe_expert_capacity_factor=None",
           "Inputs of experts can be padded to a capacity only if there is one.",
-          "mindformers 1.6.0 parallel_core/transformer_config.py (__post_init__)", until="1.6.99",
+          "mindformers 1.6.0 parallel_core/transformer_config.py (__post_init__), 1.7.0 :532", until="1.7.99",
           fields=("moe.pad_to_capacity", "moe.capacity_factor"),
           message="moe_pad_expert_input_to_capacity needs moe_expert_capacity_factor"),
     checked("MF-MOE-SECTION", lambda context: any(key.startswith("moe_config") for key in context.written),
@@ -325,7 +325,7 @@ EXPERTS = (
         ),
         reads="job.backend.env job.model.num_experts job.batch.seq_length",
         message="MS_SIMULATION_LEVEL (simulated run) needs seq_length to be a multiple of num_experts",
-        since="2.0",
+        since="1.7",
     ),
 )
 # fmt: on
@@ -378,14 +378,14 @@ STRUCTURE = (
             and f"position_embedding_type {model_key(context, 'position_embedding_type')}: supported are "
             f"{', '.join(_POSITIONS)}"
         ),
-        since="2.0",
+        since="1.7",
     ),
     never("MF-SWIGLU-FUSION", f"{MODEL}bias_swiglu_fusion=True & {MODEL}hidden_act!=swiglu",
-          "The fused kernel supports hidden_act swiglu only.", f"{_CONFIG}:2618", since="2.0",
+          "The fused kernel supports hidden_act swiglu only.", f"{_CONFIG}:2618", since="1.7",
           fields=("kernels.bias_activation_fusion", "model.hidden_act"),
           message="bias_swiglu_fusion needs hidden_act swiglu"),
     checked("MF-WINDOW", _window,
-            "A window of -1 is unlimited; smaller values are invalid.", f"{_CONFIG}:2715", since="2.0",
+            "A window of -1 is unlimited; smaller values are invalid.", f"{_CONFIG}:2715", since="1.8",
             flags=(MODEL + "window_size",), fields=("model.sliding_window",)),
     Rule(
         id="MF-SET-SOFTMAX",

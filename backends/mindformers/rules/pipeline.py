@@ -143,7 +143,7 @@ PIPELINE = (
         flags=(HANDLER,),
         check=_packs_shifted,
         reads=TYPE,
-        since="2.0",
+        since="1.7",
     ),
     Rule(
         id="MF-MOE-PADDING",
@@ -172,7 +172,7 @@ PIPELINE = (
         flags=(SCHEDULER, MODEL + "pp_interleave_num", PP, "recompute_config.recompute"),
         check=_zero_bubble,
         reads="@declared_chunks model.model_config.experimental_attention_variant",
-        since="2.0",
+        since="1.7",
     ),
     Rule(
         id="MF-SEQPIPE",
@@ -190,7 +190,7 @@ PIPELINE = (
         fields=("moe.load_balancing_type",),
         when=f"parallel_config.seq_split_num>1 & job.model.is_moe & {MODEL}moe_router_load_balancing_type=seq_aux_loss",
         message="parallel_config.seq_split_num above 1 does not support the balancing loss seq_aux_loss",
-        since="2.0",
+        since="1.7",
     ),
 )
 

@@ -11,6 +11,8 @@ from launcher.rules.table import term
 NAME = "mindformers"
 BACKENDS = (NAME,)
 OLD = "1.6.0"
+STRICT_UNTIL = "1.8.99"
+"""Last version that converts each key by a table and refuses the others (1.9 has config_converter.py)."""
 DP, TP = "parallel_config.data_parallel", "parallel_config.model_parallel"
 PP, CP = "parallel_config.pipeline_stage", "parallel_config.context_parallel"
 EP, SP = "parallel_config.expert_parallel", "parallel_config.use_seq_parallel"

@@ -15,6 +15,7 @@ from backends.megatron_lm.mapping.attention_variants import (
 from backends.megatron_lm.mapping.factories import chosen, listed, many, valued, when_set
 from backends.megatron_lm.mapping.positions import has_rope
 from backends.megatron_lm.mapping.state_space import size, stack
+from backends.mindspeed.versions import accepts, came_with
 from launcher.job import Job, Value
 from launcher.job.model import LINEAR_HEADS
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -23,13 +24,14 @@ _SPECS = "mindspeed_llm.tasks.models.spec."
 MAMBA_SPEC = (f"{_SPECS}mamba_spec", "layer_spec")
 _SPEC_OF = {"gated_delta_net": "qwen3_next_spec", "dsv4_hybrid": "deepseek4_spec"}
 _MTP_SPEC = (f"{_SPECS}deepseek4_spec", "mtp_spec")
-_FLAGS = ("full-attention-interval", "enable-dsa-indexer", "kv-compress")
+# The argument without which a version has no such attention.
+_SWITCHES = {"gated_delta_net": "full-attention-interval", "dsa": "enable-dsa-indexer", "dsv4_hybrid": "kv-compress"}
 
 
-def replaced_rows() -> dict[str, tuple[Row, ...]]:
-    """Return the rows of 26.1.0 by the canonical field whose Megatron rows they replace."""
+def replaced_rows(version: str) -> dict[str, tuple[Row, ...]]:
+    """Return the rows since 2.2.0 by the canonical field whose Megatron rows they replace."""
     return {
-        VARIANT: (_variant(), _layers(), _predicting_layers(), *_linear(), *_sparse(), *_compressed()),
+        VARIANT: (_variant(version), _layers(), _predicting_layers(), *_linear(), *_sparse(), *_compressed()),
         "model.partial_rotary_factor": (_partial_rotation(),),
         "model.position_embedding": (_positions(),),
         "model.norm_zero_centered": (zero_centered_norms(),),
@@ -39,7 +41,7 @@ def replaced_rows() -> dict[str, tuple[Row, ...]]:
 
 
 def added_rows() -> tuple[Row, ...]:
-    """Return the rows of 26.1.0 of fields that Megatron-LM does not have."""
+    """Return the rows since 2.2.0 of fields that Megatron-LM does not have."""
     scalar = {"adam": "adam", "lion": "lion"}
     return (
         switch("kernels.use_fused_mhc", "use-fused-mhc"),
@@ -96,9 +98,15 @@ def native_variant(view: NativeView) -> str | None:
     return "gated_delta_net" if view.peek("full-attention-interval") else None
 
 
-def _variant() -> Row:
+def _variant(version: str) -> Row:
+    """Return the row of the attention variant, with the arguments that the version has."""
+    lacking = {kind: flag for kind, flag in _SWITCHES.items() if not accepts(version, flag)}
+
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         kind, interval = variant_of(job), job.model.full_attention_interval
+        if kind in lacking:
+            first = came_with(version, (lacking[kind],))
+            raise Unsupported(VARIANT, f"{kind} came with {first}", (f"backend.version={first}",))
         if kind == "gated_delta_net" and interval is None:
             raise Unsupported(VARIANT, "it needs the interval of layers that attend fully", (f"{INTERVAL}=4",))
         if interval is not None:
@@ -118,7 +126,8 @@ def _variant() -> Row:
         view.take("kv-compress")
         return {VARIANT: kind}
 
-    return computed((VARIANT, INTERVAL), _FLAGS, emit, read)
+    flags = tuple(flag for flag in _SWITCHES.values() if flag not in lacking.values())
+    return computed((VARIANT, INTERVAL), flags, emit, read)
 
 
 def _layers() -> Row:

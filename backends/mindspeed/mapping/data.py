@@ -1,12 +1,13 @@
 """MindSpeed-LLM mapping rows for tokenizer, data, packing and chat templates."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from backends.megatron_lm.mapping.data import read_files, write_files
 from backends.megatron_lm.mapping.factories import when_set
 from backends.megatron_lm.mapping.tokenizer import tokenizer_path
 from backends.mindspeed.families import FAMILIES
-from backends.mindspeed.mapping.task import is_known_stage
+from backends.mindspeed.mapping.task import stages
+from backends.mindspeed.versions import accepts, choices
 from launcher.job import Job, Value, output_dir
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.nearest import nearest
@@ -84,7 +85,8 @@ _HANDLERS = {
 
 def rewrites_pairs(job: Job, version: str) -> bool:
     """Return whether the job's preference pairs are rewritten before the start."""
-    return job.task.type == "dpo" and job.data.format == "messages" and bool(job.data.paths) and version != "2.1.0"
+    pairs = job.task.type == "dpo" and job.data.format == "messages" and bool(job.data.paths)
+    return pairs and accepts(version, "handler-name")
 
 
 def pairs_file(job: Job) -> str:
@@ -92,12 +94,12 @@ def pairs_file(job: Job) -> str:
     return f"{output_dir(job)}/pairs/pairs.jsonl"
 
 
-def data_paths(old: bool) -> Row:
-    """Return the row of data files; `old`: only files written by preprocess_data.py."""
+def data_paths(raw: bool) -> Row:
+    """Return the row of data files; without `raw` only files written by preprocess_data.py."""
     return computed(
         ("data.paths", "data.format", "data.validation_paths", "task.type", "output_dir", "name"),
-        ("data-path", "train-data-path", "valid-data-path", "mock-data", *(() if old else ("handler-name",))),
-        lambda job: _write_paths(job, {} if old else _HANDLERS),
+        ("data-path", "train-data-path", "valid-data-path", "mock-data", *(("handler-name",) if raw else ())),
+        lambda job: _write_paths(job, _HANDLERS if raw else {}),
         _read_paths,
         note=(
             "A raw file is tokenized at start by --handler-name, preference pairs after they were rewritten; prefixes "
@@ -146,22 +148,14 @@ def _read_paths(view: NativeView) -> Mapping[str, Value]:
 _LLAMA_3_VOCABULARY = 128256
 
 
-# Choices of --prompt-type. Source: mindspeed_llm/training/tokenizer @2.1.0 and @26.1.0.
-_KNOWN_TEMPLATES = (
-    "default empty trl chatglm2 chatglm3 chatglm3_system glm4 chatml chatml_de qwen qwen_r1 qwen_math_r1 llama3 llama2 "
-    "mistral mixtral gemma alpaca deepseek2 deepseek2-lite minicpm3 cpm baichuan2 deepseek3 intern2 hunyuan qwen3"
-)
-_LATER_TEMPLATES = "glm4_moe bailing_mini magistral plm qwen_lf gpt_oss deepseek4"
-
-
-def template(old: bool) -> Row:
-    """Return the row of the chat template."""
-    known = _KNOWN_TEMPLATES.split(" ") + ([] if old else _LATER_TEMPLATES.split(" "))
+def template(version: str, raw: bool) -> Row:
+    """Return the row of the chat template; `raw`: chats are read as they are."""
+    known, known_stages = choices(version, "prompt-type"), stages(version)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.task.type == "pretrain":
             return
-        if job.data.template is None and (old or job.data.format != "messages"):
+        if job.data.template is None and not (raw and job.data.format == "messages"):
             return
         row = FAMILIES.get(job.model.model_type or "")
         named = job.data.template or (None if row is None else row.template)
@@ -181,21 +175,23 @@ def template(old: bool) -> Row:
         ("prompt-type",),
         emit,
         lambda view: (
-            {"data.template": view.take("prompt-type")} if view.has("prompt-type") and is_known_stage(view, old) else {}
+            {"data.template": view.take("prompt-type")}
+            if view.has("prompt-type") and view.peek("stage") in known_stages
+            else {}
         ),
         note="Raw chats need a template by name, so the family's is named where the user gave none.",
     )
 
 
-def packing(old: bool) -> tuple[Row, ...]:
-    """Return the rows of packed and unpadded samples."""
+def packing(raw: bool) -> Row:
+    """Return the row of packed samples; `raw`: chats are packed while they are read."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.batch.packing is False and job.task.type == "pretrain":
             raise Unsupported("batch.packing", "token files are cut into full sequences", ("batch.packing=true",))
         if not job.batch.packing or job.task.type == "pretrain":
             return
-        if not old and job.data.format == "messages":
+        if raw and job.data.format == "messages":
             yield "pack", True
         yield "neat-pack", True
 
@@ -207,34 +203,27 @@ def packing(old: bool) -> tuple[Row, ...]:
             view.take("pack")
         return {"batch.packing": True}
 
-    unpadded = "variable-seq-lengths" if old else "no-pad-to-seq-lengths"
-    return (
-        computed(
-            ("batch.packing", "task.type", "data.format"),
-            ("pack", "neat-pack") if not old else ("neat-pack",),
-            emit,
-            read,
-        ),
-        _unpadded(unpadded, old),
-    )
+    flags = ("pack", "neat-pack") if raw else ("neat-pack",)
+    return computed(("batch.packing", "task.type", "data.format"), flags, emit, read)
 
 
-def _unpadded(flag: str, old: bool) -> Row:
+def unpadded(flag: str, known_stages: Collection[str]) -> Row:
     """Return the row of micro-batches of different length, which only post-training has."""
-    row = switch("batch.variable_seq_lengths", flag)
+    row, is_old = switch("batch.variable_seq_lengths", flag), flag == "variable-seq-lengths"
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return {row.fields[0]: bool(view.take(flag))} if view.has(flag) and is_known_stage(view, old) else {}
+        known = view.has(flag) and view.peek("stage") in known_stages
+        return {row.fields[0]: bool(view.take(flag))} if known else {}
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.batch.variable_seq_lengths and job.task.type == "pretrain":
             why = "sequences of pre-training all have batch.seq_length"
             raise Unsupported("batch.variable_seq_lengths", why, ("batch.variable_seq_lengths=false",))
-        if job.batch.variable_seq_lengths is None and not old and _sends_pairs(job):
+        if job.batch.variable_seq_lengths is None and not is_old and _sends_pairs(job):
             return ((flag, True),)
         return row.emit(job)
 
-    if old:
+    if is_old:
         return Row(fields=row.fields, flags=row.flags, emit=emit, read=read)
     note = (
         "Also where stages of DPO exchange pairs, unless the field is false: their buffers have one sample (MS-DPO-PP)."

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import many, when_set
+from backends.megatron_lm.mapping.factories import chosen, many, when_set
 from launcher.job import Job, Value
 from launcher.job.task import LORA_ALPHA
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
@@ -42,6 +42,11 @@ def lora(old: bool) -> tuple[Row, ...]:
         ),
         when_set("lora.load", "lora-load", when=has_lora),
     )
+
+
+def quantization() -> Row:
+    """Return the row of QLoRA, which versions before 26.1.0 have."""
+    return chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)")
 
 
 def _write_alpha(job: Job) -> Iterable[tuple[str, Value]]:

@@ -7,6 +7,7 @@ from backends.megatron_lm.mapping.factories import flag_on, when_set
 from backends.megatron_lm.mapping.moe import is_moe, write_scores
 from backends.megatron_lm.mapping.positions import has_rope, not_stretched
 from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, QWEN2_MOE, QWEN3, is_named
+from backends.mindspeed.versions import accepts
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
@@ -30,7 +31,7 @@ def converted_folder(job: Job, version: str) -> str | None:
     row = FAMILIES.get(job.model.model_type or "")
     at_start = row is not None and row.converts_at_start(version)
     if converter_name(job) == _LITE:
-        at_start = version != "2.1.0"
+        at_start = accepts(version, "enable-hf2mg-convert")
     at_start = at_start and "num_local_experts" not in job.model.newer_names  # MS-CONVERT-NAMES
     return "" if job.model.starts_from_weights and not at_start else None
 

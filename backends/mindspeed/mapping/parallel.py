@@ -1,6 +1,6 @@
 """MindSpeed-LLM mapping rows for parallelism, overlap and token permutation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from backends.megatron_lm.mapping.factories import chosen, when_set
 from backends.megatron_lm.mapping.moe import is_moe
@@ -102,7 +102,7 @@ def uneven_stages() -> Row:
     return computed((*fields, "parallel.pp"), ("num-layer-list",), emit, read)
 
 
-def stage_list(is_old: bool) -> Row:
+def stage_list(has_layouts: bool) -> Row:
     """Return the row of --num-layer-list for other uneven stages, the only form in versions without layouts.
 
     Later versions take either form; a list that was read comes back as one, passed through beside the layout.
@@ -110,7 +110,7 @@ def stage_list(is_old: bool) -> Row:
     flag, path = "num-layer-list", "parallel.layout"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if not is_old or job.parallel.layout is None:
+        if has_layouts or job.parallel.layout is None:
             return
         counts = _whole_stages(job)
         if counts is None:
@@ -146,22 +146,17 @@ _ALGORITHMS = {
     "ulysses": "ulysses_cp_algo",
     "hybrid": "hybrid_cp_algo",
     "allgather": "kvallgather_cp_algo",
-}
-_OLD_ALGORITHMS = {
-    "megatron": "megatron_cp_algo",
-    "ulysses": "ulysses_cp_algo",
-    "hybrid": "hybrid_cp_algo",
     "adaptive": "adaptive_cp_algo",
     "hybrid_adaptive": "hybrid_adaptive_cp_algo",
 }
 
 
-def context_parallel(old: bool) -> tuple[Row, ...]:
-    """Return the rows of context parallelism; `old`: 2.1.0, with the adaptive algorithms."""
-    names = _OLD_ALGORITHMS if old else _ALGORITHMS
+def context_parallel(old: bool, known: Collection[str]) -> tuple[Row, ...]:
+    """Return the rows of context parallelism; `old`: 2.1.0; `known`: the algorithms that the version accepts."""
+    names = {name: native for name, native in _ALGORITHMS.items() if native in known}
     mask = "cp-attention-mask-type" if old else "attention-mask-type"
     return (
-        chosen("parallel.cp_algorithm", "context-parallel-algo", dict(names)),
+        chosen("parallel.cp_algorithm", "context-parallel-algo", names),
         when_set("parallel.ulysses_degree", "ulysses-degree-in-cp"),
         when_set("parallel.cp_window", "cp-window-size"),
         when_set(

@@ -4,18 +4,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.mapping.factories import reworded, when_set
-from backends.mindspeed.versions import deprecated_names
+from backends.mindspeed.versions import accepts, choices, deprecated_names
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
 # Arguments beside --stage that the trainer of that stage needs. Source: docs/zh/pytorch/training @26.1.0.
 _STAGES = {"sft": "is-instruction-dataset", "dpo": "is-pairwise-dataset", "simpo": "is-pairwise-dataset"}
 _PAIRWISE_STAGES = ("dpo", "simpo")
+# Canonical tasks by name of --stage, and the argument without which a trainer fails (simpo_trainer.py:113 @2.2.0).
+_TASKS = {"sft": "sft", "dpo": "dpo", "simpo": "simpo", "orm": "reward_model"}
+_NEEDED = {"simpo": "simpo-beta"}
 
 
-def task(old: bool) -> Row:
+def stages(version: str) -> tuple[str, ...]:
+    """Return the values of --stage that a job can express and a trainer exists for."""
+    known = choices(version, "stage")
+    return tuple(name for name in _TASKS if name in known and accepts(version, *filter(None, (_NEEDED.get(name),))))
+
+
+def task(version: str) -> Row:
     """Return the row of the training task; posttrain_gpt.py takes it as --stage."""
-    known = ("pretrain", "sft", "dpo", *(("simpo", "reward_model") if old else ()))
+    known = ("pretrain", *(_TASKS[name] for name in stages(version)))
     names = {"reward_model": "orm"}
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -39,8 +48,9 @@ def task(old: bool) -> Row:
     return computed(("task.type",), ("stage", "is-instruction-dataset", "is-pairwise-dataset"), emit, read)
 
 
-def preference(old: bool) -> tuple[Row, ...]:
+def preference(version: str) -> tuple[Row, ...]:
     """Return the rows of DPO, and in 2.1.0 of SimPO."""
+    old = "simpo" in stages(version)
     rows = (
         _loss("task.beta", "beta", old),
         _loss("task.loss_type", "loss-type", old),
@@ -58,11 +68,6 @@ def _reference() -> Row:
 
 def _is_dpo(view: NativeView) -> bool:
     return view.peek("stage") == "dpo" and view.has("ref-model")
-
-
-def is_known_stage(view: NativeView, old: bool) -> bool:
-    """Return whether --stage is a post-training task that a job can express."""
-    return view.peek("stage") in (("sft", "dpo", "simpo", "orm") if old else ("sft", "dpo"))
 
 
 def _loss(path: str, name: str, old: bool) -> Row:

@@ -47,7 +47,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     ),
     "lora.rslora": Gap(why="the scale is alpha / rank", neutral=(False,), works=("lora.rslora=false",)),
     "lora.merge": warning("merged weights are made by the converter", False),
-    "lora.quantization": Gap(why="quantised base weights were removed after 2.1.0", works=("lora.quantization=null",)),
+    "lora.quantization": Gap(why="quantised base weights were removed after 26.0", works=("lora.quantization=null",)),
     "task.simpo_gamma": Gap(why="SimPO was removed after 2.1.0", works=("backend.version=2.1.0",)),
     "task.desirable_weight": Gap(why="there is no KTO trainer"),
     "task.undesirable_weight": Gap(why="there is no KTO trainer"),

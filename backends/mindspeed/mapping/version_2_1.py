@@ -46,11 +46,6 @@ def replaced_rows() -> dict[str, tuple[Row, ...]]:
     }
 
 
-def added_rows() -> tuple[Row, ...]:
-    """Return the rows of fields that Megatron-LM does not have."""
-    return (chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)"),)
-
-
 # Megatron-LM's arguments to their names in 2.1.0. Source: deprecated_args.py @26.1.0.
 NAMES = {
     "deterministic-mode": "use-deter-comp",

@@ -19,6 +19,13 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         unrelated=True,
     ),
     row(
+        "mtp-after-norm",
+        "gives the extra prediction layers the output of the model's final norm",
+        MODEL,
+        "other versions have one order only (core/models/gpt/gpt_model.py:239 @2.3.0)",
+        without="they get the output of the last layer, before the norm; in Megatron-LM 0.16 after it",
+    ),
+    row(
         "add-rmsnorm-offset",
         "adds one to the weights of norms (Gemma)",
         MODEL,

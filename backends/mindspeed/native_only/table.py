@@ -250,7 +250,7 @@ _CHECKPOINT = (
         without="convert the weights before: launch convert hf-to-mcore",
     ),
     row(
-        "hf-save-dir mg-save-dir hf-cfg-dir only-convert-last-checkpoint save-layer-by-layer",
+        "hf-save-dir mg-save-dir mg-cache-dir hf-cfg-dir only-convert-last-checkpoint save-layer-by-layer",
         "writes Hugging Face weights, too",
         OUTPUT,
         _CONVERT,

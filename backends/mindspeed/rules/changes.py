@@ -43,6 +43,7 @@ declare(
             "Samples that are not padded make micro-batches of different length.",
             f"{LLM}/finetune/finetune.py:43",
             sets={"variable-seq-lengths": True},
+            since="2.3",
         ),
         changes(
             "MS-QKV-BIAS",
@@ -61,6 +62,7 @@ declare(
             "Fused dispatch overlaps the shared expert too, where its width is given.",
             f"{FEATURES}/moe/moe_alltoall_mc2.py:44",
             sets={"moe-shared-expert-overlap": True},
+            since="26.0",
         ),
         changes(
             "MS-SHARED-WIDTH",
@@ -92,6 +94,7 @@ declare(
             "The fused indexer switches its loss on.",
             f"{LLM}/transformer/multi_latent_attention/dsa_indexer_feature.py:92",
             sets={"use-fused-lightning-indexer-loss": True},
+            since="26.1",
         ),
         changes(
             "MS-DSA-TOGETHER-LOSS",
@@ -100,6 +103,7 @@ declare(
             "The fused loss switches its indexer on.",
             f"{LLM}/transformer/multi_latent_attention/dsa_indexer_feature.py:92",
             sets={"use-fused-lightning-indexer": True},
+            since="26.1",
         ),
         changes(
             "MS-MUON-LAYERWISE",
@@ -108,6 +112,7 @@ declare(
             "Muon is distributed by layers.",
             f"{LLM}/optimizer/muon_optimizer_feature.py:115",
             sets={"use-distributed-optimizer": False},
+            since="26.1",
         ),
         changes(
             "MS-MUON-STEP-GATHER",
@@ -116,6 +121,7 @@ declare(
             "Muon does not gather weights during its step.",
             f"{LLM}/optimizer/muon_optimizer_feature.py:119",
             sets={"overlap-param-gather-with-optimizer-step": False},
+            since="26.1",
         ),
         changes(
             "MS-MOE-A2A-SHARED",
@@ -133,6 +139,7 @@ declare(
             "Multi-token prediction under context parallelism is let through, though Megatron-core refuses it.",
             f"{LLM}/transformer/mtp.py:53",
             "warning",
+            since="26.0",
         ),
         changes(
             "MS-TOPK-ONE",
@@ -201,6 +208,7 @@ declare(
             "Only two stages have a trainer.",
             "MindSpeed-LLM 26.1.0 tasks/posttrain/launcher.py:14",
             "warning",
+            since="2.3",
         ),
         Rule(
             id="MS-TE-FLASH",

@@ -12,7 +12,7 @@ from backends.mindspeed.rules.context_parallel_sizes import (
     WINDOW,
     algorithm_of,
 )
-from backends.mindspeed.rules.tables import MINDSPEED, OLD_ARGUMENTS
+from backends.mindspeed.rules.tables import MINDSPEED, OLD_ARGUMENTS, SINCE
 from launcher.rules.registry import Rule, RuleContext, Violation, rule
 from launcher.rules.table import declare, needs, never
 
@@ -49,7 +49,7 @@ def general_mask_takes_one_sequence(context: RuleContext) -> Iterator[Violation]
     source="MindSpeed-LLM 2.2.0: choices of --context-parallel-algo",
     reads="job.parallel.cp_algorithm context-parallel-algo",
     backends=MINDSPEED,
-    since="26.1.0",
+    since=SINCE,
 )
 def adaptive_algorithms_are_gone(context: RuleContext) -> Iterator[Violation]:
     """The adaptive algorithms were removed after 2.1.0; the parser rejects their names."""
@@ -155,7 +155,7 @@ _ALL = (
         message=f"cp {{{SIZE}}} with kvallgather and --transformer-impl {{transformer-impl}}: each rank attends to its "
         "own tokens only, so training is wrong without an error",
         fields=("parallel.cp_algorithm", "kernels.transformer_impl"),
-        since="26.1.0",
+        since="26.0",
         stricter=True,
         reason="it trains, and no token sees those of other ranks",
     ),
@@ -173,13 +173,14 @@ declare(_ALL, backends=MINDSPEED)
 declare((
     needs("MS-CP-TRANSFORMER-IMPL", f"{SIZE}>1", "transformer-impl?",
           "It is read before Megatron's defaults are set, so it must be written under context parallelism.",
-          f"{LLM_FEATURE}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55"),
+          f"{LLM_FEATURE}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55",
+          since="26.0"),
     never("MS-CP-ALIBI", f"{SIZE}>1 & position-embedding-type=alibi",
           "Context parallelism does not support ALiBi.", f"{LLM_FEATURE}:50; {FEATURE}:44, 55"),
     never("MS-CP-KV-CACHE-FLAG", f"{SIZE}>1 & use-kv-cache",
           "Context parallelism does not support the key/value cache of inference.", f"{LLM_FEATURE}:52"),
     needs("MS-CP-ALLGATHER-MASK", f"{SIZE}>1 & {ALGORITHM}=kvallgather_cp_algo", "attention-mask-type=causal",
-          "The kvallgather algorithm supports the causal mask only.", f"{FEATURE}:85; {LLM_FEATURE}:61"),
+          "The kvallgather algorithm supports the causal mask only.", f"{FEATURE}:85; {LLM_FEATURE}:61", since="26.0"),
     never("MS-CP-CACHE-POLICY", f"context-parallel-kv-cache-policy & {SIZE}<=1",
           "A key/value cache policy needs context parallelism.", f"{CACHE}:33"),
     needs("MS-CP-CACHE-POLICY-FLASH",
@@ -215,7 +216,7 @@ declare((
     message="variable_seq_lengths false → true: packed samples with ring attention need it",
     sets={"variable-seq-lengths": True},
     reports_unwritten=True,
-    phase="config",
+    phase="config", since="26.1",
 ),
     Rule(
     id="MS-CP-RING-UPDATE",
@@ -225,7 +226,7 @@ declare((
     severity="warning",
     message="--use-fused-ring-attention-update has no effect at cp 1",
 ),
-), backends=MINDSPEED, since="26.1.0")
+), backends=MINDSPEED, since=SINCE)
 # fmt: on
 
 
@@ -234,7 +235,7 @@ declare((
     source=f"{LLM_FEATURE}:56",
     reads="context-parallel-size context-parallel-algo spec",
     backends=MINDSPEED,
-    since="26.1.0",
+    since="26.1",
 )
 def deepseek4_gathers_keys(context: RuleContext) -> Iterator[Violation]:
     """DeepSeek-V4 layers support one algorithm of context parallelism."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backends.mindspeed.rules.tables import MINDSPEED, OLD_ARGUMENTS
+from backends.mindspeed.rules.tables import MINDSPEED, OLD_ARGUMENTS, SINCE
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import checked, declare, needs, never
 
@@ -98,7 +98,7 @@ declare((
           message=f"num_attention_heads {{num-attention-heads}} is not divisible by {SIZE} {{{SIZE}}} × tp {{{TP}}}"),
     never("MS-CP-MAMBA-HEADS", f"{ALGORITHM}=mamba_cp_algo & num-attention-heads%{{{SIZE}}}*{{{TP}}}",
           "Mamba's context parallelism gives every rank whole heads: heads must be a multiple of cp x tp.",
-          "MindSpeed-LLM 26.1.0 features_manager/context_parallel/mamba_context_parallel.py:28", since="26.1.0",
+          "MindSpeed-LLM 26.1.0 features_manager/context_parallel/mamba_context_parallel.py:28", since=SINCE,
           message=f"num_attention_heads {{num-attention-heads}} is not divisible by {SIZE} {{{SIZE}}} × tp {{{TP}}}",
           flags=(SIZE, TP, "num-attention-heads")),
     never("MS-CP-HYBRID-HEADS", f"{_ANY_HYBRID} & {DEGREE}>0 & num-attention-heads%{{{DEGREE}}}*{{{TP}}}",

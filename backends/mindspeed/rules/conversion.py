@@ -8,8 +8,13 @@ from launcher.rules.table import declare
 _FIRST = "convert first, with launch convert hf-to-mcore, and load the result with checkpoint.load=DIR"
 
 
-def _not_converted(id: str, version: str, source: str) -> Rule:
-    """Return the rule of the families that the converter knows and that the start of training does not convert."""
+def _not_converted(id: str, version: str, source: str, since: str | None = None) -> Rule:
+    """Return the rule of the families that the converter knows and that the start of training does not convert.
+
+    Args:
+        version: the last version with these families.
+        since: the first one, if there are several.
+    """
     names = [row.converter for row in FAMILIES.values() if row.converter and not row.converts_at_start(version)]
     return Rule(
         id=id,
@@ -19,7 +24,7 @@ def _not_converted(id: str, version: str, source: str) -> Rule:
         message=f"{{model-type-hf}} is not converted at the start: {_FIRST}",
         flags=("model-type-hf", "enable-hf2mg-convert"),
         fields=("model.path", "checkpoint.load"),
-        since=version,
+        since=since or version,
         until=version,
         stricter=True,
         reason="the start of training refuses it, after the arguments were validated",
@@ -31,7 +36,9 @@ declare(
         _not_converted(
             "MS-CONVERT-FAMILY",
             "26.1.0",
-            "MindSpeed-LLM 26.1.0 mindspeed_llm/training/initialize.py:245",
+            "MindSpeed-LLM 26.1.0 mindspeed_llm/training/initialize.py:245; MindSpeed-LLM 26.0.0 "
+            "mindspeed_llm/training/initialize.py:231; MindSpeed-LLM 2.3.0 mindspeed_llm/training/initialize.py:231",
+            since="2.3",
         ),
         _not_converted(
             "MS-CONVERT-FAMILY-MASTER",
@@ -49,7 +56,7 @@ declare(
             f"converter takes the layers for dense ones and ends in a KeyError. Name it num_experts there, or {_FIRST}",
             flags=("enable-hf2mg-convert",),
             fields=("model.path", "checkpoint.load"),
-            since="26.1.0",
+            since="2.3",
             stricter=True,
             reason="the start of training fails, after the arguments were validated",
         ),

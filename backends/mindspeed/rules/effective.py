@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE
+from backends.mindspeed.rules.tables import DEPRECATED_IN, FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE
 from backends.mindspeed.versions import deprecated_names
 from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext, Setting
@@ -16,9 +16,27 @@ _FUSED, _FUSED_OLD = "moe-permute-fusion", "use-fused-moe-token-permute-and-unpe
 _REPEAT = "kv-head-repeat-before-uly-alltoall"
 
 
-def _sets(id: str, when: str, values: dict[str, Setting], doc: str, source: str, reads: str = "") -> Rule:
+def _sets(
+    id: str,
+    when: str,
+    values: dict[str, Setting],
+    doc: str,
+    source: str,
+    reads: str = "",
+    since: str | None = None,
+    until: str | None = None,
+) -> Rule:
     return Rule(
-        id=id, when=when, sets=values, doc=doc, source=source, severity="change", reads=reads, flags=tuple(values)
+        id=id,
+        when=when,
+        sets=values,
+        doc=doc,
+        source=source,
+        severity="change",
+        reads=reads,
+        flags=tuple(values),
+        since=since,
+        until=until,
     )
 
 
@@ -42,7 +60,7 @@ def _written(context: RuleContext, name: str) -> Value:
 def _copied(old: str) -> Rule:
     """Return the rule of a deprecated argument that takes effect although its new name is given, too."""
     id, line = _COPIED[old]
-    new = deprecated_names(SINCE)[old]
+    new = deprecated_names(DEPRECATED_IN)[old]
 
     def check(context: RuleContext) -> str:
         given, now = _written(context, old), context.flag(new)
@@ -74,6 +92,25 @@ def _makes_old_masks(context: RuleContext) -> bool:
     return kept and not (packed and context.flag("cp-attention-mask-type") == "causal")
 
 
+def _makes_masks_2_2(context: RuleContext) -> bool:
+    """Return the same of 2.2 and 2.3: a general mask counts with packed samples only."""
+    packed = bool(context.flag("reset-attention-mask"))
+    mask = _written(context, "attention-mask-type") or "causal"
+    unfused = context.flag("position-embedding-type") == "alibi" and not context.flag("use-flash-attn")
+    kept = (packed and mask == "general") or unfused or context.flag("tokenizer-padding-side") == "left"
+    ulysses = context.flag("context-parallel-algo") == "ulysses_cp_algo" and context.version != "2.2.0"
+    return kept and not (packed and (mask == "causal" or ulysses))
+
+
+def _loses_scaling(context: RuleContext) -> str:
+    """Return what the deprecated name of the scaling factor sets, where the new name is not given."""
+    given = _written(context, "routed-scaling-factor")
+    if not given or _written(context, "moe-router-topk-scaling-factor"):
+        return ""
+    now = _written(context, "topk-group")
+    return f"routed_scaling_factor {given} → {now}, that of --topk-group: write --moe-router-topk-scaling-factor"
+
+
 def _swapped(context: RuleContext) -> str:
     core = "input_layernorm,self_attention,pre_cross_attn_layernorm"
     return core if context.flag("use-mcore-models") else "input_norm,self_attention,post_attention_norm"
@@ -87,6 +124,7 @@ _PARSED = (
         {"shape-order": "TND"},
         "Packed samples use the attention layout TND.",
         f"{_BASIC}:20",
+        since="2.3",
     ),
     _sets(
         "MS-SET-MASKS",
@@ -95,6 +133,33 @@ _PARSED = (
         "The data loader creates attention masks only for general masks, ALiBi and left padding.",
         f"{_BASIC}:23",
         "reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side",
+        since="26.0",
+    ),
+)
+_PARSED_2_2 = (
+    _sets(
+        "MS-SET-MASKS-2-2",
+        "",
+        {"no-create-attention-mask-in-dataloader": lambda context: not _makes_masks_2_2(context)},
+        "The data loader creates attention masks only for ALiBi, left padding and general masks of packed samples.",
+        "MindSpeed-LLM 2.2.0 features_manager/megatron_basic/training_basic.py:28; MindSpeed-LLM 2.3.0 "
+        "features_manager/megatron_basic/training_basic.py:27",
+        "reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side "
+        "context-parallel-algo",
+    ),
+    replace(
+        _sets(
+            "MS-SET-SCALING-2-2",
+            "",
+            {"moe-router-topk-scaling-factor": lambda context: _written(context, "topk-group")},
+            "The deprecated --routed-scaling-factor takes the number of --topk-group, a mistake of two versions.",
+            "MindSpeed-LLM 2.2.0 features_manager/arguments/deprecated_args.py:90; MindSpeed-LLM 2.3.0 "
+            "features_manager/arguments/deprecated_args.py:90",
+            "*",
+        ),
+        check=_loses_scaling,
+        reports_unwritten=True,
+        flags=("moe-router-topk-scaling-factor", "routed-scaling-factor"),
     ),
 )
 _CONFIGURED = (
@@ -107,6 +172,7 @@ _CONFIGURED = (
         reports_unwritten=True,
         message="model_type_hf not set → the family that architectures in {load}/config.json names",
         flags=("model-type-hf",),
+        since="26.0",
     ),
     replace(
         _sets(
@@ -146,6 +212,7 @@ _CONFIGURED = (
         {"optimizer": "muon"},
         "The name dist_muon is the older one of Muon with a distributed optimizer.",
         f"{LLM}/optimizer/muon_optimizer_feature.py:112",
+        since="26.1",
     ),
     _sets(
         "MS-SET-SHARED-COUNT",
@@ -158,6 +225,7 @@ _CONFIGURED = (
         "The number of shared experts follows from their total width.",
         f"{FEATURES}/moe/moe_alltoall_mc2.py:51",
         f"{_WIDTH} ffn-hidden-size",
+        since="26.0",
     ),
     _sets(
         "MS-SET-ULYSSES",
@@ -172,6 +240,7 @@ _CONFIGURED = (
         {"hf-cfg-dir": "{load}"},
         "Weights that are converted back get the configuration of those that training started from.",
         f"{LLM}/convert_checkpoint/convert_checkpoint.py:151",
+        since="26.0",
     ),
     _sets(
         "MS-SET-GLOO",
@@ -216,7 +285,8 @@ _OLD_CONFIGURED = (
         "reset-position-ids",
         {"shape-order": "TND"},
         "Packed samples use the attention layout TND.",
-        f"{OLD_ARGUMENTS}:254",
+        f"{OLD_ARGUMENTS}:254; MindSpeed-LLM 2.2.0 features_manager/megatron_basic/training_basic.py:21",
+        until="2.2.99",
     ),
     _sets(
         "MS-SET-THROUGHPUT-OLD",
@@ -277,5 +347,6 @@ _OLD_CONFIGURED = (
     ),
 )
 declare(_OLD_CONFIGURED, backends=MINDSPEED, until=OLD, phase="config")
+declare(_PARSED_2_2, backends=MINDSPEED, since=SINCE, until="2.3.99", phase="parse")
 declare(_PARSED, backends=MINDSPEED, since=SINCE, phase="parse")
 declare(_CONFIGURED, backends=MINDSPEED, since=SINCE, phase="config")

@@ -32,7 +32,7 @@ declare((
         "lower bound inconsistent with step sign)",
         fields=("parallel.cp", "parallel.cp_algorithm", "batch.packing"),
         stricter=True,
-        reason="it fails in the first iteration",
+        reason="it fails in the first iteration", since="26.1",
     ),
 ), backends=MINDSPEED, since=SINCE)
 # fmt: on

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from backends.mindspeed.rules.tables import SINCE
 from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
 from launcher.rules.table import declare, needs, never
 
@@ -127,7 +128,7 @@ def layers_per_rank_need_chunks(context: RuleContext) -> Iterator[Violation]:
     reads="recompute-num-layers recompute-in-bubble enable-recompute-layers-per-pp-rank num-layers "
     "pipeline-model-parallel-size num-layers-per-virtual-pipeline-stage",
     backends=_MINDSPEED,
-    since="26.1.0",
+    since=SINCE,
 )
 def bubble_chooses_layers(context: RuleContext) -> Iterator[Violation]:
     """Recomputation in bubbles selects the number of layers; a given number must equal the selected one."""
@@ -179,9 +180,9 @@ declare((
     needs("MS-RC-BUBBLE-VPP", "recompute-in-bubble", f"pipeline-model-parallel-size>1 & {_VPP}",
           "Recomputing in bubbles needs the interleaved schedule.", f"{_RIPIPE}:64"),
     never("MS-RC-BUBBLE-SWAP", "recompute-in-bubble & swap-attention",
-          "Recomputing in bubbles excludes swapping attention.", f"{_RIPIPE}:77"),
+          "Recomputing in bubbles excludes swapping attention.", f"{_RIPIPE}:77", since="2.3"),
     never("MS-RC-BUBBLE-P2P", "recompute-in-bubble & no-overlap-p2p-communication",
-          "Recomputing in bubbles needs overlapped pipeline communication.", f"{_RIPIPE}:80"),
+          "Recomputing in bubbles needs overlapped pipeline communication.", f"{_RIPIPE}:80", since="2.3"),
     never("MS-RC-BUBBLE-SEND-RECV", "recompute-in-bubble & optimize-send-recv-comm",
           "Recomputing in bubbles and optimised pipeline communication exclude each other.",
           f"{_FEATURES}/feature.py:63"),
@@ -216,7 +217,7 @@ declare((
     fields=("offload.modules",),
     about=("swap-modules",),
 ),
-), backends=_MINDSPEED, since="26.1.0")
+), backends=_MINDSPEED, since=SINCE)
 
 declare((
     never("MS-RC-ADVANCE-UNIFORM", "recompute-in-advance & recompute-method=uniform",

@@ -26,7 +26,7 @@ declare((
     never("MS-VPP-WHOLE", "pipeline-model-parallel-size>1 & "
           "num-layers={num-layers-per-virtual-pipeline-stage}*{pipeline-model-parallel-size}",
           "A chunk of a whole stage is not interleaving and is rejected: omit the argument.",
-          f"{FEATURES}/megatron_basic/megatron_basic.py:28", since=SINCE, flags=(_CHUNK, _STAGES, "num-layers"),
+          f"{FEATURES}/megatron_basic/megatron_basic.py:28", since="2.3", flags=(_CHUNK, _STAGES, "num-layers"),
           message="chunks of {num-layers-per-virtual-pipeline-stage} layers × pp {pipeline-model-parallel-size} = "
           "num_layers: one chunk per stage is not interleaved; remove --num-layers-per-virtual-pipeline-stage"),
     never("MS-DENSE-ALL", "first-k-dense-replace>0 & first-k-dense-replace>={num-layers}",
@@ -106,7 +106,7 @@ def uneven_stages_have_whole_chunks(context: RuleContext) -> Iterator[Violation]
     reads="num-layers pipeline-model-parallel-size pipeline-model-parallel-layout "
     "num-layers-per-virtual-pipeline-stage",
     backends=MINDSPEED,
-    since=SINCE,
+    since="26.1",
 )
 def a_layout_has_the_chunks_that_are_written(context: RuleContext) -> Iterator[Violation]:
     """With two stages a layout may be combined with the layers per chunk, if both give the same number of chunks."""
@@ -228,7 +228,7 @@ def empty_layers_exist(context: RuleContext) -> Iterator[Violation]:
     reads="noop-layers num-layers pipeline-model-parallel-size lora-target-modules "
     "num-layers-per-virtual-pipeline-stage",
     backends=MINDSPEED,
-    since=SINCE,
+    since="26.0",
 )
 def no_stage_is_empty(context: RuleContext) -> Iterator[Violation]:
     """In LoRA training no stage or chunk may consist of no-op layers only, as it would train nothing."""

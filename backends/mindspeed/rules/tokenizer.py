@@ -98,6 +98,7 @@ declare(
             when="prompt-type? & tokenizer-type=HuggingFaceTokenizer",
             stricter=True,
             reason="its validators accept it, building the tokenizer ends with an AttributeError",
+            since="26.1",
         ),
     ),
     backends=MINDSPEED,

@@ -1,6 +1,6 @@
 """What MindSpeed-LLM's training does not read of the arguments after validation, and what means the same."""
 
-from backends.mindspeed.rules.tables import LLM, MINDSPEED, OLD, SINCE
+from backends.mindspeed.rules.tables import DEPRECATED_IN, LLM, MINDSPEED, OLD, SINCE
 from backends.mindspeed.versions import deprecated_names
 from launcher.rules.registry import Check, Rule, RuleContext
 from launcher.rules.table import declare, unread
@@ -84,7 +84,7 @@ declare(
         unread(
             "MS-UNREAD-OLD-NAMES",
             "",
-            tuple(deprecated_names(SINCE)),
+            tuple(deprecated_names(DEPRECATED_IN)),
             "Deprecated names are copied to the names that replaced them.",
             f"{LLM}/arguments/deprecated_args.py:57",
         ),

@@ -103,7 +103,7 @@ NATIVE = (*TINY, "rehearse.entry=native", "runtime=rehearsal")
 
 
 @pytest.mark.parametrize(
-    ("installed", "core", "written"), [("1.6.0", "2.7.0", "1.6.0"), ("1.8.0", "2.7.2", "2.1.0"), ("2.1.0", "", "2.1.0")]
+    ("installed", "core", "written"), [("1.6.0", "2.7.0", "1.6.0"), ("1.8.0", "2.7.2", "1.8.0"), ("2.1.0", "", "2.1.0")]
 )
 def test_the_installed_version_is_written_for(tmp_path: Path, installed: str, core: str, written: str) -> None:
     job = compose([*NATIVE, f"cluster.python={interpreter(tmp_path, installed, core)}"])
@@ -121,9 +121,9 @@ def test_another_version_than_the_installed_one_is_refused(tmp_path: Path) -> No
 
 
 def test_a_near_version_is_told(tmp_path: Path) -> None:
-    job = compose([*NATIVE, f"cluster.python={interpreter(tmp_path, '1.8.0', '2.7.2')}"])
+    job = compose([*NATIVE, f"cluster.python={interpreter(tmp_path, '1.9.0', '2.9.0')}"])
     notes = rehearsal_plan(judge(job, fixes=False)).notes
-    assert "MindFormers 1.8.0 is installed; its arguments are written as for 2.1.0" in notes
+    assert "MindFormers 1.9.0 is installed; its arguments are written as for 2.0.0" in notes
 
 
 def test_what_makes_a_recipe_run_on_1_6_is_offered() -> None:

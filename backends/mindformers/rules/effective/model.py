@@ -1,5 +1,7 @@
 """What the configuration makes of the model section, and other keys with which it is the same."""
 
+from dataclasses import replace
+
 from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.effective.tables import KIND, MCORE, key_of, sets
 from backends.mindformers.rules.terms import BACKENDS, SP, TP
@@ -43,12 +45,15 @@ declare(
             "The switch bias_swiglu_fusion sets hidden_act to fusedswiglu.",
             f"{_CONFIG}:2621",
         ),
-        sets(
-            "MF-SET-GATED",
-            f"{MCORE} & {_ACT}=swiglu|fusedswiglu",
-            {_GATED: True},
-            "SwiGLU is gated.",
-            f"{_CONFIG}:2639",
+        replace(
+            sets(
+                "MF-SET-GATED",
+                f"{MCORE} & {_ACT}=swiglu|fusedswiglu",
+                {_GATED: True},
+                "SwiGLU is gated.",
+                f"{_CONFIG}:2639",
+            ),
+            since="2.1",
         ),
     ),
     backends=BACKENDS,
