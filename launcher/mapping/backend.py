@@ -65,6 +65,8 @@ class Entry:
             replaces all other arguments.
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
+        as_typed: arguments that an import writes again as its input has them, or leaves out as it does, even where that
+            changes nothing: rows write another form with the same effect.
         markers: prefixes of variable names and paths that occur only where this backend runs.
         native_only: its arguments without a field: what each does, why it has none, and the nearest substitutes on
             other backends.
@@ -86,6 +88,7 @@ class Entry:
     arguments_section: tuple[str, str] | None = None
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
+    as_typed: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     native_only: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None
