@@ -1,9 +1,18 @@
 """What launchers on top of Megatron-LM and torchrun write differently."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from launcher.compose import compose
+from launcher.compose.errors import ComposeError
+from launcher.compose.presets import preset_named
+from launcher.compose.variants import VARIANTS
+from launcher.families.fill import model_of
+from launcher.importing.job_file import job_yaml
+from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 
@@ -69,3 +78,54 @@ def test_tokenizer_classes_of_launchers_on_top(tmp_path: Path, text: str, path: 
     found = read_file(file, ImportOptions())[0]
     assert (found.job.tokenizer.path, found.native.get("tokenizer-type")) == (path, "HuggingFaceTokenizer")
     assert any("is read as HuggingFaceTokenizer" in note.message for note in found.warnings)
+
+
+# name of a model in a script of ms-swift: (preset, what the job file says of the model beside it)
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Qwen/Qwen3-8B": ("qwen3_8b", {}),
+    "Qwen/Qwen3-8B-Base": ("qwen3_8b", {"hub_id": "Qwen/Qwen3-8B-Base", "max_position_embeddings": 32768}),
+    "Qwen/Qwen2.5-7B-Instruct": ("qwen2_5_7b_instruct", {}),
+    "deepseek-ai/DeepSeek-V3-0324": ("deepseek_v3", {"hub_id": "deepseek-ai/DeepSeek-V3-0324"}),
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": (
+        "qwen3_235b_a22b",
+        {
+            "hub_id": "Qwen/Qwen3-235B-A22B-Instruct-2507",
+            "max_position_embeddings": 262144,
+            "rope_theta": 5000000.0,
+        },
+    ),
+    "LLM-Research/Meta-Llama-3.1-8B-Instruct": ("llama3_1_8b", {"hub_id": "LLM-Research/Meta-Llama-3.1-8B-Instruct"}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_names_of_known_models(tmp_path: Path, name: str) -> None:
+    """A base model, a chat model or one of another date has its family's sizes, and its own context and rotary base."""
+    preset, said = MODELS[name]
+    found = read_argv(["megatron", "sft", "--model", name, "--lr", "1e-5", "--save", "out"], backend="megatron")
+    text = job_yaml(found, "x.sh", with_version=False)
+    assert f"override /model: {preset}" in text
+    model = yaml.safe_load(text).get("model", {})
+    assert {key: value for key, value in model.items() if key in (*said, "hub_id", "rope_theta")} == said
+    (tmp_path / "job.yaml").write_text(text)
+    imported, named = compose([f"+job={tmp_path}/job.yaml"]).model, compose([f"model={name}", "backend=megatron"]).model
+    assert imported.hub_id == named.hub_id == name
+    for field in ("hidden_size", "max_position_embeddings", "rope_theta", "num_hidden_layers", "rope_scaling"):
+        assert getattr(imported, field) == getattr(named, field) is not None or field == "rope_scaling"
+
+
+def test_models_by_their_names_alone() -> None:
+    base = compose(["model=Qwen3-8B-Base", "backend=mindspeed", "model.rope_theta=5e5"]).model
+    assert (base.hub_id, base.max_position_embeddings, base.rope_theta) == ("Qwen/Qwen3-8B-Base", 32768, 5e5)
+    assert compose(["model=Kimi-K2-Thinking", "backend=mindspeed"]).model.rope_scaling.factor == 64
+    with pytest.raises(ComposeError, match="no model named"):
+        compose(["model=Qwen3-9B-Base"])
+
+
+def test_variants_are_models_of_their_presets() -> None:
+    for variant in VARIANTS:
+        for hub_id in variant.hub_ids:
+            found = preset_named(hub_id)
+            assert found is not None, hub_id
+            assert found.name == variant.preset, hub_id
+            assert model_of(found.fields).hub_id == hub_id
