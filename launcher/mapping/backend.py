@@ -59,6 +59,8 @@ class Entry:
         pairs: options followed by `key=value` words that set keys of the configuration.
         flatten: nested configuration to arguments; None: its keys are the arguments.
         only: arguments that distinguish training from other uses of the same program, with the values that train.
+        other_models: arguments that name the kind of model, with the values (shell patterns) of kinds that no job
+            describes.
         environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
         arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
         stored_config: option that names a YAML file of arguments by the names under which the parser stores them; it
@@ -84,6 +86,7 @@ class Entry:
     pairs: tuple[str, ...] = ()
     flatten: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    other_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment_cluster: bool = False
     arguments_section: tuple[str, str] | None = None
     stored_config: str = ""
