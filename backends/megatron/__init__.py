@@ -74,6 +74,7 @@ BACKEND = Backend(
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",
     aliases={**REGISTERED.aliases, "seed": "3.5-dev"},
     absent=late("backends.megatron.absent:absent"),
+    multimodal=late("backends.megatron.families:is_multimodal"),
     substitutes=late("backends.megatron.substitutes:substitutes"),
     entry=ENTRY,
     environment=ENVIRONMENT,

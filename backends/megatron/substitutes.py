@@ -1,7 +1,14 @@
 """What Megatron-SWIFT does in place of values of other backends' jobs that it cannot take."""
 
 from launcher.job import Job
-from launcher.mapping.substitute import Substitute, plain_exchange, stages_without_empty_layers, without
+from launcher.mapping.substitute import (
+    Substitute,
+    plain_exchange,
+    positive_seed,
+    stages_without_empty_layers,
+    without,
+    without_each,
+)
 
 _OWN_TOKENIZER = "the tokenizer is read from the model's directory"
 # mcore-bridge keeps the last checkpoint beside the best one.
@@ -11,6 +18,7 @@ _FEWEST_CHECKPOINTS = 2
 def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
+        positive_seed(),
         plain_exchange(),
         stages_without_empty_layers(),
         without(
@@ -23,6 +31,9 @@ def substitutes() -> tuple[Substitute, ...]:
             "parallel.cp_mask_type",
             lambda job: job.parallel.cp_mask_type == "general" and bool(job.batch.packing),
             "packed samples are kept apart by their lengths, without a mask",
+        ),
+        *without_each(
+            "precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)
         ),
         without("tokenizer.path", _both_open, _OWN_TOKENIZER),
         without(

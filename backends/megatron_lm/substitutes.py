@@ -1,14 +1,17 @@
 """What Megatron-LM does in place of values of other backends' jobs that it cannot take."""
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 
 from launcher.job import Job, Value
-from launcher.mapping.substitute import Substitute, plain_exchange, stages_without_empty_layers, without
+from launcher.mapping.substitute import Substitute, plain_exchange, positive_seed, stages_without_empty_layers, without
 
 
 def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
+        positive_seed(),
         plain_exchange(),
         stages_without_empty_layers(),
         undistributed_activations(),
@@ -25,17 +28,16 @@ def substitutes() -> tuple[Substitute, ...]:
         ),
         Substitute(
             fields=("offload.modules",),
-            when=lambda job: bool(job.offload.modules) and job.kernels.transformer_impl == "local",
+            when=lambda job: (
+                bool(job.offload.modules or job.offload.attention) and job.kernels.transformer_impl == "local"
+            ),
             put=lambda job: {"kernels.transformer_impl": None},
             why="activations are offloaded by Transformer Engine's layers, which are its default",
         ),
-        Substitute(
-            fields=("model.pretrained",),
-            when=lambda job: job.model.starts_from_weights and job.checkpoint.load is None and bool(_name(job)),
-            put=_converted,
-            why="it reads its own checkpoints only: convert the weights into that folder first, with launch convert "
-            "hf-to-mcore",
-        ),
+        unmasked_chunks(),
+        gathered_fp8_weights(),
+        steps_of_samples(),
+        weights_converted_first(lambda job: True),
     )
 
 
@@ -53,6 +55,66 @@ def undistributed_activations() -> Substitute:
             )
         ),
         "saved activations are distributed under full recomputation and tp without sequence parallelism only",
+    )
+
+
+def unmasked_chunks() -> Substitute:
+    """Return the row of MindSpeed's general masks of context parallelism where the mask is the causal one."""
+    return without(
+        "parallel.cp_mask_type",
+        lambda job: (
+            job.parallel.cp_mask_type == "general" and not job.batch.packing and not job.data.reset_attention_mask
+        ),
+        "the mask of samples that are neither packed nor reset is causal",
+    )
+
+
+def gathered_fp8_weights() -> Substitute:
+    """Return the row of weights gathered in FP8 by an optimizer that is distributed by default in the source."""
+    return Substitute(
+        fields=("parallel.distributed_optimizer",),
+        when=lambda job: bool(job.precision.fp8_param_gather) and job.parallel.distributed_optimizer is None,
+        put=lambda job: {"parallel.distributed_optimizer": True},
+        why="weights in FP8 are gathered by the distributed optimizer",
+    )
+
+
+def steps_of_samples() -> Substitute:
+    """Return the row of epochs over data sets whose numbers of samples the script states (`owner/name#500`)."""
+    return Substitute(
+        fields=("schedule.epochs",),
+        when=lambda job: job.schedule.epochs is not None and bool(_samples(job)) and bool(job.batch.global_batch_size),
+        put=lambda job: {"schedule.epochs": None, "schedule.train_iters": _steps(job)},
+        why="the steps of these epochs over the stated numbers of samples (#N), each sample a row of the batch",
+        affects_training=True,
+    )
+
+
+def _samples(job: Job) -> int:
+    """Return the samples of training that the names of data sets state; 0: not all of them do."""
+    stated = [re.search(r"#(\d+)$", path) for path in job.data.paths]
+    total = sum(int(found[1]) for found in stated if found) if all(stated) else 0
+    return total - math.floor(total * (job.data.validation_ratio or 0.0))
+
+
+def _steps(job: Job) -> int:
+    return max(1, math.floor(_samples(job) * (job.schedule.epochs or 1) / (job.batch.global_batch_size or 1)))
+
+
+def weights_converted_first(when: Callable[[Job], bool]) -> Substitute:
+    """Return the row of Hugging Face weights that the backend does not read itself.
+
+    Args:
+        when: whether it does not read those of a job.
+    """
+    return Substitute(
+        fields=("model.pretrained",),
+        when=lambda job: (
+            job.model.starts_from_weights and job.checkpoint.load is None and bool(_name(job)) and when(job)
+        ),
+        put=_converted,
+        why="it reads its own checkpoints only: convert the weights into that folder first, with launch convert "
+        "hf-to-mcore",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from backends.mindformers.environment import ENVIRONMENT
 from backends.mindformers.launch import argv, launch
 from backends.mindformers.mapping.table import table
+from backends.mindformers.other_models import OTHER_MODELS
 from backends.mindformers.support import SUPPORT
 from backends.mindformers.yaml_file import flatten
 from launcher.catalogue.catalogue import Catalogue, load
@@ -59,6 +60,7 @@ ENTRY = Entry(
     flatten=flatten,
     native_only=late("backends.mindformers.native_only.table:rows"),
     only={"run_mode": ("train", "finetune")},
+    other_models=OTHER_MODELS,
     markers=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),
 )
 

@@ -1,12 +1,25 @@
 """What MindFormers does in place of values of other backends' jobs that it cannot take."""
 
-from launcher.mapping.substitute import Substitute, plain_exchange, without
+from backends.megatron_lm.substitutes import unmasked_chunks
+from launcher.mapping.substitute import Substitute, plain_exchange, without, without_each
 
 
 def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
         plain_exchange(),
+        unmasked_chunks(),
+        *without_each(
+            "optimizer.precision_aware optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype optimizer.main_grads_dtype",
+            "the optimizer's states and main gradients are FP32",
+            neutral=(False, "fp32"),
+        ),
+        *without_each(
+            "precision.fp8_format precision.fp8_recipe precision.fp8_param_gather precision.fp8_amax_history_len "
+            "precision.fp8_amax_compute_algo precision.fp8_margin precision.fp8_wgrad",
+            "products are computed in the model's precision, without FP8",
+            neutral=(False,),
+        ),
         without(
             "checkpoint.no_load_optim",
             lambda job: bool(job.checkpoint.no_load_optim) and job.checkpoint.load is None,

@@ -25,6 +25,7 @@ ENTRY = Entry(
     },
     renames=_HERE.parent / "megatron_lm" / "renames.json",
     native_only=late("backends.mindspeed.native_only.table:rows"),
+    as_typed=("norm-topk-prob", "moe-layer-freq", "first-k-dense-replace"),
     markers=(
         "ASCEND_",
         "HCCL_",

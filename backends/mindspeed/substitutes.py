@@ -1,13 +1,40 @@
 """What MindSpeed-LLM does in place of values of other backends' jobs that it cannot take."""
 
-from backends.megatron_lm.substitutes import undistributed_activations
-from launcher.mapping.substitute import Substitute, without
+from backends.megatron_lm.substitutes import (
+    gathered_fp8_weights,
+    steps_of_samples,
+    undistributed_activations,
+    weights_converted_first,
+)
+from backends.mindspeed.families import FAMILIES
+from launcher.job import Job
+from launcher.mapping.substitute import Substitute, positive_seed, without, without_each
 
 
 def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
+        positive_seed(),
         undistributed_activations(),
+        gathered_fp8_weights(),
+        steps_of_samples(),
+        weights_converted_first(_is_converted_apart),
+        Substitute(
+            fields=("kernels.transformer_impl",),
+            when=lambda job: job.precision.fp8_format is not None and job.kernels.transformer_impl in (None, "local"),
+            put=lambda job: {"kernels.transformer_impl": "transformer_engine"},
+            why="FP8 needs these layers",
+        ),
+        *without_each(
+            "optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype",
+            "its optimizer keeps states in FP32",
+            neutral=("fp32", "fp16", "fp8"),
+        ),
+        without(
+            "moe.permute_fusion",
+            lambda job: bool(job.moe.permute_fusion) and job.moe.capacity_factor is not None,
+            "a capacity of experts excludes the fused permutation; only speed changes",
+        ),
         without(
             "lora.dropout",
             lambda job: bool(job.lora.dropout),
@@ -20,3 +47,12 @@ def substitutes() -> tuple[Substitute, ...]:
             "adapters are not converted while it trains: launch convert mcore-to-hf afterwards",
         ),
     )
+
+
+def _is_converted_apart(job: Job) -> bool:
+    """Return whether the converter knows the family, and the start of training does not convert it."""
+    row = FAMILIES.get(job.model.model_type or "")
+    version = job.backend.version
+    if row is None or row.converter is None or version is None or job.lora.rank is not None:
+        return False
+    return not row.converts_at_start(version)

@@ -1,5 +1,6 @@
 """Compose a job: Hydra merges files and overrides, then the tree is typed and the model's config.json is read."""
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, f
 from launcher.compose.merge import chosen_sections, merged
 from launcher.compose.model import ModelFiles
 from launcher.compose.overrides import Override, check_names, for_hydra, looks_like_file, merged_at, parse
+from launcher.compose.presets import Preset, preset_named
 from launcher.compose.resolve import resolve
 from launcher.compose.search_path import SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath, search_path
 from launcher.compose.suggestions import mistakes_of_word, verified
@@ -50,7 +52,7 @@ def composes_with(word: str, others: Sequence[str]) -> bool:
 
 def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
     places = search_path(config_dirs)
-    overrides = _parsed(words, places)
+    overrides, named = _parsed(words, places)
     check_files(overrides, places)
     tree, files = _merged(overrides, places)
     origins = _origins(files, overrides)
@@ -62,16 +64,32 @@ def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
         chosen="model" in chosen_sections(overrides),
         whole=tuple(path for group, path in files if group in WHOLE_JOB_GROUPS),
         places=places,
+        named=named,
     )
     return resolve(job, model, _default_name(overrides))
 
 
-def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
+def _parsed(words: Sequence[str], places: SearchPath) -> tuple[list[Override], Preset | None]:
+    """Return the overrides, and the model that `model=` names by its name on a hub."""
     overrides, mistakes = parse(list(words))
+    named = None
+    for at, override in enumerate(overrides):
+        found = _named_on_a_hub(override, places)
+        if found is not None:
+            named = found
+            overrides[at] = dataclasses.replace(override, value=found.name)
     mistakes += check_names(overrides, places)
     if mistakes:
         raise ComposeError(mistakes)
-    return overrides
+    return overrides, named
+
+
+def _named_on_a_hub(override: Override, places: SearchPath) -> Preset | None:
+    """Return the preset of `model=OWNER/NAME` or `model=NAME`, unless that is a file or an option."""
+    option = (override.value or "").strip("'\"")
+    if override.key != "model" or not option or places.has("model", option) or Path(option).expanduser().exists():
+        return None
+    return preset_named(option)
 
 
 def _merged(overrides: list[Override], places: SearchPath) -> tuple[Mapping[str, Any], Sequence[tuple[str, Path]]]:

@@ -42,12 +42,14 @@ class ModelFiles:
         chosen: the command line chooses it, not the recipe.
         whole: recipes and job files, in merge order.
         places: where options of groups are found.
+        named: the model that `model=` names by its name on a hub; `preset` is then its file.
     """
 
     preset: Path | None
     chosen: bool
     whole: tuple[Path, ...]
     places: SearchPath
+    named: Preset | None = None
 
 
 def with_model(job: Job, files: ModelFiles) -> Job:
@@ -57,7 +59,7 @@ def with_model(job: Job, files: ModelFiles) -> Job:
         ComposeError: config.json cannot be used, or the name, the sizes and the tokenizer are of different models.
     """
     if files.chosen:
-        job = _of_chosen_preset(job, files)
+        job = _of_variant(_of_chosen_preset(job, files), files)
     if job.model.path is not None:
         job = _from_config(job, Path(job.model.path).expanduser(), files)
     elif job.model.hub_id is not None:
@@ -86,6 +88,20 @@ def _of_chosen_preset(job: Job, files: ModelFiles) -> Job:
         if (line := lines.get(path.removeprefix("model."))) is not None:
             origins[path] = Origin(kind="recipe", where=f"{shown(files.preset)}:{line}")
     return dataclasses.replace(with_fields(job, values), origins=origins)
+
+
+def _of_variant(job: Job, files: ModelFiles) -> Job:
+    """Set the fields in which the model that the command line names differs from its preset."""
+    if files.named is None or files.preset is None or not files.named.differs:
+        return job
+    known, pristine = _model_of(files.named.fields), _read(files.preset)
+    names = [name for name in determined_fields() if model_value(known, name) != model_value(pristine, name)]
+    values = {f"model.{name}": model_value(known, name) for name in ("hub_id", *names) if not _is_typed(job, name)}
+    where = f"{shown(files.preset)}, as {known.hub_id}"
+    return dataclasses.replace(
+        with_fields(job, values),
+        origins={**job.origins, **dict.fromkeys(values, Origin(kind="recipe", where=where))},
+    )
 
 
 def _stated(job: Job, preset: Path | None) -> Iterator[str]:

@@ -2,20 +2,28 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from launcher.compose.search_path import shipped
+from launcher.compose.variants import VARIANTS, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A model of the shipped config group `model`: its option name and its fields."""
+    """A model of the shipped config group `model`.
+
+    Attributes:
+        name: option of the group.
+        fields: its fields below `model`.
+        differs: those of `fields` that are not the option's own: the model is a variant of it.
+    """
 
     name: str
     fields: Mapping[str, Any]
+    differs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
@@ -30,10 +38,42 @@ def _presets() -> Mapping[str, Path]:
     return found
 
 
-def preset_named(hub_id: str) -> Preset | None:
-    """Return the preset of exactly this model, or None."""
-    path = _presets().get(hub_id)
-    return None if path is None else _read(path)
+def preset_named(name: str) -> Preset | None:
+    """Return the preset of exactly this model, or None.
+
+    Args:
+        name: name on a hub; copies under another owner, and names without one, are the same model.
+
+    >>> preset_named("Qwen/Qwen3-30B-A3B-Instruct-2507").differs["rope_theta"]
+    10000000.0
+    """
+    leaf = name.rstrip("/").rsplit("/", 1)[-1].lower() if name.count("/") <= 1 else ""
+    hub_id, path, variant = _known().get(leaf, ("", None, None))
+    if path is None:
+        return None
+    own = _read(path)
+    named = name if "/" in name else hub_id
+    changed = {key: _merged(own.fields.get(key), value) for key, value in (variant.differs if variant else {}).items()}
+    if named != own.fields["hub_id"]:
+        changed = {"hub_id": named, **changed}
+    return Preset(name=own.name, fields={**own.fields, **changed}, differs=changed)
+
+
+@cache
+def _known() -> Mapping[str, tuple[str, Path, Variant | None]]:
+    """Return hub id, file and variant of every known model by its name without the owner, in lower case."""
+    found: dict[str, tuple[str, Path, Variant | None]] = {}
+    for hub_id, path in _presets().items():
+        found[hub_id.rsplit("/", 1)[-1].lower()] = (hub_id, path, None)
+    files = {path.stem: path for path in _presets().values()}
+    for variant in VARIANTS:
+        for hub_id in variant.hub_ids:
+            found.setdefault(hub_id.rsplit("/", 1)[-1].lower(), (hub_id, files[variant.preset], variant))
+    return found
+
+
+def _merged(own: Any, value: Any) -> Any:
+    return {**own, **value} if isinstance(own, Mapping) and isinstance(value, Mapping) else value
 
 
 # Parts of a name that do not change the sizes: further training, storage format.
@@ -46,10 +86,12 @@ def named_like(name: str) -> Preset | None:
     >>> named_like("Qwen/Qwen3-30B-A3B-Instruct-2507").name
     'qwen3_30b_a3b'
     """
-    exact = _presets().get(name)
+    exact = preset_named(name)
+    if exact is not None:
+        return exact
     wanted = _stem(name)
     found = [path for hub_id, path in _presets().items() if _stem(hub_id) == wanted] if wanted else []
-    return _read(exact or found[0]) if exact or found else None
+    return _read(found[0]) if found else None
 
 
 def _stem(name: str) -> str:

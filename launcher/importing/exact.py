@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import lost
+from launcher.importing.roundtrip import lost, translated
 from launcher.job import Job, Origin, Value, fields, value_at
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
@@ -26,6 +26,25 @@ def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
         make: assembles the import with some arguments passed through instead of read.
         kept: arguments that are passed through in any case.
     """
+    return _as_typed(_same_effect(make, kept))
+
+
+def _as_typed(imported: Imported) -> Imported:
+    """Return the import with its backend's `as_typed` arguments passed through where a row writes another form."""
+    names = get_backend(imported.backend).entry.as_typed
+    if not names:
+        return imported
+    given = {arg.flag: arg.value for arg in imported.native}
+    after = {arg.flag: arg.value for arg in translated(imported)[1].native}
+    repairs = {name: given.get(name) for name in names if str(after.get(name)) != str(given.get(name))}
+    if not repairs:
+        return imported
+    repaired = passing(imported, {**imported.exact, **repairs})
+    worse = _contradictions(repaired) - _contradictions(imported) or len(lost(repaired)) > len(lost(imported))
+    return imported if worse else repaired
+
+
+def _same_effect(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
     imported = make(kept)
     for _ in range(_ROUNDS):
         found = lost(imported)

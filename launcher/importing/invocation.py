@@ -4,10 +4,12 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from launcher.importing.launchers import LAUNCHERS, Started, msrun_script, strip_options, wrapper_cluster
 from launcher.importing.notes import Note
+from launcher.importing.other_programs import program_of_command, why_not
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import Command
 from launcher.importing.slurm import Request, request_of
@@ -103,6 +105,24 @@ def recognise(command: Command, assume: str | None = None) -> Invocation | Exclu
         assume: backend of a script that looks like training and is no known entry point.
     """
     plain = [shown(arg) for arg in command.words]
+    result = _recognised(command, plain, assume)
+    if isinstance(result, Invocation) and assume is None:
+        return result
+    other = program_of_command(plain) if result is None or getattr(result, "unknown", True) else None
+    if other is None:
+        return result
+    return ExcludedCommand(program=_program(plain), why=why_not(other), where=command.where)
+
+
+def _program(words: Sequence[str]) -> str:
+    """Return the script or module that a command of another program starts, or its first words."""
+    scripts = [word.rpartition("/")[2] for word in words if word.endswith(".py")]
+    modules = [word for before, word in pairwise(words) if before in ("-m", "--module")]
+    plain = [word for word in words if "=" not in word]
+    return next(iter([*modules[-1:], *scripts]), " ".join(plain[:2]))
+
+
+def _recognised(command: Command, plain: Sequence[str], assume: str | None) -> Invocation | ExcludedCommand | None:
     env = dict(command.env)
     for at, arg in enumerate(plain):
         head = arg.rpartition("/")[2]

@@ -19,7 +19,7 @@ from launcher.job.model import Model
 # Backends read the number of these layers from an argument, not from config.json.
 _PREDICTION = "num_nextn_predict_layers"
 _DEFAULT = Model()
-# The `model` sections of the presets that were needed, by preset.
+# The `model` sections of the presets that were needed, by the model's name.
 _MODELS: dict[str, Model] = {}
 
 
@@ -72,9 +72,10 @@ def with_preset(job: Job, preset: Preset | None = None) -> Job:
 
 
 def _with_fields(job: Job, preset: Preset, specified: Collection[str], unchanged: Collection[str]) -> Job:
-    if preset.name not in _MODELS:
-        _MODELS[preset.name] = model_of(preset.fields)
-    return filled(job, _MODELS[preset.name], f"conf/model/{preset.name}.yaml", specified, unchanged)
+    key = str(preset.fields.get("hub_id", preset.name))
+    if key not in _MODELS:
+        _MODELS[key] = model_of(preset.fields)
+    return filled(job, _MODELS[key], f"conf/model/{preset.name}.yaml", specified, unchanged)
 
 
 def _kept(job: Job) -> set[str]:
@@ -82,10 +83,12 @@ def _kept(job: Job) -> set[str]:
 
 
 def without_preset(tree: dict[str, Any], preset: Preset) -> None:
-    """Remove the values of the preset from a job's tree."""
+    """Remove the values of the preset from a job's tree; those in which a variant of it differs are written."""
     model = tree.get("model", {})
     for name, value in preset.fields.items():
         if model.get(name) == value:
             del model[name]
+    for name, value in preset.differs.items():
+        model.setdefault(name, value)
     if not model:
         tree.pop("model", None)

@@ -1,6 +1,7 @@
 """Imports a job from a training command: backend and version, arguments, cluster and environment."""
 
 import dataclasses
+import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,6 +180,11 @@ def _refuse_other_uses(values: Mapping[str, Value], match: Match, locations: "So
             raise ImportRefused(
                 [Note(message=f"{flag} {values[flag]} is not training", where=locations.of(flag), works=works)]
             )
+    for flag, patterns in match.backend.entry.other_models.items():
+        value = str(values.get(flag, ""))
+        if any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns):
+            message = f"{flag} {value}: it trains another kind of model than this launcher describes"
+            raise ImportRefused([Note(message=message, where=locations.of(flag))])
 
 
 def _is_invalid(value: Value, flag: str, match: Match) -> bool:

@@ -16,6 +16,7 @@ from launcher.importing.flat import flat_settings
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import ExcludedCommand, Invocation, find
 from launcher.importing.notes import ImportRefused, Note, refuse
+from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import placeholder
@@ -346,6 +347,9 @@ def _likely(tree: Mapping[str, Any], path: Path, options: ImportOptions, *, is_d
     if known[best] < 0.5:
         if isinstance(tree.get("defaults"), list):
             raise refuse(f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path))
+        other = program_of_file(tree)
+        if other is not None:
+            raise refuse(why_not(other), str(path))
         works = tuple(f"--backend {name}" for name in known) if _resembles(tree) else ()
         raise refuse("its keys match no backend", str(path), *works)
     _refuse_unknown_sections(tree, best, path)
@@ -371,7 +375,9 @@ def _refuse_unknown_sections(tree: Mapping[str, Any], name: str, path: Path) -> 
     if len(unknown) > _MAX_UNKNOWN_SHARE * len(flat):
         shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
         message = f"{len(unknown)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
-        raise refuse(f"{message}; its sections belong to another program", str(path))
+        other = program_of_file(tree)
+        whose = "its sections belong to another program" if other is None else why_not(other)
+        raise refuse(f"{message}; {whose}", str(path))
 
 
 def _names(defaults: Sequence[Any]) -> str:

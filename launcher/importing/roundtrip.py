@@ -23,17 +23,17 @@ def written(job: Job, backend: str, version: str) -> tuple[dict[str, Value], tup
 
 def lost(imported: Imported) -> list[Difference]:
     """Return the arguments that the import's job does not write as the input has them, or cannot write."""
-    job, translation = _translated(imported)
+    job, translation = translated(imported)
     return [*_differing(imported.native, translation.native, job), *_unwritten(imported, translation.findings)]
 
 
 def differences(imported: Imported) -> list[Difference]:
     """Return the arguments whose effective value changes by import and translation."""
-    job, translation = _translated(imported)
+    job, translation = translated(imported)
     return _differing(imported.native, translation.native, job)
 
 
-def _translated(imported: Imported) -> tuple[Job, Translation]:
+def translated(imported: Imported) -> tuple[Job, Translation]:
     """Return the job with the sizes of its model, as it is translated, and its translation."""
     backend, version = get_backend(imported.backend), imported.version
     job = backend.prepare(with_known_model(imported)[0], version)

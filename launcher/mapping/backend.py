@@ -59,12 +59,16 @@ class Entry:
         pairs: options followed by `key=value` words that set keys of the configuration.
         flatten: nested configuration to arguments; None: its keys are the arguments.
         only: arguments that distinguish training from other uses of the same program, with the values that train.
+        other_models: arguments that name the kind of model, with the values (shell patterns) of kinds that no job
+            describes.
         environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
         arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
         stored_config: option that names a YAML file of arguments by the names under which the parser stores them; it
             replaces all other arguments.
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
+        as_typed: arguments that an import writes again as its input has them, or leaves out as it does, even where that
+            changes nothing: rows write another form with the same effect.
         markers: prefixes of variable names and paths that occur only where this backend runs.
         native_only: its arguments without a field: what each does, why it has none, and the nearest substitutes on
             other backends.
@@ -82,10 +86,12 @@ class Entry:
     pairs: tuple[str, ...] = ()
     flatten: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    other_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment_cluster: bool = False
     arguments_section: tuple[str, str] | None = None
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
+    as_typed: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     native_only: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None
@@ -150,6 +156,7 @@ class Backend:
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
         absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
             packing in pre-training and a start from random weights.
+        multimodal: whether a job's model reads pictures, sound or films, too; None: it trains language models only.
         substitutes: what it does in place of values that a job written for another backend has and it cannot take.
         attention_dtype: job and version to the number format of attention, where it is not the job's.
         launchers: folder with the catalogues of its launchers, by name, and of `environment`.
@@ -195,6 +202,7 @@ class Backend:
     other_entries: tuple[str, ...] = ()
     launchers: Path | None = None
     absent: Callable[[Job], Mapping[str, Value]] = field(default=lambda job: {})
+    multimodal: Callable[[Job], bool] | None = None
     substitutes: Callable[[], tuple[Substitute, ...]] = tuple
     attention_dtype: Callable[[Job, str], str] = field(default=lambda job, version: str(job.precision.dtype))
     entry: Entry = Entry()

@@ -1,9 +1,9 @@
 """What a backend does in place of values that a job written for another backend has and that it cannot take."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from launcher.job import Job, Value
+from launcher.job import Job, Value, value_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,31 @@ def without(field: str, when: Callable[[Job], bool], why: str, *, affects_traini
     empty: Value = () if field in ("offload.modules",) else None
     return Substitute(
         fields=(field,), when=when, put=lambda job: {field: empty}, why=why, affects_training=affects_training
+    )
+
+
+def without_each(fields: str, why: str, *, neutral: tuple[Value, ...] = ()) -> Iterator[Substitute]:
+    """Yield the rows of fields that are left to the backend, with an effect on training, unless they are neutral.
+
+    Args:
+        fields: paths, separated by blanks.
+    """
+    for path in fields.split():
+        yield without(path, _has_other(path, (None, *neutral)), why, affects_training=True)
+
+
+def _has_other(path: str, values: tuple[Value, ...]) -> Callable[[Job], bool]:
+    return lambda job: value_at(job, path) not in values
+
+
+def positive_seed() -> Substitute:
+    """Return the row of the seed 0, with which Megatron-LM's and mcore-bridge's initialisation ends in an error."""
+    return Substitute(
+        fields=("seed",),
+        when=lambda job: job.seed == 0,
+        put=lambda job: {"seed": 1},
+        why="its seeds are positive (megatron/training/initialize.py:427 @core_v0.16.1)",
+        affects_training=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of a job that a target backend reads differently or not at all: checkpoints, instruction data."""
+"""Files of a job that a target backend reads differently or not at all: checkpoints, instruction data, models."""
 
 import shlex
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from launcher.job import Job
 from launcher.job.finding import Finding, Fix
 from launcher.port.dropped import PortRoute, expressible
 
-CHECKPOINT, DATA = "PORT-CHECKPOINT", "PORT-DATA"
+CHECKPOINT, DATA, MODEL = "PORT-CHECKPOINT", "PORT-DATA", "PORT-MODEL"
 _RAW = ("messages", "hub", "text")
 
 
@@ -16,6 +16,7 @@ def files(route: PortRoute, job: Job) -> Iterator[Finding]:
     if route.source.name != route.target.name:
         yield from _checkpoint(route, job)
         yield from _instructions(route, job)
+        yield from _senses(route, job)
 
 
 def _checkpoint(route: PortRoute, job: Job) -> Iterator[Finding]:
@@ -56,4 +57,19 @@ def _instructions(route: PortRoute, job: Job) -> Iterator[Finding]:
         fields=("data.format", "task.type"),
         fixes=tuple(Fix(overrides=(word,)) for word in works),
         source="mindspeed_llm/tasks/posttrain/sft/sft_trainer.py @26.1.0; mindformers dataset/blended_datasets @2.1.0",
+    )
+
+
+def _senses(route: PortRoute, job: Job) -> Iterator[Finding]:
+    """Yield a finding for a multimodal model on a target that trains language models only."""
+    is_multimodal = route.source.multimodal
+    if is_multimodal is None or route.target.multimodal is not None or not is_multimodal(job):
+        return
+    yield Finding(
+        rule=MODEL,
+        severity="error",
+        message=f"{job.model.hub_id or job.model.path} reads pictures, sound or films, too: {route.target.title} "
+        "trains language models only",
+        fields=("model.hub_id" if job.model.hub_id else "model.path",),
+        source=f"families of {route.target.name}",
     )

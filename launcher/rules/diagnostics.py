@@ -243,6 +243,13 @@ for _id, _severity, _doc, _works in (
         "name the raw data: data.format and data.paths",
     ),
     (
+        "PORT-MODEL",
+        "error",
+        "The imported script trains a model that reads pictures, sound or films, too, and the chosen backend trains "
+        "language models only.",
+        "choose a language model (model=NAME, model.path=DIR), or stay with the script's backend",
+    ),
+    (
         "EST-FITS",
         "error",
         "The estimated memory of a device exceeds its capacity by more than the error of the estimate.",

@@ -52,6 +52,38 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
                           {"optimizer.precision_aware": True}, "change"),
     "dropout of adapters": ("megatron", f"{SWIFT} --tuner_type lora --lora_dropout 0.05", "mindspeed",
                             {"lora.dropout": None}, "warning"),
+    "states of the optimizer": (
+        "megatron",
+        f"{SWIFT} --use_precision_aware_optimizer true --exp_avg_dtype bf16 --exp_avg_sq_dtype bf16",
+        "mindspeed",
+        {"optimizer.exp_avg_dtype": None},
+        "warning",
+    ),
+    "the seed 0": ("mindspeed", f"{NPU} --seed 0", "megatron", {"seed": 1}, "warning"),
+    "products in FP8": ("mindspeed", f"{NPU} --fp8-format e4m3 --fp8-recipe mxfp8", "mindformers",
+                        {"precision.fp8_format": None}, "warning"),
+    "layers of FP8": ("megatron", f"{SWIFT} --fp8_format hybrid --fp8_recipe delayed", "mindspeed",
+                      {"kernels.transformer_impl": "transformer_engine"}, "change"),
+    "causal masks": ("mindspeed", f"{NPU} --context-parallel-size 2 --cp-attention-mask-type general", "megatron_lm",
+                     {"parallel.cp_mask_type": None}, "change"),
+    "offloaded attention": ("mindspeed", f"{NPU} --swap-attention --transformer-impl local", "megatron_lm",
+                            {"kernels.transformer_impl": None}, "change"),
+    "epochs of stated samples": (
+        "megatron",
+        SWIFT.replace("--dataset x", "--dataset a/b#500 c#300 --split_dataset_ratio 0.1").replace(
+            "--train_iters 10", "--num_train_epochs 2"
+        ),
+        "megatron_lm",
+        {"schedule.epochs": None, "schedule.train_iters": 180},
+        "warning",
+    ),
+    "weights of a family that is converted apart": (
+        "megatron",
+        SWIFT.replace("Qwen3-8B", "Qwen2.5-7B"),
+        "mindspeed",
+        {"checkpoint.load": "Qwen2.5-7B-mcore"},
+        "change",
+    ),
     "weights": ("megatron", SWIFT, "megatron_lm",
                 {"checkpoint.load": "Qwen3-8B-mcore", "checkpoint.finetune": True}, "change"),
 }  # fmt: skip
@@ -94,3 +126,10 @@ def test_what_the_user_sets_is_refused_instead(tmp_path: Path) -> None:
     outcome = judge(compose([f"+job={file}", "kernels.transformer_impl=local"]), fixes=False)
     errors = [each.fields for each in outcome.findings if each.severity == "error"]
     assert ("kernels.transformer_impl",) in errors
+
+
+def test_a_multimodal_model_is_refused_by_name_where_language_models_are_trained() -> None:
+    imported = read_argv(SWIFT.replace("Qwen3-8B", "Qwen2.5-VL-7B-Instruct").split(), backend="megatron")
+    (found,) = [each for each in ported(imported, "mindspeed", fixes=False).findings if each.rule == "PORT-MODEL"]
+    assert found.severity == "error"
+    assert "Qwen/Qwen2.5-VL-7B-Instruct reads pictures" in found.message

@@ -1,6 +1,7 @@
-"""Arguments that a table reads as what they mean, and writes so that the same is meant: no repair is needed.
+"""Arguments that a table reads as what they mean, and writes so that the same is meant.
 
-Each case is a way of saying something that a table writes otherwise: by another name, not at all, or always.
+Each case is a way of saying something that a table writes otherwise: by another name, not at all, or always. No repair
+is needed, except for arguments that come back as they were typed.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from launcher.importing.assemble import assemble
 from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import differences
+from launcher.importing.roundtrip import differences, translated
 from launcher.mapping.backend import get_backend
 from tests.sampling import examples
 
@@ -66,7 +67,6 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**_MOE, "moe-token-dispatcher-type": "flex", "moe-enable-deepep": True},
     ),
     "no prediction layers": ("mindspeed", "26.1.0", {**_BASE, "mtp-num-layers": 0, "mtp-loss-scaling-factor": 0.3}),
-    "normalised weights, unsaid": ("mindspeed", "26.1.0", _MOE),
     "normalised weights, said": ("mindspeed", "26.1.0", {**_MOE, "norm-topk-prob": True}),
     "scaled weights": (
         "mindspeed",
@@ -78,15 +78,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "26.1.0",
         {**_MOE, "norm-topk-prob": True, "moe-expert-capacity-factor": 1.0},
     ),
-    "every layer after the dense ones": (
-        "mindspeed",
-        "26.1.0",
-        {**_MOE, "first-k-dense-replace": 2, "moe-layer-freq": "-1"},
-    ),
     "checkpoints of the default format": (
         "mindspeed",
         "26.1.0",
-        {**_MOE, "first-k-dense-replace": 2, "ckpt-format": None},
+        {**_MOE, "norm-topk-prob": True, "first-k-dense-replace": 2, "moe-layer-freq": 1, "ckpt-format": None},
     ),
     "packed without its mask": (
         "mindspeed",
@@ -135,6 +130,32 @@ def test_no_repair_is_needed(name: str) -> None:
     found = imported(backend, version, values)
     assert differences(found) == []
     assert dict(found.exact) == {}
+
+
+# Arguments of MindSpeed-LLM's MoE layers, and what is passed through so that they come back as they were typed.
+AS_TYPED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "normalised weights, unsaid": ({}, {"norm-topk-prob": None}),
+    "every layer after the dense ones": (
+        {"norm-topk-prob": True, "first-k-dense-replace": 2, "moe-layer-freq": "-1"},
+        {"moe-layer-freq": "-1"},
+    ),
+    "no dense layer": (
+        {"norm-topk-prob": True, "first-k-dense-replace": 0, "moe-layer-freq": "-1"},
+        {"first-k-dense-replace": 0, "moe-layer-freq": "-1"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AS_TYPED)
+def test_arguments_come_back_as_they_were_typed(name: str) -> None:
+    added, passed = AS_TYPED[name]
+    found = imported("mindspeed", "26.1.0", {**_MOE, **added})
+    assert differences(found) == []
+    assert dict(found.exact) == passed
+    after = {arg.flag: arg.value for arg in translated(found)[1].native}
+    flags = ("norm-topk-prob", "first-k-dense-replace", "moe-layer-freq")
+    assert {flag: after.get(flag) for flag in flags} == {flag: added.get(flag) for flag in flags}
+    assert found.job.model.norm_topk_prob
 
 
 def test_legacy_models_stay_legacy_models() -> None:

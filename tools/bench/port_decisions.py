@@ -5,9 +5,9 @@
 DIR and CHECKOUT are those of tools.bench.corpus. A decision is one thing that the user has to say before `launch check`
 accepts the port: which model, which data, how long; errors that one answer settles count once. Where the answer can be
 given without the user's files (prepared data, a number of steps, an accepted loss), it is given and the port is checked
-again, so that errors behind it count, too. A port whose kind of training the target does not have is refused: that one
-thing is its reason. Goes on where it was stopped (--state, keyed by the state of the sources). Prints the table of
-docs/import.md.
+again, so that errors behind it count, too. A port whose kind of training or family the target does not have is refused:
+that one thing is its reason. Goes on where it was stopped (--state, keyed by the state of the sources). Prints the
+table of docs/import.md.
 """
 
 import argparse
@@ -37,8 +37,18 @@ DECISIONS = (
     ("data", ("data.", "PORT-DATA", "batch.packing", "MF-PACK")),
     ("length", ("schedule.epochs", "schedule.train")),
 )
-# Kinds of training that a backend has or has not.
-KINDS = ("task.type", "lora.rank")
+# Kinds of training and families that a backend has or has not.
+KINDS: Mapping[str, Callable[[Finding], bool]] = {
+    "task.type": lambda each: each.fields[:1] == ("task.type",),
+    "lora.rank": lambda each: each.fields[:1] == ("lora.rank",),
+    "multimodal model": lambda each: each.rule == "PORT-MODEL",
+    "family": lambda each: (
+        each.rule == "MAP-UNSUPPORTED"
+        and each.fields[:1] == ("model.model_type",)
+        and "model_type=None" not in each.message
+        and "is needed for" not in each.message
+    ),
+}
 PREPARED: Mapping[str, Value] = {
     "data.paths": ("prepared",),
     "data.template": None,
@@ -69,7 +79,7 @@ def left(imported: Imported, target: str) -> Left:
     for _ in range(ROUNDS):
         port = ported(imported, target, accepted=accepted, fixes=False)
         errors = [finding for finding in port.findings if finding.severity == "error"]
-        cannot = next((kind for kind in KINDS for each in errors if each.fields[:1] == (kind,)), "")
+        cannot = next((name for name, holds in KINDS.items() if any(holds(each) for each in errors)), "")
         if cannot:
             return Left(refused=cannot)
         kinds = {kind_of(error): error for error in errors}
@@ -77,7 +87,7 @@ def left(imported: Imported, target: str) -> Left:
         found.update(dict.fromkeys(new))
         values: dict[str, Value] = {}
         for kind in new:
-            values.update(_answer(kind, port.job, target))
+            values.update(taken(kind, port.job, target))
             accepted += [flag for flag in kinds[kind].flags if kinds[kind].rule == "PORT-LEFT-OUT"]
         if not values and not any(kinds[kind].rule == "PORT-LEFT-OUT" for kind in new):
             break
@@ -94,7 +104,7 @@ def kind_of(error: Finding) -> str:
     return error.fields[0] if error.fields and error.rule == "MAP-UNSUPPORTED" else error.rule
 
 
-def _answer(kind: str, job: Job, target: str) -> Mapping[str, Value]:
+def taken(kind: str, job: Job, target: str) -> Mapping[str, Value]:
     """Return what a user would say, as far as it needs none of the user's files."""
     if kind == "length":
         return {"schedule.epochs": None, "schedule.train_iters": 1000}

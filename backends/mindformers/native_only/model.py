@@ -249,5 +249,6 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "model.tie_word_embeddings=false",
     ),
     row(below_model("multi_latent_attention"), "switches MLA on", MODEL, _CONFIG, "model.kv_lora_rank=512"),
+    row(below_model("rotary_dtype"), "computes rotary embeddings in this type", TRAINING, _CONFIG),
     row(below_model("*"), "shapes the model", MODEL, _CONFIG, _FILES),
 )

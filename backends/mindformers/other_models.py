@@ -1,0 +1,21 @@
+"""Models of MindFormers' configurations that this launcher does not describe: vision, speech, BERT, T5, classifiers."""
+
+# Names of trainers and classes in configs and research of MindFormers 0.3 to 1.5.
+_TRAINERS = (
+    *(
+        "*Image*",
+        "*image*",
+        "Masked*",
+        "masked*",
+        "*Classification*",
+        "QuestionAnswering*",
+        "*ranslation*",
+        "MultiModal*",
+    ),
+    "itr",
+)
+_MODELS = (
+    *("Bert*", "T5*", "CLIP*", "Filip*", "Blip*", "ViT*", "Swin*", "Sam*", "Mllama*", "QwenVL*", "CogVLM*", "Llava*"),
+    *("InternVL*", "Whisper*", "*Classification*", "*VLForConditionalGeneration"),
+)
+OTHER_MODELS = {"trainer.type": _TRAINERS, "model.arch.type": _MODELS}

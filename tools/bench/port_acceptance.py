@@ -1,0 +1,263 @@
+"""Ports examples of the corpus to other backends, takes the decisions that are left, and asks the target's real parser.
+
+    python -m tools.bench.port_acceptance --facts DIR --megatron-lm CHECKOUT [--every N] [--targets A,B] [--state FILE]
+
+DIR is that of tools.bench.corpus; CHECKOUT is Megatron-LM's of the default version. MindSpeed-LLM is found by
+MINDSPEED_LLM_PATH, MINDSPEED_PATH and MEGATRON_LM_PATH, interpreters in LAUNCH_TEST_ENVIRONMENTS. Decisions are taken
+as in tools.bench.port_decisions, and the model too: the preset of the job's kind (Qwen3-8B, or Qwen3-30B-A3B with
+experts) where the port needs one. What then still has errors is counted as open. The other command lines are parsed and
+validated, up to the model's configuration, by Megatron-LM, MindSpeed-LLM or ms-swift itself; MindFormers 2.1 has no
+build of its MindSpore for CPUs, and is not asked. Goes on where it was stopped. Prints the table of docs/import.md.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.compose.presets import preset_named
+from launcher.families.config_json import config_from_model
+from launcher.families.fill import filled, model_of
+from launcher.families.source import ModelConfigError
+from launcher.importing.imported import Imported
+from launcher.importing.port import ported
+from launcher.job import Job, Origin, Value
+from launcher.job.derive import with_values
+from launcher.mapping.backend import backend_names
+from launcher.mapping.environment import environment
+from launcher.pipeline import Outcome, judge
+from launcher.port.dropped import values_of
+from tests.rehearse.native import environments
+from tools.bench.corpus import CORPORA, outcomes
+from tools.bench.port_decisions import KINDS, kind_of, taken
+from tools.exhaustive import digest
+
+STATE = Path.home() / ".cache" / "launch-tests" / "port_acceptance.json"
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 6
+DENSE, EXPERTS = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B"
+# What a user says who has none of it in the file.
+ANSWERS: Mapping[str, Value] = {"batch.seq_length": 4096, "batch.global_batch_size": 512, "optimizer.lr": 1e-5}
+REFUSED, OPEN, ACCEPTED = "refused", "open", "accepted"
+
+
+def settled(imported: Imported, target: str) -> tuple[str, Outcome | None]:
+    """Return a port with every decision taken; where that is not possible, what it is refused for or what is open."""
+    accepted: list[str] = []
+    errors: list[Any] = []
+    for turn in range(ROUNDS):
+        port = ported(imported, target, accepted=accepted, fixes=False)
+        errors = [finding for finding in port.findings if finding.severity == "error"]
+        cannot = next((name for name, holds in KINDS.items() if any(holds(each) for each in errors)), "")
+        if cannot:
+            return f"{REFUSED}: {cannot}", None
+        if not errors:
+            return "", judge(port.job, fixes=False)
+        kinds = {kind_of(error): error for error in errors}
+        values = {path: value for kind in kinds for path, value in taken(kind, port.job, target).items()}
+        values |= {path: value for error in errors for path, value in ANSWERS.items() if path in error.fields}
+        for error in errors if turn else ():  # what the message offers
+            values |= next((found for fix in error.fixes if (found := values_of(" ".join(fix.overrides)))), {})
+        accepted += [flag for each in errors if each.rule == "PORT-LEFT-OUT" for flag in each.flags]
+        job = with_values(imported.job, values, Origin(kind="override")) if values else imported.job
+        if "model" in kinds:
+            job = _with_named_model(job)
+        imported = dataclasses.replace(imported, job=job)
+    return f"{OPEN}: {', '.join(dict.fromkeys(kind_of(error) for error in errors))}", None
+
+
+def _with_named_model(job: Job) -> Job:
+    preset = preset_named(EXPERTS if job.model.is_moe else DENSE)
+    assert preset is not None
+    own = ("num_hidden_layers",) if job.model.num_hidden_layers else ()
+    named = filled(job, model_of(preset.fields), preset.name, own)
+    tokenizer = dataclasses.replace(type(job.tokenizer)(), path=None)
+    return dataclasses.replace(
+        named, model=dataclasses.replace(named.model, hub_id=preset.fields["hub_id"], path=None), tokenizer=tokenizer
+    )
+
+
+# -- the real parsers
+
+
+def cases_of(target: str, found: Iterable[tuple[str, Outcome]], folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the target's child process reads for each port, with folders in place of open ones."""
+    for number, (name, outcome) in enumerate(found):
+        job, native = outcome.job, outcome.native
+        home = folder / f"{number}" / (job.model.hub_id or "model").rsplit("/", 1)[-1]
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.json").write_text(_config(job))
+        (home / "model.safetensors").touch()
+        argv = [_placed(each, home) for each in outcome.backend.argv(native)]
+        case = {
+            "name": name,
+            "argv": argv,
+            "world_size": job.cluster.world_size,
+            "local_world_size": job.cluster.devices_per_node,
+            "env": environment(outcome.backend.environment, job, native),
+        }
+        if target == "megatron":
+            command = outcome.plan().nodes[0].argv
+            case["command"] = next(word for word in command if word in ("pt", "sft", "rlhf"))
+            at = argv.index("--model") + 1 if "--model" in argv else 0
+            argv[at : at + 1] = [str(home)] if at else argv[at : at + 1]
+            argv += ["--check_model", "false"]
+        yield case
+
+
+def _config(job: Job) -> str:
+    """Return the model's config.json; where the job does not determine one, of a known model with as many layers."""
+    if job.model.model_type is not None:
+        try:
+            return json.dumps(config_from_model(job.model))
+        except ModelConfigError:
+            pass
+    preset = preset_named(EXPERTS if job.model.is_moe else DENSE)
+    assert preset is not None
+    known = model_of({**preset.fields, "num_hidden_layers": job.model.num_hidden_layers or 36})
+    return json.dumps(config_from_model(known))
+
+
+def _placed(text: str, home: Path) -> str:
+    """Return an argument with a folder that exists for a path that the user fills in."""
+    if text.startswith(("your_", "${", "$", "/data/", "<")) or "your " in text:
+        return str(home)
+    return text
+
+
+def answers(target: str, cases: Sequence[Mapping[str, Any]], checkout: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name of each case and what the target's own parser and validation say against it."""
+    python, args = _child(target, checkout)
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "USE_TF": "FALSE",
+    }
+    one = target == "megatron"
+    done = subprocess.run(
+        [str(python), *args],
+        input=json.dumps(list(cases)) if one else "\n".join(json.dumps(case) for case in cases),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=variables,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    if one:
+        for line in map(json.loads, done.stdout.splitlines()):
+            yield line["name"], line["error"] or ""
+    else:
+        found = json.loads(done.stdout.splitlines()[-1])
+        yield from ((case["name"], answer) for case, answer in zip(cases, found, strict=True))
+
+
+def _child(target: str, checkout: Path) -> tuple[Path, list[str]]:
+    tests = ROOT / "tests" / "backends"
+    if target == "megatron":
+        return environments.swift_python(), ["-m", "tests.backends.megatron.real_parser"]
+    if target == "mindspeed":
+        return environments.mindspeed_python(), [str(tests / "mindspeed" / "parser_child.py")]
+    return environments.swift_python(), [str(tests / "megatron_lm" / "parser_child.py"), str(checkout)]
+
+
+# -- the table
+
+
+def main() -> int:
+    """Measure and print the table; return the exit code."""
+    options = _options()
+    sources = digest()
+    known = _load(options.state, sources)
+    for source, (backend, versions) in CORPORA.items():
+        examples = [each for each in outcomes(options.facts / source, backend, versions) if each.imported is not None]
+        for target in options.targets.split(","):
+            if target == backend:
+                continue
+            pending: list[tuple[str, Outcome]] = []
+            for number, each in enumerate(examples[:: options.every]):
+                key = f"{backend} {target} {number} {each.path}"
+                if key in known or each.imported is None:
+                    continue
+                reason, outcome = settled(each.imported, target)
+                if outcome is None:
+                    known[key] = reason
+                else:
+                    pending.append((key, outcome))
+            for start in range(0, len(pending), options.batch):
+                with tempfile.TemporaryDirectory(prefix="ports-") as folder:
+                    cases = list(cases_of(target, pending[start : start + options.batch], Path(folder)))
+                    for name, answer in answers(target, cases, options.megatron_lm):
+                        known[name] = answer.replace(folder, "DIR") or ACCEPTED
+                _save(options.state, sources, known)
+            _save(options.state, sources, known)
+    print(table(known, options.every))
+    for key, verdict in known.items():
+        if verdict != ACCEPTED and not verdict.startswith((REFUSED, OPEN)):
+            print(f"not accepted  {key}: {verdict[:300]}", file=sys.stderr)
+    return 0
+
+
+def table(known: Mapping[str, str], every: int) -> str:
+    """Return the figures as a table."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for key, verdict in known.items():
+        source, target, *_ = key.split(" ")
+        rows.setdefault((source, target), []).append(verdict)
+    lines = [
+        "| from | to | ports | refused: what cannot be had | open after every decision | asked | accepted |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (source, target), found in rows.items():
+        refused = Counter(each.partition(": ")[2] for each in found if each.startswith(REFUSED))
+        left = Counter(each.partition(": ")[2] for each in found if each.startswith(OPEN))
+        asked = len(found) - refused.total() - left.total()
+        accepted = found.count(ACCEPTED)
+        share = f"{accepted} ({accepted / asked:.0%})" if asked else "–"
+        lines.append(f"| {source} | {target} | {len(found)} | {_shown(refused)} | {_shown(left)} | {asked} | {share} |")
+    return "\n".join(lines)
+
+
+def _shown(counts: Counter[str]) -> str:
+    return "; ".join(f"{count} {name}" for name, count in counts.most_common()) or "0"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--facts", type=Path, required=True, metavar="DIR", help="folder with corpus_*.jsonl")
+    parser.add_argument("--megatron-lm", type=Path, required=True, metavar="CHECKOUT")
+    targets = [name for name in backend_names() if name != "mindformers"]
+    parser.add_argument("--targets", default=",".join(targets), metavar="A,B")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth example only")
+    parser.add_argument("--batch", type=int, default=25, metavar="N", help="command lines of one child process")
+    parser.add_argument("--state", type=Path, default=STATE, metavar="FILE")
+    return parser.parse_args()
+
+
+def _load(file: Path, sources: str) -> dict[str, str]:
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        return dict(tree["verdicts"]) if tree["sources"] == sources else {}
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+def _save(file: Path, sources: str, known: Mapping[str, str]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(".new")
+    beside.write_text(json.dumps({"sources": sources, "verdicts": known}), encoding="utf-8")
+    beside.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
