@@ -50,8 +50,19 @@ ENTRY = Entry(
 RULES = tuple(
     f"backends.megatron_lm.rules.{part}"
     for part in (
-        *("arguments", "state", "plain", "config", "config_16", "reinforcement", "sizes", "rampup", "defaults"),
-        *("effective.layout", "effective.model", "effective.training", "effective.unread"),
+        *(
+            "arguments",
+            "state",
+            "plain",
+            "config",
+            "config_16",
+            "config_17",
+            "reinforcement",
+            "sizes",
+            "rampup",
+            "defaults",
+        ),
+        *("effective.layout", "effective.model", "effective.training", "effective.since_17", "effective.unread"),
     )
 )
 

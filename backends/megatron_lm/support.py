@@ -3,6 +3,7 @@
 from launcher.catalogue.requirements import Needed
 
 _PROJECT = "Megatron-LM pyproject.toml @core_v0.16.1"
+_NEWER = "Megatron-LM pyproject.toml @core_v0.17.1"
 CHECKOUT = Needed(
     name="MEGATRON_LM_PATH",
     meaning="Your checkout of Megatron-LM.",
@@ -16,13 +17,15 @@ CHECKOUT = Needed(
 
 SUPPORT = (
     CHECKOUT,
-    Needed(name="python", kind="python", wanted=">=3.10", source=_PROJECT),
+    Needed(name="python", kind="python", wanted=">=3.10", until="0.16.99", source=_PROJECT),
+    Needed(name="python", kind="python", wanted=">=3.12", since="0.17", source=_NEWER),
     Needed(name="torch", wanted=">=2.6.0", since="0.16", install="pip install 'torch>=2.6'", source=_PROJECT),
     Needed(name="torch", install="pip install torch", until="0.15.99", source="megatron/core/requirements.txt"),
     Needed(
         name="transformer_engine",
         wanted=">=2.9.0a0,<2.12.0",
         since="0.16",
+        until="0.16.99",
         install="pip install --no-build-isolation 'transformer-engine[pytorch]<2.12'",
         source=_PROJECT,
     ),
@@ -31,5 +34,11 @@ SUPPORT = (
         until="0.15.99",
         install="pip install --no-build-isolation transformer-engine[pytorch]",
         source="Megatron-LM README.md @core_v0.12.1",
+    ),
+    Needed(
+        name="transformer_engine",
+        since="0.17",
+        install="pip install --no-build-isolation 'transformer-engine[pytorch,core_cu13]'",
+        source=_NEWER,
     ),
 )

@@ -25,13 +25,13 @@ def job_of(backend: str) -> Job:
     return compose([f"backend={backend}", "+recipe=tiny_qwen3_moe"])
 
 
-def arguments(backend: str) -> list[str]:
-    found = get_backend(backend)
-    return sorted(argument.name for argument in found.catalogue(found.versions[0]).arguments)
+def arguments(backend: str, version: str) -> list[str]:
+    return sorted(argument.name for argument in get_backend(backend).catalogue(version).arguments)
 
 
 def passed(backend: str) -> st.SearchStrategy[Mapping[str, Any]]:
-    return st.dictionaries(st.sampled_from(arguments(backend)), st.sampled_from(JUNK), min_size=1, max_size=6)
+    names = arguments(backend, get_backend(backend).default_version)
+    return st.dictionaries(st.sampled_from(names), st.sampled_from(JUNK), min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize("backend", backend_names())
@@ -52,8 +52,8 @@ def test_junk_is_judged(backend: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_few_arguments_or_none_are_judged_as_written(backend: str, data: st.DataObject) -> None:
     found = get_backend(backend)
-    version = data.draw(st.sampled_from(found.versions))
-    args = data.draw(st.dictionaries(st.sampled_from(arguments(backend)), st.sampled_from(JUNK), max_size=3))
+    version, names = data.draw(st.sampled_from(found.versions)), arguments(backend, found.versions[0])
+    args = data.draw(st.dictionaries(st.sampled_from(names), st.sampled_from(JUNK), max_size=3))
     native = NativeArgs(
         backend=backend, version=version, args=tuple(NativeArg(flag=flag, value=args[flag]) for flag in args)
     )

@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from launcher.catalogue.versions import version_key
 from launcher.mapping.backend import get_backend
 from launcher.rules.effective import setting_rules
 from launcher.rules.registry import RULES
@@ -66,9 +67,15 @@ def main() -> int:
         "--cache", type=Path, metavar="FILE", help="keep MindSpeed-LLM's answers there, take known ones"
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes of MindSpeed-LLM's validator")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the cases of the offline tests")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="write the cases of the offline tests beside those of other versions",
+    )
     options = parser.parse_args()
-    recorded: dict[str, Any] = {}
+    kept = options.record.read_text(encoding="utf-8") if options.record and options.record.is_file() else "{}"
+    recorded: dict[str, Any] = json.loads(kept)
     clean = True
     for asked in itertools.chain(_megatron_lm(options), _mindspeed(options), _swift(options)):
         start = time.perf_counter()
@@ -79,7 +86,8 @@ def main() -> int:
         clean &= report(found, asked.backend, asked.version)
         recorded[asked.version] = cases_of(found)
     if options.record:
-        options.record.write_text(as_text(recorded), encoding="utf-8")
+        ordered = {version: recorded[version] for version in sorted(recorded, key=version_key)}
+        options.record.write_text(as_text(ordered), encoding="utf-8")
     return 0 if clean else 1
 
 

@@ -56,6 +56,20 @@ _IMPLIED: dict[str, tuple[list[str | bool], str]] = {
 _RENAMED: dict[str, tuple[str, str]] = {
     "keep_fp8_transpose_cache_when_using_custom_fsdp": ("keep_fp8_transpose_cache", "core_v0.14 renamed it"),
     "use_custom_fsdp": ("use_megatron_fsdp", "core_v0.14 renamed it"),
+    "muon_use_nesterov": ("muon_nesterov", "core_v0.18 renamed it"),
+    "tiktoken_special_tokens": ("tokenizer_special_tokens", "core_v0.16 renamed it"),
+}
+# Of these, those without a successor: what takes their place, and values that change nothing where they are left out.
+_GONE: dict[str, tuple[str, list[bool]]] = {
+    "hybrid_attention_ratio": ("hybrid-layer-pattern gives the kind of every layer", []),
+    "hybrid_mlp_ratio": ("hybrid-layer-pattern gives the kind of every layer", []),
+    "legacy_tokenizer": ("only megatron-core's tokenizers are left", []),
+    "moe_use_legacy_grouped_gemm": ("moe-grouped-gemm chooses Transformer Engine's grouped GEMM", []),
+    "no_async_tensor_model_parallel_allreduce": ("it was not read", [True]),
+    "rl_reset_cuda_graphs": ("graphs are made again unless rl-persist-cuda-graphs is given", [True]),
+    "tokenizer_hf_include_special_tokens": ("special tokens are included since core_v0.17", [True]),
+    "tokenizer_hf_use_fast": ("the fast form is the default since core_v0.17", [True]),
+    "use_legacy_models": ("only megatron-core's models are left", []),
 }
 
 
@@ -86,6 +100,10 @@ def _names(text: str) -> Iterator[str]:
             yield name.replace("-", "_")
 
 
+def _underscored(catalogue: Catalogue) -> Iterator[str]:
+    return (name.replace("-", "_") for name in catalogue.names())
+
+
 def _git(repository: Path, *args: str) -> str:
     done = subprocess.run(["git", "-C", str(repository), *args], capture_output=True, text=True, check=True)
     return done.stdout
@@ -94,7 +112,7 @@ def _git(repository: Path, *args: str) -> str:
 def build(history: Iterable[tuple[str, set[str]]], forks: Iterable[tuple[str, set[str]]], ours: list[Catalogue]) -> Any:
     """Return the content of the file: removed and newer arguments of Megatron-LM, and those of its forks."""
     history = list(history)
-    known = {name.replace("-", "_") for catalogue in ours for name in catalogue.names()}
+    known = {name for catalogue in ours for name in _underscored(catalogue)}
     newest = history[-1][1]
     rows: dict[str, dict[str, Any]] = {}
     for name in sorted(set().union(*(names for _, names in history)) - known):
@@ -115,6 +133,13 @@ def build(history: Iterable[tuple[str, set[str]]], forks: Iterable[tuple[str, se
     for name, (new, note) in _RENAMED.items():
         until = [tag for tag, names in history if name in names][-1]
         rows[name] = {"old": name, "new": new, "kind": "rename", "until": until, "note": note}
+    for name, (note, implied) in _GONE.items():
+        having = [tag for tag, names in history if name in names]
+        if having[-1] == history[-1][0]:
+            raise ValueError(f"{name}: {having[-1]}, the newest release, has it")
+        rows[name] = {"old": name, "new": None, "kind": "removed", "until": having[-1], "note": note}
+        if implied:
+            rows[name]["implied"] = implied
     for fork, names in forks:
         extra = names | (set(_DEEPSPEED) if "DeepSpeed" in fork else set())
         for name in sorted(extra - known - set(rows)):
@@ -131,8 +156,10 @@ def main() -> int:
     forks = [
         (name, options(Path(path).expanduser(), "HEAD")) for name, _, path in (f.partition("=") for f in given.fork)
     ]
-    history = [(tag, options(given.source, tag)) for tag in releases(given.source)]
     ours = [load(path) for path in sorted((_FOLDER / "catalogue").glob("*.json"))]
+    # Options that 0.16 and later make of dataclasses are not in the text.
+    made = {f"core_v{catalogue.version}": set(_underscored(catalogue)) for catalogue in ours}
+    history = [(tag, options(given.source, tag) | made.get(tag, set())) for tag in releases(given.source)]
     content = build(history, forks, ours)
     lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in content["names"])
     head = json.dumps(content["releases"])

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import types
+import typing
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from typing import Any
 from tools.catalogue import stand_ins
 from tools.catalogue.recorder import Recorder
 
-# Megatron-LM 0.16's only unconditional importer of triton on the way to its arguments.
-_TRITON_USERS = ("megatron.core.transformer.custom_layers.batch_invariant_kernels",)
+# Unconditional importers of triton on the way to the arguments: of Megatron-LM 0.16, and of 0.18 and later.
+_TRITON_USERS = (
+    "megatron.core.transformer.custom_layers.batch_invariant_kernels",
+    "megatron.core.transformer.moe.paged_stash",
+)
 # Imported unconditionally somewhere below megatron.training or mindspeed_llm, irrelevant to arguments.
 _OPTIONAL = (
     "six", "einops", "peft", "sentencepiece", "datasets", "transformers", "regex", "jsonlines", "scipy", "pandas",
@@ -29,6 +33,9 @@ def megatron_lm() -> argparse.ArgumentParser:
     """Return Megatron-LM's parser as `parse_args` makes it (megatron/training/arguments.py)."""
     stand_ins.install(_TRITON_USERS)
     stand_ins.install(_OPTIONAL, only_missing=True)
+    # 0.19 is written for Python 3.12, whose typing.override changes nothing at run time.
+    if not hasattr(typing, "override"):
+        typing.override = lambda method: method  # type: ignore[attr-defined]
     from megatron.training import arguments
 
     return _captured(arguments)

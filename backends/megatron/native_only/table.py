@@ -297,6 +297,11 @@ _OPTIMIZER = (
 
 _RUN = (
     row(
+        "optimizer_cuda_graph",
+        no_field="It captures the optimizer's step; kernels.cuda_graph.* capture layers.",
+        source="swift/megatron/arguments/megatron_args.py:523 @4.6.0",
+    ),
+    row(
         "batch_p2p_comm optimizer_cuda_graph moe_layer_recompute mhc_recompute_layer_num cp_partition_mode",
         "tunes when and how layers and collectives run",
         SPEED,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import NEWEST, added_in, listed, when_set
+from backends.megatron_lm.mapping.factories import came, listed, when_set
 from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
@@ -226,19 +226,18 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "model.indexer_types": Gap(why="every layer has its own indexer"),
     "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
 }
-BEFORE_0_16: Mapping[str, Gap] = {
-    VARIANT: added_in("0.16"),
-    INTERVAL: added_in("0.16", 1),
-    **{f"model.{name}": added_in("0.16") for name in (*LINEAR_HEADS, *INDEXER)},
-    "model.attention_output_gate": added_in("0.16", False),
-    "model.dsa_indexer_use_sparse_loss": added_in("0.16", False),
-    "model.softmax_type": added_in("0.16", "vanilla"),
-    "model.window_attn_skip_freq": added_in("0.16"),
+CAME_LATER: Mapping[str, Gap] = {
+    VARIANT: came(),
+    INTERVAL: came(1),
+    **{f"model.{name}": came() for name in (*LINEAR_HEADS, *INDEXER)},
+    "model.attention_output_gate": came(False),
+    "model.dsa_indexer_use_sparse_loss": came(False),
+    "model.softmax_type": came("vanilla"),
+    "model.window_attn_skip_freq": came(),
     "model.full_attention_layers": Gap(
-        why="a window in some layers came with core 0.16",
-        works=NEWEST,
+        why="a window in some layers came with core {since}",
         matters=lambda job: job.model.sliding_window is not None,
     ),
-    "model.no_rope_freq": added_in("0.16"),
-    "model.qk_l2_norm": added_in("0.16", False),
+    "model.no_rope_freq": came(),
+    "model.qk_l2_norm": came(False),
 }

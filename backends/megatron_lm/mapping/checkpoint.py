@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import added_in, added_in_0_9, chosen, when_set
+from backends.megatron_lm.mapping.factories import added_in_0_9, came, chosen, when_set
 from backends.megatron_lm.mapping.sharding import uses_megatron_fsdp
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, UnreadArgs, Unsupported, computed, switch, switch_off, warning
@@ -220,12 +220,12 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "checkpoint.save_safetensors": warning("Megatron-LM writes its own format only", False),
     "checkpoint.save_total_limit": warning("old checkpoints are not removed"),
 }
-BEFORE_0_16: Mapping[str, Gap] = {
-    "checkpoint.save_retain_interval": warning("checkpoints are not removed before 0.16"),
-    "checkpoint.optimizer_reshardable_mem_efficient": added_in("0.16", False, severity="warning"),
-}
-BEFORE_0_13: Mapping[str, Gap] = {
-    "checkpoint.optimizer_fully_reshardable": warning("checkpoints of this version are always reshardable", True),
+CAME_LATER: Mapping[str, Gap] = {
+    "checkpoint.save_retain_interval": came(why="checkpoints are not removed before {since}", severity="warning"),
+    "checkpoint.optimizer_reshardable_mem_efficient": came(False, severity="warning"),
+    "checkpoint.optimizer_fully_reshardable": came(
+        True, why="checkpoints of this version are always reshardable", severity="warning"
+    ),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
     "checkpoint.persistent_worker": added_in_0_9(False, severity="warning"),

@@ -160,14 +160,15 @@ def many(value: Value) -> tuple[Value, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-NEWEST = ("backend.version=0.16.1",)
+BEFORE_0_17 = "0.16.99"
+"""Last version with what core 0.17 removed or renamed."""
 ONLY_MEGATRON_LOOP = "a service of Megatron-LM's own loop; training is unaffected"
 ONLY_NVIDIA_CLUSTERS = "a service of NVIDIA's clusters; training is unaffected"
 
 
-def added_in(core: str, *neutral: Value, severity: str = "error") -> Gap:
-    """Return the gap of a field that Megatron-core has since a version."""
-    return Gap(why=f"it came with core {core}", neutral=neutral, severity=severity, works=NEWEST)
+def came(*neutral: Value, severity: str = "error", why: str = "it came with core {since}") -> Gap:
+    """Return the gap of a field in versions before its first row; `{since}` becomes the version of that row."""
+    return Gap(why=why, neutral=neutral, severity=severity)
 
 
 def added_in_0_9(*neutral: Value, severity: str = "error") -> Gap:

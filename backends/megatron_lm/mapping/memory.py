@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import added_in, added_in_0_9, listed, many, when_set
+from backends.megatron_lm.mapping.factories import added_in_0_9, came, listed, many, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
 
@@ -132,10 +132,10 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "recompute.communication": warning("MindFormers' switch; Megatron repeats it", False),
     "offload.optimizer_times": warning("the optimizer is offloaded as a whole"),
 }
-BEFORE_0_16: Mapping[str, Gap] = {
-    "offload.attention": added_in("0.16", False, severity="warning"),
-    "offload.modules": added_in("0.16", severity="warning"),
-    "offload.activation_layers": added_in("0.16", 0, severity="warning"),
+CAME_LATER: Mapping[str, Gap] = {
+    "offload.attention": came(False, severity="warning"),
+    "offload.modules": came(severity="warning"),
+    "offload.activation_layers": came(0, severity="warning"),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
     "offload.torch_optimizer": added_in_0_9(severity="warning"),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.families import OUTPUT_BIAS
-from backends.megatron_lm.mapping.factories import added_in, flag_on, flag_unless, refused, valued, when_set
+from backends.megatron_lm.mapping.factories import came, flag_on, flag_unless, refused, valued, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Unsupported, computed, switch, switch_off
 
@@ -285,7 +285,7 @@ def _predicts(job: Job) -> bool:
     return job.model.num_nextn_predict_layers > 0
 
 
-BEFORE_0_16: Mapping[str, Gap] = {
-    "model.swiglu_limit": added_in("0.16"),
-    "model.glu_linear_offset": added_in("0.16", 0.0),
+CAME_LATER: Mapping[str, Gap] = {
+    "model.swiglu_limit": came(),
+    "model.glu_linear_offset": came(0.0),
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
-from backends.megatron_lm.mapping.factories import added_in, refused, single, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_17, came, refused, single, when_set
 from launcher.families.layer_pattern import describe, expand, expert_pattern, zeros
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
@@ -250,7 +250,7 @@ def dispatch() -> tuple[Row, ...]:
         ),
         switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
         switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
-        switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12"),
+        switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12", until=BEFORE_0_17),
     )
 
 
@@ -311,11 +311,12 @@ UNSUPPORTED: Mapping[str, Gap] = {
     ),
     "moe.tp_extend_ep": warning("use parallel.etp=1 and a larger parallel.ep", False, works=("parallel.etp=1",)),
 }
-BEFORE_0_16: Mapping[str, Gap] = {
-    "moe.force_load_balancing": added_in("0.16", False),
-    "moe.apply_probs_on_input": added_in("0.16", False),
+GONE: Mapping[str, Gap] = {
+    "moe.use_legacy_grouped_gemm": warning("core 0.17 removed the older experts", False),
 }
-BEFORE_0_13: Mapping[str, Gap] = {
-    "moe.batch_overlap": added_in("0.13", False, severity="warning"),
-    "moe.router_fusion": added_in("0.13", False, severity="warning"),
+CAME_LATER: Mapping[str, Gap] = {
+    "moe.force_load_balancing": came(False),
+    "moe.apply_probs_on_input": came(False),
+    "moe.batch_overlap": came(False, severity="warning"),
+    "moe.router_fusion": came(False, severity="warning"),
 }

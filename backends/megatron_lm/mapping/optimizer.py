@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import NEWEST, added_in, chosen, valued, when_set
+from backends.megatron_lm.mapping.factories import came, chosen, valued, when_set
 from launcher.job import Job, Value
 from launcher.job.optimizer import MUON_MOMENTUM
 from launcher.mapping.rows import Gap, NativeView, Row, computed, switch, switch_off
@@ -29,6 +29,8 @@ def optimizer() -> tuple[Row, ...]:
         *_moments("fp32", "fp16", "fp8", until="0.12.9"),
         *weight_decay_and_decoupled_rates(),
         *(replace(row, since="0.16") for row in muon(0.9, "muon-use-nesterov")),
+        when_set("optimizer.muon_coefficient_type", "muon-coefficient-type", since="0.17"),
+        when_set("optimizer.muon_scalar_optimizer", "muon-scalar-optimizer", since="0.17"),
         *qk_clipping(),
     )
 
@@ -95,10 +97,6 @@ def qk_clipping() -> tuple[Row, ...]:
     )
 
 
-UNSUPPORTED: Mapping[str, Gap] = {
-    "optimizer.muon_coefficient_type": Gap(why="its coefficients are quintic", neutral=("quintic",)),
-    "optimizer.muon_scalar_optimizer": Gap(why="the other weights are trained by Adam", neutral=("adam",)),
-}
 MUON_FIELDS = tuple(
     f"optimizer.muon_{name}"
     for name in (
@@ -125,8 +123,10 @@ def _without_qk_clipping(why: str, *works: str) -> Mapping[str, Gap]:
 
 
 NO_QK_CLIPPING = _without_qk_clipping("attention weights are not shrunk")
-BEFORE_0_16: Mapping[str, Gap] = {
-    **dict.fromkeys(MUON_FIELDS, added_in("0.16")),
-    "optimizer.decay_qk_layernorm": added_in("0.16", False),
-    **_without_qk_clipping("it came with core 0.16", *NEWEST),
+CAME_LATER: Mapping[str, Gap] = {
+    "optimizer.muon_coefficient_type": came("quintic", why="its coefficients are quintic before core {since}"),
+    "optimizer.muon_scalar_optimizer": came("adam", why="the other weights are trained by Adam before core {since}"),
+    **dict.fromkeys(MUON_FIELDS, came()),
+    "optimizer.decay_qk_layernorm": came(False),
+    **_without_qk_clipping(came().why),
 }

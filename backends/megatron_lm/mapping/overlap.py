@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from backends.megatron_lm.mapping.factories import added_in_0_9, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_17, added_in_0_9, when_set
 from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
-from launcher.mapping.rows import Gap, Row, switch, switch_off
+from launcher.mapping.rows import Gap, Row, switch, switch_off, warning
 
 _SINCE = "0.12"
 
@@ -42,6 +42,7 @@ def collectives() -> tuple[Row, ...]:
         switch_off(
             "overlap.tp_allreduce",
             "no-async-tensor-model-parallel-allreduce",
+            until=BEFORE_0_17,
             note="Megatron-core's own layers overlap it always, those of MindSpeed's experts as set here.",
         ),
         *(row for name in _PRODUCTS for row in _product(name)),
@@ -62,6 +63,9 @@ def _product(name: str) -> tuple[Row, Row]:
     )
 
 
+GONE: Mapping[str, Gap] = {
+    "overlap.tp_allreduce": warning("core 0.17 removed the switch, which its layers did not read", True),
+}
 BEFORE_0_12: Mapping[str, Gap] = {
     "overlap.gradient_reduce_div_fusion": added_in_0_9(True, severity="warning"),
     "overlap.pad_buckets": added_in_0_9(False, severity="warning"),

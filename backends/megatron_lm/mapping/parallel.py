@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.chunks import chunks_of
-from backends.megatron_lm.mapping.factories import NEWEST, added_in_0_9, chosen, many, single, valued, when_set
+from backends.megatron_lm.mapping.factories import added_in_0_9, came, chosen, many, single, valued, when_set
 from backends.megatron_lm.mapping.moe import is_moe
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
@@ -168,7 +168,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "parallel.tp_2d_x": Gap(why="2-D tensor parallelism exists on Ascend only", neutral=(1,)),
     "parallel.tp_2d_y": Gap(why="2-D tensor parallelism exists on Ascend only", neutral=(1,)),
 }
-BEFORE_0_13: Mapping[str, Gap] = {"parallel.layout": Gap(why="layouts came with core 0.13", works=NEWEST)}
+CAME_LATER: Mapping[str, Gap] = {"parallel.layout": came(why="layouts came with core {since}")}
 BEFORE_0_12: Mapping[str, Gap] = {
     "parallel.communication.pipeline_backend": added_in_0_9("nccl", severity="warning"),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import added_in, chosen, flag_on, when_set
+from backends.megatron_lm.mapping.factories import came, chosen, flag_on, when_set
 from launcher.job import Job, Value, value_at
 from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
 from launcher.mapping.rows import Gap, NativeView, Row, computed, switch, switch_off
@@ -103,8 +103,8 @@ def _amax(path: str, flag: str, fallback: Value, parser_default: Value) -> Row:
     return computed((path, "precision.fp8_format", "precision.fp8_recipe"), (flag,), emit, read, note=note)
 
 
-BEFORE_0_16: Mapping[str, Gap] = {
-    "precision.fp4_format": added_in("0.16"),
-    "precision.fp4_recipe": added_in("0.16"),
-    "precision.fp4_param_gather": added_in("0.16", False),
+CAME_LATER: Mapping[str, Gap] = {
+    "precision.fp4_format": came(),
+    "precision.fp4_recipe": came(),
+    "precision.fp4_param_gather": came(False),
 }

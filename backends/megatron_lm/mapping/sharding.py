@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import added_in, added_in_0_9, when_set
+from backends.megatron_lm.mapping.factories import added_in_0_9, came, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off
 
@@ -130,7 +130,7 @@ def _sharding(flag: str, since: str, until: str | None = None) -> Row:
     return Row(fields=(_STAGE, _ENGINE), flags=flags, emit=emit, read=read, since=since, until=until, note=note)
 
 
-BEFORE_0_16: Mapping[str, Gap] = {"parallel.fsdp.strict_load": added_in("0.16", True, severity="warning")}
+CAME_LATER: Mapping[str, Gap] = {"parallel.fsdp.strict_load": came(True, severity="warning")}
 BEFORE_0_12: Mapping[str, Gap] = {
     "parallel.fsdp.implementation": added_in_0_9(severity="warning"),
     "parallel.fsdp.communication_unit_size": added_in_0_9(severity="warning"),

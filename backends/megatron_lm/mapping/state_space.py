@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import added_in, many, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_17, came, many, when_set
 from launcher.job import Job, Value, value_at
 from launcher.job.model import MAMBA
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -71,11 +71,37 @@ def sizes() -> tuple[Row, ...]:
         size("mamba_head_dim", "mamba-head-dim", since="0.12"),
         size("mamba_num_groups", "mamba-num-groups", since="0.12"),
         when_set("model.mamba_num_heads", "mamba-num-heads", since="0.16"),
-        when_set("model.hybrid_attention_ratio", "hybrid-attention-ratio"),
-        when_set("model.hybrid_mlp_ratio", "hybrid-mlp-ratio"),
-        when_set("model.hybrid_override_pattern", "hybrid-override-pattern"),
+        when_set("model.hybrid_attention_ratio", "hybrid-attention-ratio", until=BEFORE_0_17),
+        when_set("model.hybrid_mlp_ratio", "hybrid-mlp-ratio", until=BEFORE_0_17),
+        when_set("model.hybrid_override_pattern", "hybrid-override-pattern", until=BEFORE_0_17),
+        layer_pattern(),
         switch("model.is_hybrid_model", "is-hybrid-model", since="0.12"),
     )
+
+
+def layer_pattern() -> Row:
+    """Return the row of the pattern since 0.17, which alone decides the layers: without it a model has none.
+
+    Source: megatron/core/models/mamba/mamba_model.py:180-191, megatron/training/arguments.py:592-604 @core_v0.17.1.
+    """
+    path, flag, old = "model.hybrid_override_pattern", "hybrid-layer-pattern", "hybrid-override-pattern"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        pattern = job.model.hybrid_override_pattern
+        if pattern is None and is_mamba(job) and job.model.num_hidden_layers:
+            pattern = "M" * job.model.num_hidden_layers
+        if pattern is not None:
+            yield flag, pattern
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        pattern = view.take(flag if view.has(flag) else old) if view.has(flag) or view.has(old) else None
+        if pattern is None or (set(str(pattern)) == {"M"} and len(str(pattern)) == view.peek("num-layers")):
+            return {}
+        return {path: pattern}
+
+    note = "Written with model.mamba: M for every layer unless set. --hybrid-override-pattern is its old name."
+    fields = (path, "model.mamba", "model.num_hidden_layers")
+    return computed(fields, (flag, old), emit, read, note=note, since="0.17")
 
 
 def constants() -> tuple[Row, ...]:
@@ -95,4 +121,10 @@ def _constant(name: str) -> Row:
     return Row(fields=(path,), flags=(), emit=emit, when=is_mamba)
 
 
-BEFORE_0_16: Mapping[str, Gap] = {"model.mamba_num_heads": added_in("0.16")}
+_PATTERN = Gap(
+    why="core 0.17 reads the kinds of layers from a pattern only",
+    neutral=(0.0,),
+    works=("model.hybrid_override_pattern=M-M*",),
+)
+GONE: Mapping[str, Gap] = {"model.hybrid_attention_ratio": _PATTERN, "model.hybrid_mlp_ratio": _PATTERN}
+CAME_LATER: Mapping[str, Gap] = {"model.mamba_num_heads": came()}

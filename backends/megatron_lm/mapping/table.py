@@ -28,7 +28,6 @@ from backends.megatron_lm.mapping import (
     unsupported,
 )
 from backends.megatron_lm.mapping.factories import reworded
-from launcher.catalogue.versions import in_range
 from launcher.job import field_paths
 from launcher.mapping.rows import Row, Table
 
@@ -101,12 +100,7 @@ def rows() -> tuple[Row, ...]:
 @cache
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
-    gaps = dict(unsupported.UNSUPPORTED)
-    if not in_range(version, "0.13", None):
-        gaps.update(unsupported.BEFORE_0_13)
-    if not in_range(version, "0.16", None):
-        gaps.update(unsupported.BEFORE_0_16)
-    return Table(rows=rows(), unsupported=gaps, irrelevant=irrelevant())
+    return Table(rows=rows(), unsupported=unsupported.unsupported(version, rows()), irrelevant=irrelevant())
 
 
 def irrelevant() -> dict[str, str]:

@@ -1,14 +1,16 @@
 """Rows for the tokenizer, chat templates and the vocabulary."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import NEWEST, added_in, listed, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_17, came, listed, when_set
 from backends.megatron_lm.sizes import VOCABULARY_SIZE
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
 
 # Default of pretrain_gpt.py: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
 TOKENIZER = "GPT2BPETokenizer"
+# megatron/training/tokenizer/sft_tokenizer.py:45-63 @core_v0.16.1; identity and default came with core 0.17.
+_FORMATS = ("nemotron-h-aligned", "nemotron-nano-v2")
 
 
 def tokenizer() -> tuple[Row, ...]:
@@ -26,7 +28,17 @@ def tokenizer() -> tuple[Row, ...]:
             _read_template,
             when=lambda job: job.task.type == "sft",
             since="0.15",
+            until=BEFORE_0_17,
             note="SFTTokenizer exists only in the legacy tokenizer system (megatron/training/tokenizer/tokenizer.py).",
+        ),
+        computed(
+            ("data.template", "task.type"),
+            ("sft-tokenizer-prompt-format",),
+            _write_format(*_FORMATS, "identity", "default"),
+            _read_template,
+            when=lambda job: job.task.type == "sft",
+            since="0.17",
+            note="default: the template of the tokenizer's files.",
         ),
         when_set("tokenizer.extra_ids", "vocab-extra-ids"),
         when_set("tokenizer.tiktoken_pattern", "tiktoken-pattern"),
@@ -84,20 +96,28 @@ def _read_tokenizer(view: NativeView) -> Mapping[str, Value]:
     return found
 
 
+def _write_format(*known: str) -> Callable[[Job], Iterable[tuple[str, Value]]]:
+    """Return what writes the format of conversations, one of those that a version knows."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.data.template not in known:
+            why = f"--sft knows {len(known)} chat templates only"
+            raise Unsupported("data.template", why, tuple(f"data.template={name}" for name in known))
+        yield "sft-tokenizer-prompt-format", job.data.template
+
+    return emit
+
+
 def _write_template(job: Job) -> Iterable[tuple[str, Value]]:
-    known = ("nemotron-h-aligned", "nemotron-nano-v2")
     yield "legacy-tokenizer", True
-    if job.data.template not in known:
-        raise Unsupported(
-            "data.template", "--sft knows two chat templates only", tuple(f"data.template={name}" for name in known)
-        )
-    yield "sft-tokenizer-prompt-format", job.data.template
+    yield from _write_format(*_FORMATS)(job)
 
 
 def _read_template(view: NativeView) -> Mapping[str, Value]:
     if not view.peek("sft"):
         return {}
-    view.take("legacy-tokenizer")
+    if view.has("legacy-tokenizer"):
+        view.take("legacy-tokenizer")
     return {"data.template": view.take("sft-tokenizer-prompt-format", "nemotron-h-aligned")}
 
 
@@ -206,7 +226,7 @@ def _read_divisor(view: NativeView) -> Mapping[str, Value]:
     return {"tokenizer.make_vocab_size_divisible_by": view.take("make-vocab-size-divisible-by")}
 
 
-BEFORE_0_13: Mapping[str, Gap] = {
-    "tokenizer.trust_remote_code": added_in("0.13", False, severity="warning"),
-    "data.template": Gap(why="this version trains on token files only", works=NEWEST),
+CAME_LATER: Mapping[str, Gap] = {
+    "tokenizer.trust_remote_code": came(False, severity="warning"),
+    "data.template": came(why="this version trains on token files only"),
 }

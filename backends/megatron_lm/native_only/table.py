@@ -6,6 +6,7 @@ Source: megatron/training/arguments.py and megatron/core/{transformer/transforme
 
 from backends.megatron_lm.mapping.tokenizer import tokenizer_kind
 from backends.megatron_lm.native_only.layers import LAYERS, passed
+from backends.megatron_lm.native_only.newer import NEWER
 from backends.megatron_lm.native_only.single import SINGLE
 from launcher.mapping.native_only import (
     MEMORY,
@@ -283,6 +284,7 @@ _GROUPS = (
     ),
 )
 
+# Of Megatron-LM up to 0.16; MindSpeed-LLM takes them.
 NATIVE_ONLY: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_BATCH,
@@ -298,4 +300,4 @@ NATIVE_ONLY: tuple[NativeOnlyArg, ...] = (
 
 def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
-    return NATIVE_ONLY
+    return (*NEWER, *NATIVE_ONLY)

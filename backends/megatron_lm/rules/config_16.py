@@ -1,6 +1,6 @@
 """Checks that only core 0.16's TransformerConfig has: overlap of expert parallelism, offloading, layouts."""
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, arguments, config
+from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, arguments, config
 from launcher.rules.table import declare, needs, never
 
 _OVERLAP = "overlap-moe-expert-parallel-comm"
@@ -70,17 +70,17 @@ declare((
           "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782)),
     needs("MLM-CUDA-GRAPH-EXPERTS", "enable-cuda-graph & expert-model-parallel-size>1",
           "moe-pad-experts-for-cuda-graph-inference",
-          "Local CUDA graphs need experts' inputs of one size.", arguments("", 1159)),
+          "Local CUDA graphs need experts' inputs of one size.", arguments("", 1159), until=UNTIL_16),
     needs("MLM-CUDA-GRAPH-EXPERTS-IMPL", "cuda-graph-impl=local & expert-model-parallel-size>1",
           "moe-pad-experts-for-cuda-graph-inference",
-          "Local CUDA graphs need experts' inputs of one size.", arguments("", 1159)),
+          "Local CUDA graphs need experts' inputs of one size.", arguments("", 1159), until=UNTIL_16),
     needs("MLM-CUDA-GRAPH-NAN", "enable-cuda-graph & cuda-graph-scope~full_iteration & !inference-dynamic-batching",
           "no-check-for-nan-in-loss-and-grad",
-          "A graph of the whole iteration cannot check the loss for NaN.", arguments("", 727)),
+          "A graph of the whole iteration cannot check the loss for NaN.", arguments("", 727), until=UNTIL_16),
     needs("MLM-CUDA-GRAPH-NAN-IMPL",
           "cuda-graph-impl=local & cuda-graph-scope~full_iteration & !inference-dynamic-batching",
           "no-check-for-nan-in-loss-and-grad",
-          "A graph of the whole iteration cannot check the loss for NaN.", arguments("", 727)),
+          "A graph of the whole iteration cannot check the loss for NaN.", arguments("", 727), until=UNTIL_16),
     never("MLM-CUDA-GRAPH-TWICE", "enable-cuda-graph & cuda-graph-impl!=none",
           "The deprecated switch and its replacement exclude each other.", arguments("", 435)),
     needs("MLM-FINE-OFFLOAD-MODULES", "fine-grained-activation-offloading", "offload-modules",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, arguments, config
+from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, UNTIL_16, arguments, config
 from launcher.job import Value
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import declare, needs, never
@@ -24,7 +24,7 @@ declare((
 ), backends=PLAIN, until=ONLY_12["megatron_lm"][1])
 declare((
     needs("MLM-PARAM-GATHER-OPTIMIZER", "overlap-param-gather", "use-distributed-optimizer or use-megatron-fsdp",
-          "Only the distributed optimizer, or Megatron FSDP, gathers weights.", arguments("", 598)),
+          "Only the distributed optimizer, or Megatron FSDP, gathers weights.", arguments("", 598), until=UNTIL_16),
     never("MLM-LAYOUT-TWICE", "pipeline-model-parallel-layout & num-layers-per-virtual-pipeline-stage",
           "The layout already gives the number of chunks.", arguments("", 503)),
     never("MLM-LAYOUT-TWICE-STAGES", "pipeline-model-parallel-layout & num-virtual-stages-per-pipeline-rank",
@@ -46,9 +46,9 @@ declare((
     never("MLM-MLA-GQA", "multi-latent-attention & group-query-attention",
           "Multi-latent attention has no query groups.", arguments("", 1266)),
     never("MLM-MUON-GRAD", "optimizer=muon|dist_muon & overlap-grad-reduce",
-          "Muon does not overlap gradient reduction.", arguments("", 1181)),
+          "Muon does not overlap gradient reduction.", arguments("", 1181), until=UNTIL_16),
     never("MLM-MUON-GATHER", "optimizer=muon|dist_muon & overlap-param-gather",
-          "Muon does not overlap the gathering of weights.", arguments("", 1182)),
+          "Muon does not overlap the gathering of weights.", arguments("", 1182), until=UNTIL_16),
     never("MLM-MUON-DISTRIBUTED", "optimizer=muon|dist_muon & use-distributed-optimizer",
           "Muon does not work with the distributed optimizer.", arguments("", 1184)),
     needs("MLM-MUON-FORMAT", "optimizer=muon|dist_muon", "ckpt-format=torch|torch_dist",

@@ -1,6 +1,6 @@
 """Checks of Megatron-LM 0.16's reinforcement learning (`--perform-rl-step`): batches of one generation, memory."""
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, arguments
+from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, arguments
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare, needs, never
 
@@ -59,11 +59,11 @@ declare((
     needs("MLM-RL-PACKING", f"{_RL} & rl-use-sequence-packing", "micro-batch-size=1",
           "Each packed sequence is one micro-batch.", arguments("", 387)),
     never("MLM-RL-CACHE", f"{_RL} & rl-remove-kv-cache-during-training & rl-offload-kv-cache-during-training",
-          "The KV cache is removed or moved to the CPU, not both.", arguments("", 340)),
+          "The KV cache is removed or moved to the CPU, not both.", arguments("", 340), until=UNTIL_16),
     never("MLM-RL-PARTIAL", f"{_RL} & rl-partial-rollouts & rl-remove-kv-cache-during-training",
-          "A partial rollout continues from its KV cache.", arguments("", 343)),
+          "A partial rollout continues from its KV cache.", arguments("", 343), until=UNTIL_16),
     needs("MLM-RL-OFFLOAD", f"{_RL} & rl-offload-inference-model-weights-when-idle",
           "rl-inference-model-unified-memory-level=1",
-          "Idle weights are offloaded through unified memory.", arguments("", 346)),
+          "Idle weights are offloaded through unified memory.", arguments("", 346), until=UNTIL_16),
 ), backends=PLAIN, since=ONLY_16[0])
 # fmt: on

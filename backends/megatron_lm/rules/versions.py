@@ -13,6 +13,9 @@ SINCE_12: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": ("2.2
 UNTIL_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": (None, None)}
 ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("2.2", None)}
 ONLY_16: Range = ("0.16", None)
+SINCE_17 = "0.17"
+# The last with what 0.17 removed or relaxed.
+UNTIL_16 = "0.16.99"
 
 
 def arguments(line_12: int | str, line_16: int | str = "") -> str:
@@ -31,3 +34,13 @@ def config(line_12: int | str, line_16: int | str = "") -> str:
         for version, line in (("0.12.1", line_12), ("0.16.1", line_16))
         if line
     )
+
+
+def validated(version: str, line: int | str) -> str:
+    """Return the source of a check in validate_args of one version."""
+    return f"Megatron-LM core_v{version} arguments.py:{line}"
+
+
+def configured(version: str, line: int | str) -> str:
+    """Return the source of a check in TransformerConfig of one version."""
+    return f"megatron-core {version} transformer_config.py:{line}"

@@ -2,7 +2,7 @@
 
 from backends.megatron_lm.mapping.tokenizer import TOKENIZER
 from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, sets
-from backends.megatron_lm.rules.versions import BACKENDS, arguments
+from backends.megatron_lm.rules.versions import BACKENDS, UNTIL_16, arguments
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import declare
@@ -114,7 +114,7 @@ declare(
             {"no-load-optim": True},
             "Without training no optimizer state is read.",
             arguments("", 1174),
-            SIXTEEN,
+            {"megatron_lm": ("0.16", UNTIL_16)},
         ),
         sets(
             "MLM-SET-REPLICATION",
