@@ -84,7 +84,7 @@ def main(words: list[str]) -> int:
     tree = as_tree(result)
     with written_below(result.folder):
         (result.folder / "parity.json").write_text(_text(tree), encoding="utf-8")
-        draw(result.folder, result.trained, result.tolerance)
+        draw(result.folder, result.trained[0].label, result.compared)
     if options.json:
         print_json(tree)
     else:

@@ -109,20 +109,16 @@ def _measured(
     again = train_again(request, sides[0], model, folder, show, advanced) if measures else None
     formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
 
-    def allowed(dtype: str) -> dict[int, tuple[float, float]]:
-        return tolerances(dtype, trained[0], again, request.tolerance)
-
     result = Result(
         folder=folder,
         sides=sides,
         trained=tuple(trained),
         reordered=again,
-        tolerance=allowed(str(sides[0].job.precision.dtype)),
         compared=tuple(
             compared(
                 as_reported(trained[0], each.label, sides),
                 each,
-                allowed(formats[each.label]),
+                tolerances(formats[each.label], trained[0], again, request.tolerance),
                 iterations=request.iterations,
             )
             for each in trained[1:]
