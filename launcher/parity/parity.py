@@ -25,6 +25,7 @@ from launcher.parity.routing import between
 from launcher.parity.runs import Trained
 from launcher.parity.samples import reference_lacks, write_samples
 from launcher.parity.sides import (
+    RANDOM_WEIGHTS,
     CannotCompare,
     Entry,
     Side,
@@ -46,10 +47,11 @@ from launcher.parity.trainings import (
     train_reference,
     train_side,
 )
+from launcher.parity.weights import check_shapes, check_weights
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.native import missing_in
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
-from launcher.rules.sanity_checks import NOT_ARCHITECTURE
+from launcher.rules.sanity_checks import replaced_model
 
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
@@ -70,13 +72,18 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         OSError: the folder cannot be written.
     """
     sides = tuple(_sides(request))
+    other = replaced_model(sides[0].job)
+    if other:
+        show(other)
     if request.reference is not None:
         _check_reference(sides[0].job)
     else:
         check_means(sides)
     folder = _new_folder(request, sides[0].job)
-    _check_model(sides[0].job)
+    _check_vocabulary(sides[0].job)
+    check_weights(sides[0].job)
     check_size(request, sides[0].job, folder)
+    check_shapes(sides[0].job)
     check_jobs(request, sides, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with written_below(folder):
@@ -105,7 +112,7 @@ def _measured(
     for side, job in zip(sides, jobs, strict=True):
         trained.append(train_side(side, job, folder / name_of(side), request.iterations, show, advanced))
         check_updates(request, sides[0], trained[0], model, folder)
-    measures = request.tolerance is None and not trained[0].problem
+    measures = request.tolerance is None and not trained[0].problem and any(not each.problem for each in trained[1:])
     again = train_again(request, sides[0], model, folder, show, advanced) if measures else None
     formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
 
@@ -368,19 +375,11 @@ def _new_folder(request: Request, job: Job) -> Path:
     return folder.absolute()
 
 
-def _check_model(job: Job) -> None:
-    """Refuse a model that the data set does not fit, or whose own weights are not there or another model's."""
+def _check_vocabulary(job: Job) -> None:
+    """Refuse a model that the data set does not fit."""
     if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
-        raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
-    weights = own_weights(job)
-    if weights is None:
-        return
-    if not any(weights.glob("*.safetensors")):
-        raise CannotCompare(f"model.path={weights}: no weights (*.safetensors) there", job=job)
-    other = ", ".join(f"model.{name}" for name in job.model.overridden if name not in NOT_ARCHITECTURE)
-    if other:
-        why = f"model.path={weights}: its weights are another model's: {other} differ from its config.json"
-        raise CannotCompare(why, f"without {other}", job=job)
+        why = f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens"
+        raise CannotCompare(why, RANDOM_WEIGHTS, job=job)
 
 
 def _model(job: Job, folder: Path) -> Path:

@@ -31,6 +31,8 @@ Entry = Literal["native", "core"]
 TASKS = ("pretrain", "sft", "dpo")
 _SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
+RANDOM_WEIGHTS = "rehearse.shrink=true (a small model of the same kind, with random weights)"
+"""What works where the user's own weights cannot be compared."""
 # A batch that is trained as it is.
 _MICRO_BATCH, _MICRO_BATCHES = 2, 4
 
