@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from backends import CORE_BACKEND
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
-from launcher.mapping.backend import backend_names
+from launcher.mapping.backend import UnknownVersion, backend_names, get_backend
 from launcher.syntax import is_variable
 from launcher.terminal import can_redraw
 
@@ -106,6 +106,7 @@ def _request(options: argparse.Namespace) -> Request:
     for name in names:
         if name.partition("@")[0] not in backend_names():
             raise WrongUse(f"--backends {options.backends}: no backend {name!r}", *backend_names())
+        _check_version(names, name)
     if len(set(names)) < len(names):
         raise WrongUse(f"--backends {options.backends}: each backend once")
     if len(names) < 2 and options.reference is None:
@@ -136,6 +137,18 @@ def _request(options: argparse.Namespace) -> Request:
         config_dirs=options.config_dir,
         locate=options.locate,
     )
+
+
+def _check_version(names: list[str], name: str) -> None:
+    backend, _, version = name.partition("@")
+    known = get_backend(backend)
+    if not version and "@" not in name:
+        return
+    try:
+        known.version(version)
+    except UnknownVersion as error:
+        works = (",".join(f"{backend}@{each}" if one == name else one for one in names) for each in known.versions)
+        raise WrongUse(f"--backends {','.join(names)}: {error}", *(f"--backends {each}" for each in works)) from None
 
 
 def _pythons(pairs: list[str], names: list[str]) -> list[tuple[str, str]]:

@@ -1,11 +1,10 @@
 """Measures one job on several backends: shared model and data, the trainings, and a comparison."""
 
-import os
+import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 
 from backends import CORE_BACKEND
@@ -13,6 +12,7 @@ from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
 from launcher.outputs.unnamed import written_below
 from launcher.parity import adapter
+from launcher.parity.choose import sides_of
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.locate import Located, located, not_located, with_settings
@@ -23,17 +23,15 @@ from launcher.parity.refusals import check_jobs
 from launcher.parity.request import Request, Result, Show
 from launcher.parity.routing import between
 from launcher.parity.runs import Trained
-from launcher.parity.samples import reference_lacks, write_samples
+from launcher.parity.samples import reference_lacks, what_fits, write_samples
 from launcher.parity.sides import (
     RANDOM_WEIGHTS,
     CannotCompare,
-    Entry,
     Side,
     check_means,
     in_one_process,
     on_shared,
     own_weights,
-    side_of,
 )
 from launcher.parity.size import check_size
 from launcher.parity.tolerance import coarsest, rounding, unmeetable
@@ -49,7 +47,6 @@ from launcher.parity.trainings import (
 )
 from launcher.parity.weights import check_shapes, check_weights
 from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
-from launcher.rehearse.native import missing_in
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rules.sanity_checks import replaced_model
 
@@ -71,7 +68,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         ComposeError, Refused: the overrides do not describe a job, or there is no such version.
         OSError: the folder cannot be written.
     """
-    sides = tuple(_sides(request))
+    sides = sides_of(request)
     other = replaced_model(sides[0].job)
     if other:
         show(other)
@@ -85,25 +82,36 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     check_size(request, sides[0].job, folder)
     check_shapes(sides[0].job)
     check_jobs(request, sides, folder)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     with written_below(folder):
-        return _measured(request, sides, folder, show=show, advanced=advanced)
+        try:
+            model, jobs = _prepared(request, sides, folder, show)
+        except BaseException:  # Ctrl-C, too: nothing is trained yet
+            _remove(folder, made)
+            raise
+        return _measured(request, sides, folder, model, jobs, show=show, advanced=advanced)
+
+
+def _remove(folder: Path, made: Sequence[Path]) -> None:
+    """Remove what is in a folder, and those folders that were made for it."""
+    shutil.rmtree(folder)
+    for each in made[1:]:
+        with contextlib.suppress(OSError):  # another run writes there
+            each.rmdir()
 
 
 def _measured(
     request: Request,
     sides: tuple[Side, ...],
     folder: Path,
+    model: Path,
+    jobs: Sequence[Job],
     *,
     show: Show,
     advanced: Callable[[str, int, int], None],
 ) -> Result:
-    """Make model and data, train and compare in a new folder."""
-    try:
-        model, jobs = _prepared(request, sides, folder, show)
-    except (CannotCompare, OSError):
-        shutil.rmtree(folder)  # it was new or empty
-        raise
+    """Train on the shared model and data of a folder, and compare."""
     trained: list[Trained] = []
     if request.reference is not None:
         show("transformers: trains")
@@ -131,7 +139,7 @@ def _measured(
             for each in trained[1:]
         ),
         parameters=_parameters(request, sides, trained, model, folder, formats, again),
-        routing=between(sides[0].job, [*trained, *([again] if again is not None else [])]),
+        routing=between(sides[0].job, trained, again),
     )
     if not request.locate or result.agrees:
         return result
@@ -182,7 +190,8 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     try:
         write_samples(folder / "data", sides[0].job, request.iterations, model)
     except ValueError as error:
-        raise CannotCompare(str(error), "fewer --iterations") from None
+        works = what_fits(folder / "data", sides[0].job, request.iterations, model)
+        raise CannotCompare(str(error), *works, job=sides[0].job) from None
     return model, tuple(
         on_shared(side, model=model, data=folder / "data", folder=folder / name_of(side)) for side in sides
     )
@@ -303,62 +312,6 @@ def _traced(side: Side, model: Path, whole: Path, folder: Path) -> tuple[Path, s
     folder.mkdir(exist_ok=True)
     trained = train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
     return recording, trained.problem
-
-
-def _sides(request: Request) -> Sequence[Side]:
-    """Compose every side; refuse what is not installed, and jobs whose models differ."""
-    made = []
-    for backend in request.backends:
-        name = backend.partition("@")[0]
-        python = request.pythons.get(name)
-        side = side_of(
-            request.overrides,
-            backend,
-            entry=request.entry or "native",
-            python=python,
-            environ=request.environs.get(name, {}),
-            config_dirs=request.config_dirs,
-            iterations=request.iterations,
-        )
-        made.append(_with_entry(side, request.entry))
-    if len({(side.backend.name, side.version) for side in made}) < len(made):
-        raise CannotCompare("two of the backends are the same version", ",".join({side.backend.name for side in made}))
-    first = made[0].job.model
-    for side in made[1:]:
-        if side.job.model != first:
-            raise CannotCompare(f"the job is another model on {side.label} than on {made[0].label}")
-    return made
-
-
-def _with_entry(side: Side, asked: Entry | None) -> Side:
-    """Return the side with an entry that can run here."""
-    dialect = side.backend.name == CORE_BACKEND[0]
-    # Megatron-LM has no LoRA: the job is another backend's, which the embedded trainer translates.
-    if asked == "core" and not dialect and side.job.lora.rank is None:
-        raise CannotCompare(
-            f"--entry core: the embedded trainer reads the arguments of {get_backend(CORE_BACKEND[0]).title}, not of "
-            f"{side.backend.title}",
-            "without --entry (each backend's own entry point where it is installed)",
-        )
-    lacking = _lacking(side)
-    if asked == "core" or (asked is None and lacking and dialect and side.python is None):
-        if side.python is not None:
-            raise CannotCompare("--entry core: the embedded trainer runs in this Python", "without --python")
-        return replace(
-            side, entry="core", label=f"{side.label} (core)", lacking=() if asked == "core" else tuple(lacking)
-        )
-    if lacking:
-        name = side.backend.name
-        works = [f"--python {name}=DIR/bin/python (an environment that has it)"]
-        raise CannotCompare(f"{side.backend.title} cannot run here: {'; '.join(lacking)}", *works)
-    return side
-
-
-def _lacking(side: Side) -> list[str]:
-    if side.backend.native_cpu is None:
-        return ["it has no entry point on CPU"]
-    native = import_module(side.backend.native_cpu).NATIVE_CPU
-    return missing_in(side.python, native, {**os.environ, **side.environ})
 
 
 def _new_folder(request: Request, job: Job) -> Path:

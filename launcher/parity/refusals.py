@@ -150,7 +150,7 @@ def _other_backends(request: Request, refused: Sequence[str], job: Job) -> Itera
         )
         return
     if job.lora.rank is not None and not kept:
-        for name in others:  # the embedded trainer translates another backend's LoRA (parity.py, _with_entry)
+        for name in others:  # the embedded trainer translates another backend's LoRA (choose.py, _with_entry)
             yield f"--backends {name} --entry core", replace(request, backends=[name], entry="core")
     for backends in [kept] if kept else ([name] for name in others):
         yield f"--backends {','.join(backends)}", replace(request, backends=backends)

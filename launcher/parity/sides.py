@@ -29,7 +29,7 @@ from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
 TASKS = ("pretrain", "sft", "dpo")
-_SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
+SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
 RANDOM_WEIGHTS = "rehearse.shrink=true (a small model of the same kind, with random weights)"
 """What works where the user's own weights cannot be compared."""
@@ -184,7 +184,7 @@ def _batches(job: Job, small: Job) -> dict[str, Value]:
     return {
         "batch.micro_batch_size": micro,
         "batch.global_batch_size": 2 * micro * (small.parallel.dp or 1),
-        "batch.seq_length": min(job.batch.seq_length or _SEQUENCE, _SEQUENCE),
+        "batch.seq_length": min(job.batch.seq_length or SEQUENCE, SEQUENCE),
     }
 
 

@@ -15,12 +15,7 @@ from launcher.parity.request import Request, Show
 from launcher.parity.routing import recorded_in
 from launcher.parity.runs import Trained, launch_words, train
 from launcher.parity.samples import reference_options
-from launcher.parity.sides import (
-    Side,
-    conversions_of,
-    job_file,
-    on_shared,
-)
+from launcher.parity.sides import Side, conversions_of, job_file, on_shared
 
 TRANSFORMERS = "transformers"
 REORDERED = "-reordered"
