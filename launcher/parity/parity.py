@@ -52,6 +52,8 @@ from launcher.rules.sanity_checks import replaced_model
 
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
+_SHARED = "shared"
+_SIGNS = ",=[]{}'\"$"  # of Hydra's grammar
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
 
 
@@ -83,7 +85,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     check_shapes(sides[0].job)
     check_jobs(request, sides, folder)
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _claimed(request, sides[0].job)
     with written_below(folder):
         try:
             model, jobs = _prepared(request, sides, folder, show)
@@ -94,9 +96,9 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
 
 
 def _remove(folder: Path, made: Sequence[Path]) -> None:
-    """Remove what is in a folder, and those folders that were made for it."""
+    """Remove a folder, and those above it that were made for it."""
     shutil.rmtree(folder)
-    for each in made[1:]:
+    for each in (each for each in made if each != folder):
         with contextlib.suppress(OSError):  # another run writes there
             each.rmdir()
 
@@ -182,7 +184,7 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     if strict:
         show(strict)
     show(f"model and data: {folder / 'shared'}")
-    model = _model(sides[0].job, folder / "shared")
+    model = _model(sides[0].job, folder / _SHARED)
     try:
         adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
     except adapter.WrongAdapter as error:
@@ -314,10 +316,25 @@ def _traced(side: Side, model: Path, whole: Path, folder: Path) -> tuple[Path, s
     return recording, trained.problem
 
 
+def _claimed(request: Request, job: Job) -> Path:
+    """Make the folder of the comparison, and in it that of the model; no two comparisons get one."""
+    while True:
+        folder = _new_folder(request, job)
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another comparison has begun there since
+            (folder / _SHARED).mkdir()
+            return folder
+
+
 def _new_folder(request: Request, job: Job) -> Path:
+    """Return the absolute path of the folder that the comparison will make.
+
+    Raises:
+        CannotCompare: it has something in it, or a name that overrides of the runs in it cannot have.
+    """
     if request.folder is not None:
         if request.folder.exists() and any(request.folder.iterdir()):
-            raise CannotCompare(f"{request.folder} is not empty; nothing is overwritten", "another folder")
+            raise CannotCompare(f"{request.folder} is not empty; nothing is overwritten", "-o with another folder")
         folder = request.folder
     else:
         first = Path(output_dir(job)).parent / f"parity-{job.name or 'job'}"
@@ -325,7 +342,14 @@ def _new_folder(request: Request, job: Job) -> Path:
         while folder.exists():
             number += 1
             folder = first.with_name(f"{first.name}-{number}")
-    return folder.absolute()
+    folder = folder.absolute()
+    wrong = sorted(set(str(folder)) & set(_SIGNS))
+    if wrong:
+        raise CannotCompare(
+            f"{folder}: overrides cannot name a folder with {' '.join(wrong)}",
+            "-o DIR with an absolute path without them",
+        )
+    return folder
 
 
 def _check_vocabulary(job: Job) -> None:
@@ -337,7 +361,6 @@ def _check_vocabulary(job: Job) -> None:
 
 def _model(job: Job, folder: Path) -> Path:
     """Return the directory of the shared model: the user's weights, or random ones of the small job."""
-    folder.mkdir(parents=True)
     weights = own_weights(job)
     if weights is not None:
         return with_tokenizer(weights, folder)

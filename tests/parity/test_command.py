@@ -21,7 +21,6 @@ WRONG = {
     "unknown backend": (["--backends", "megatron_lm,nobody"], "no backend 'nobody'"),
     "one backend": (["--backends", "megatron_lm"], "two are needed, or --reference transformers"),
     "the same twice": (["--backends", "megatron_lm,megatron_lm"], "each backend once"),
-    "folder": (["--backends", "megatron_lm,megatron", "-o", "a,b=1"], "overrides cannot name a folder"),
     "no iterations": (["--backends", "megatron_lm,megatron", "--iterations", "0"], "must be at least 1"),
     "tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "2"], "a relative difference from 0 to 1"),
     "python of another": (["--backends", "megatron_lm,megatron", "--python", "mindspeed=/bin/true"], "BACKEND=PATH"),
@@ -97,6 +96,10 @@ REFUSED = {
         ["--backends", "megatron_lm,megatron_lm@0.16.1", "--entry", "core"],
         "megatron_lm and megatron_lm@0.16.1 are both Megatron-LM 0.16.1\n"
         "works: --backends megatron_lm --reference transformers",
+    ),
+    "folder with signs of Hydra": (
+        ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "-o", "a,b=1"],
+        "a,b=1: overrides cannot name a folder with , =",
     ),
     "not empty": (["--backends", "megatron_lm", "--reference", "transformers", "-o", "."], "is not empty"),
 }
