@@ -15,21 +15,21 @@ from launcher.parity import adapter
 from launcher.parity.choose import sides_of
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
-from launcher.parity.locate import Located, located, not_located, with_settings
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.overflow import check_updates
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.refusals import check_jobs
 from launcher.parity.request import Request, Result, Show
+from launcher.parity.retrace import locate
 from launcher.parity.routing import between
 from launcher.parity.runs import Trained
 from launcher.parity.samples import reference_lacks, what_fits, write_samples
 from launcher.parity.sides import (
     RANDOM_WEIGHTS,
+    SHARED,
     CannotCompare,
     Side,
     check_means,
-    in_one_process,
     on_shared,
     own_weights,
 )
@@ -39,20 +39,16 @@ from launcher.parity.trainings import (
     REORDERED,
     TRANSFORMERS,
     name_of,
-    quiet,
-    silent,
     train_again,
     train_reference,
     train_side,
 )
 from launcher.parity.weights import check_shapes, check_weights
-from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from launcher.rules.sanity_checks import replaced_model
 
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
-_SHARED = "shared"
 _SIGNS = ",=[]{}'\"$"  # of Hydra's grammar
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
 
@@ -145,7 +141,7 @@ def _measured(
     )
     if not request.locate or result.agrees:
         return result
-    return replace(result, located=_locate(request, result, model, show))
+    return replace(result, located=locate(request, result, model, show))
 
 
 def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Trained:
@@ -184,7 +180,7 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     if strict:
         show(strict)
     show(f"model and data: {folder / 'shared'}")
-    model = _model(sides[0].job, folder / _SHARED)
+    model = _model(sides[0].job, folder / SHARED)
     try:
         adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
     except adapter.WrongAdapter as error:
@@ -261,68 +257,13 @@ def _parameters(
     }
 
 
-def _locate(request: Request, result: Result, model: Path, show: Show) -> Mapping[str, Located]:
-    """Train the reference and each side that differs from it again, in one process, and compare their first passes."""
-    differing = {each.label for each in result.compared if each.first is not None and not each.problem}
-    retrained = [side for side in result.sides if side.label in differing]
-    if not retrained:
-        return {}
-    show("trains again in one process, recording every layer")
-    folder = result.folder / "located"
-    if request.reference is None:
-        reference, problem = _traced(result.sides[0], model, result.folder, folder)
-    else:
-        folder.mkdir()
-        file = folder / f"{TRANSFORMERS}.pt"
-        job, environ = result.sides[0].job, {TRACE: str(file)}
-        reference, problem = (
-            file,
-            train_reference(request, job, model, result.folder, silent, "traced", environ).problem,
-        )
-    found = {}
-    allowed = rounding(str(result.sides[0].job.precision.dtype), request.tolerance).tensor
-    for side in retrained:
-        recording, failed = _traced(side, model, result.folder, folder)
-        absent = _unrecorded(result.trained[0].label, reference, problem) or _unrecorded(side.label, recording, failed)
-        if absent:
-            found[side.label] = not_located(absent)
-            continue
-        difference, stage = located(side.job, reference, recording, allowed=allowed)
-        compared_sides = [side] if request.reference is not None else [result.sides[0], side]
-        found[side.label] = with_settings(difference, stage, compared_sides, request.reference)
-    return found
-
-
-def _unrecorded(label: str, recording: Path, problem: str) -> str:
-    """Return why there is no recording of a training; "" where there is one."""
-    if recording.exists():
-        return ""
-    if problem:
-        return f"{label} failed in one process: {problem}"
-    return f"{label} records no layers: it compiles its model to a graph, in which no hook of a layer is called"
-
-
-def _traced(side: Side, model: Path, whole: Path, folder: Path) -> tuple[Path, str]:
-    """Train a side in one process for as many iterations as its warm-up needs, recording the first.
-
-    Returns:
-        The recording, which is there if the side records layers, and why the training failed, or "".
-    """
-    own = folder / name_of(side)
-    job = on_shared(replace(side, job=in_one_process(side.job)), model=model, data=whole / "data", folder=own)
-    recording = folder / f"{name_of(side)}.pt"
-    folder.mkdir(exist_ok=True)
-    trained = train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
-    return recording, trained.problem
-
-
 def _claimed(request: Request, job: Job) -> Path:
     """Make the folder of the comparison, and in it that of the model; no two comparisons get one."""
     while True:
         folder = _new_folder(request, job)
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):  # another comparison has begun there since
-            (folder / _SHARED).mkdir()
+            (folder / SHARED).mkdir()
             return folder
 
 

@@ -12,7 +12,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names
 from launcher.parity.request import Request
 from launcher.parity.samples import reference_lacks
-from launcher.parity.sides import CannotCompare, Side, check_means, is_set_here, on_shared, side_of
+from launcher.parity.sides import SHARED, CannotCompare, Side, check_means, is_set_here, on_shared, side_of
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
@@ -72,7 +72,7 @@ def _refused(sides: Sequence[Side], folder: Path) -> Iterator[_Refused]:
 
 
 def _future(side: Side, folder: Path) -> Job:
-    job = on_shared(side, model=folder / "shared" / "model", data=folder / "data", folder=folder / side.backend.name)
+    job = on_shared(side, model=folder / SHARED / "model", data=folder / "data", folder=folder / side.backend.name)
     # As on the command line of the run, before which the conversion writes that folder.
     return with_values(job, {"checkpoint.load": job.checkpoint.load}, Origin(kind="override"))
 

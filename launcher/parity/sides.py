@@ -31,6 +31,8 @@ Entry = Literal["native", "core"]
 TASKS = ("pretrain", "sft", "dpo")
 SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
+SHARED = "shared"
+"""Folder of a comparison with the model that all sides start from."""
 RANDOM_WEIGHTS = "rehearse.shrink=true (a small model of the same kind, with random weights)"
 """What works where the user's own weights cannot be compared."""
 # A batch that is trained as it is.
