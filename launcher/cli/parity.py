@@ -250,7 +250,7 @@ def _verdict(each: Compared, result: Result) -> str:
     reference = result.trained[0].label
     side = next(one for one in result.trained if one.label == each.label)
     if each.problem:
-        return f"{each.label} failed: {each.problem} (log: {side.log})"
+        return f"{each.label} {'failed' if side.problem else 'not compared'}: {each.problem} (log: {side.log})"
     sizes = ", ".join(
         f"{QUANTITIES[name]} {value:.1e}" if finite(value) is not None else f"{QUANTITIES[name]} not reported"
         for name, value in each.largest.items()

@@ -6,10 +6,11 @@ from dataclasses import replace
 from importlib import import_module
 
 from backends import CORE_BACKEND
+from launcher.installed import installed
 from launcher.job import fields, value_at
 from launcher.mapping.backend import get_backend
 from launcher.parity.request import Request
-from launcher.parity.sides import CannotCompare, Entry, Side, side_of
+from launcher.parity.sides import CannotCompare, Entry, Side, own_weights, side_of
 from launcher.rehearse.native import missing_in
 
 
@@ -63,6 +64,24 @@ def _check_versions(request: Request, sides: Sequence[Side]) -> None:
             works = f"--backends {','.join(kept)}"
             works += " --reference transformers" if request.reference is not None or len(kept) < 2 else ""
             raise CannotCompare(f"{same} and {name} are both {side.backend.title} {side.version}", works)
+
+
+def check_installed(request: Request, sides: Sequence[Side]) -> None:
+    """Refuse a comparison whose own programs are not installed: what makes the model, the reference, and the trainer.
+
+    Raises:
+        CannotCompare: with what installs them.
+    """
+    needed: dict[str, str] = {}
+    if any(side.entry == "core" for side in sides):
+        needed |= dict.fromkeys(("torch", "megatron-core"), "pip install 'launch-llm[rehearsal]'")
+    if request.reference is not None or own_weights(sides[0].job) is None:
+        needed |= dict.fromkeys(("torch", "transformers"), "pip install torch transformers")
+    there = installed(tuple(needed), None).versions
+    lacking = [name for name in needed if name not in there]
+    if lacking:
+        works = dict.fromkeys(needed[name] for name in lacking)
+        raise CannotCompare(f"{' and '.join(lacking)}: not installed beside Launch", *works)
 
 
 def _with_entry(side: Side, asked: Entry | None) -> Side:

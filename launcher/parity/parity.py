@@ -12,7 +12,7 @@ from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
 from launcher.outputs.unnamed import written_below
 from launcher.parity import adapter
-from launcher.parity.choose import sides_of
+from launcher.parity.choose import check_installed, sides_of
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
 from launcher.parity.model import make_model, with_tokenizer
@@ -50,6 +50,7 @@ from launcher.rules.sanity_checks import replaced_model
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
 _SIGNS = ",=[]{}'\"$"  # of Hydra's grammar
+_START = "all sides start from one model in Hugging Face's format (model.path=DIR for your own, or random weights)"
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
 
 
@@ -80,6 +81,7 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
     check_size(request, sides[0].job, folder)
     check_shapes(sides[0].job)
     check_jobs(request, sides, folder)
+    check_installed(request, sides)
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder = _claimed(request, sides[0].job)
     with written_below(folder):
@@ -169,6 +171,8 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     for side in sides:
         if side.lacking:
             show(f"{side.label}: Launch's trainer on megatron-core: {'; '.join(side.lacking)}")
+    if sides[0].job.checkpoint.load is not None:
+        show(f"checkpoint.load={sides[0].job.checkpoint.load} is not read: {_START}")
     for line in sides[0].notes:
         show(f"shrunk: {line}")
     if request.iterations < _OPTIMIZER_SHOWS:

@@ -117,7 +117,7 @@ def side_of(
     Raises:
         ComposeError: the overrides do not describe a job.
         Refused: there is no such backend or version.
-        CannotCompare: its task is not compared.
+        CannotCompare: its task is not compared, or its ranks are simulated.
     """
     name, _, version = backend.partition("@")
     words = [*overrides, f"backend={name}", *([f"backend.version={version}"] if version else [])]
@@ -126,6 +126,9 @@ def side_of(
     if job.task.type not in TASKS:
         works = [f"task={name}" for name in TASKS]
         raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
+    if job.rehearse.fake_world:
+        why = "rehearse.fake_world=true: simulated ranks exchange nothing, and run one iteration"
+        raise CannotCompare(why, "rehearse.fake_world=false", job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations, **dict(_kept(job, small.job, iterations))}
     warm_up = training.get("schedule.lr_warmup_iters", small.job.schedule.lr_warmup_iters)

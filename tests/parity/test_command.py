@@ -97,6 +97,17 @@ REFUSED = {
         "megatron_lm and megatron_lm@0.16.1 are both Megatron-LM 0.16.1\n"
         "works: --backends megatron_lm --reference transformers",
     ),
+    "simulated ranks": (
+        ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "rehearse.fake_world=true"],
+        "works: rehearse.fake_world=false",
+    ),
+    "experts in bf16": (
+        [
+            *("--backends", "megatron_lm", "--entry", "core", "--reference", "transformers"),
+            *("model=tiny_qwen3_moe", "precision.dtype=bf16"),
+        ],
+        "does not compute model.model_type=qwen3_moe in bf16",
+    ),
     "folder with signs of Hydra": (
         ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "-o", "a,b=1"],
         "a,b=1: overrides cannot name a folder with , =",
@@ -121,9 +132,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_trains(launch: Launc
 def test_a_refusal_after_the_folder_was_made_leaves_none(launch: Launch, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     words = ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "model.qk_layernorm=false"]
-    finished = launch("parity", "+recipe=tiny_qwen3", *words)
+    finished = launch("parity", "+recipe=tiny_qwen3", "checkpoint.load=/ckpt", *words)
     assert finished.code == 1
     assert "qk_layernorm=False cannot be expressed" in finished.err
+    assert "checkpoint.load=/ckpt is not read" in finished.err
     assert list(tmp_path.iterdir()) == []
 
 
