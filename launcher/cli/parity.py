@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from backends import CORE_BACKEND
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
-from launcher.mapping.backend import backend_names
+from launcher.mapping.backend import UnknownVersion, backend_names, get_backend
 from launcher.syntax import is_variable
 from launcher.terminal import can_redraw
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _EXAMPLE = f"launch parity +recipe=tiny_qwen3_moe --backends {CORE_BACKEND[0]},{{cuda}}"
 _ITERATIONS = 10
-_SIGNS = ",=[]{}'\"$"
 
 
 def main(words: list[str]) -> int:
@@ -84,7 +83,7 @@ def main(words: list[str]) -> int:
     tree = as_tree(result)
     with written_below(result.folder):
         (result.folder / "parity.json").write_text(_text(tree), encoding="utf-8")
-        draw(result.folder, result.trained, result.tolerance)
+        draw(result.folder, result.trained[0].label, result.compared)
     if options.json:
         print_json(tree)
     else:
@@ -106,6 +105,7 @@ def _request(options: argparse.Namespace) -> Request:
     for name in names:
         if name.partition("@")[0] not in backend_names():
             raise WrongUse(f"--backends {options.backends}: no backend {name!r}", *backend_names())
+        _check_version(names, name)
     if len(set(names)) < len(names):
         raise WrongUse(f"--backends {options.backends}: each backend once")
     if len(names) < 2 and options.reference is None:
@@ -115,8 +115,6 @@ def _request(options: argparse.Namespace) -> Request:
         )
     if options.out is not None and Path(options.out).expanduser().is_file():
         raise WrongUse(f"-o {options.out}: is a file; expected a new folder", f"-o {options.out}-parity")
-    if options.out is not None and set(options.out) & set(_SIGNS):
-        raise WrongUse(f"-o {options.out}: overrides cannot name a folder with one of {_SIGNS}", "-o parity")
     if options.out == "":
         raise WrongUse("-o: expected a new folder", "-o parity")
     if options.iterations < 1:
@@ -136,6 +134,18 @@ def _request(options: argparse.Namespace) -> Request:
         config_dirs=options.config_dir,
         locate=options.locate,
     )
+
+
+def _check_version(names: list[str], name: str) -> None:
+    backend, _, version = name.partition("@")
+    known = get_backend(backend)
+    if not version and "@" not in name:
+        return
+    try:
+        known.version(version)
+    except UnknownVersion as error:
+        works = (",".join(f"{backend}@{each}" if one == name else one for one in names) for each in known.versions)
+        raise WrongUse(f"--backends {','.join(names)}: {error}", *(f"--backends {each}" for each in works)) from None
 
 
 def _pythons(pairs: list[str], names: list[str]) -> list[tuple[str, str]]:
@@ -240,7 +250,7 @@ def _verdict(each: Compared, result: Result) -> str:
     reference = result.trained[0].label
     side = next(one for one in result.trained if one.label == each.label)
     if each.problem:
-        return f"{each.label} failed: {each.problem} (log: {side.log})"
+        return f"{each.label} {'failed' if side.problem else 'not compared'}: {each.problem} (log: {side.log})"
     sizes = ", ".join(
         f"{QUANTITIES[name]} {value:.1e}" if finite(value) is not None else f"{QUANTITIES[name]} not reported"
         for name, value in each.largest.items()

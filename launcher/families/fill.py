@@ -14,7 +14,7 @@ def filled(job: Job, known: Model, where: str, specified: Collection[str], uncha
     """Return the job with the architecture of `known` wherever nothing else is specified.
 
     Fields that config.json does not determine stay as they are. Values that contradict `known` are recorded in
-    `model.overridden`, and what they replace in their origin.
+    `model.overridden`, and what they replace in their origin; so is what `known` replaces of a recipe or preset.
 
     Args:
         known: the model that its own file describes.
@@ -34,7 +34,9 @@ def filled(job: Job, known: Model, where: str, specified: Collection[str], uncha
                 origins[path] = dataclasses.replace(job.origin(path), replaced=f"{_shown(value)} in {where}")
         elif name not in unchanged:
             values[path] = value
-            origins[path] = derived
+            own, old = job.origin(path), model_value(job.model, name)
+            replaced = f"{_shown(old)} in {own.where}" if own.kind == "recipe" and old != value else ""
+            origins[path] = dataclasses.replace(derived, replaced=replaced)
     values["model.overridden"] = tuple(dict.fromkeys(differing))
     return dataclasses.replace(with_fields(job, values), origins=origins)
 

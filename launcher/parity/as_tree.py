@@ -38,10 +38,6 @@ def as_tree(result: Result) -> dict[str, Any]:
         ],
         "spread_measured": result.reordered is not None and not result.reordered.problem,
         "spread_problem": result.spread_problem or None,
-        "tolerance": [
-            {"iteration": number, "loss": loss, "grad_norm": norm}
-            for number, (loss, norm) in sorted(result.tolerance.items())
-        ],
         "compared": [compared_as_tree(each) for each in result.compared],
         "parameters": {label: each.as_tree() for label, each in result.parameters.items()},
         "routing": {label: each.as_tree() for label, each in result.routing.items()},

@@ -14,14 +14,14 @@ QUANTITIES: Mapping[str, str] = {"loss": "loss", "grad_norm": "gradient norm"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first value in which a side leaves the tolerance.
+    """One value of a side beside the reference's.
 
     Attributes:
         iteration: its number, from 1.
         quantity: `loss` or `grad_norm`.
         reference, value: the two values.
         relative: their relative difference.
-        tolerance: what would have been allowed.
+        tolerance: what is allowed.
     """
 
     iteration: int
@@ -42,6 +42,7 @@ class Compared:
         largest: largest relative difference of each quantity; not a number where none was reported by both.
         first: the first value outside the tolerance; None: there is none, or the side failed.
         problem: why the side failed; "" where it did not.
+        differences: every value that both reported, in the order of the iterations.
     """
 
     label: str
@@ -49,6 +50,7 @@ class Compared:
     largest: Mapping[str, float]
     first: Difference | None
     problem: str = ""
+    differences: tuple[Difference, ...] = ()
 
 
 def tolerances(
@@ -84,7 +86,7 @@ def compared(
     Args:
         iterations: how many both must have.
     """
-    differences = list(_differences(reference, side, allowed))
+    differences = tuple(_differences(reference, side, allowed))
     first = next((each for each in differences if not each.relative <= each.tolerance), None)
     largest = {
         quantity: max((each.relative for each in differences if each.quantity == quantity), default=math.nan)
@@ -97,7 +99,9 @@ def compared(
         if not problem and first is None and len(each.iterations) < iterations:
             problem = f"{each.label} recorded {len(each.iterations)} of {iterations} iterations"
     agrees = first is None and not problem
-    return Compared(label=side.label, agrees=agrees, largest=largest, first=first, problem=problem)
+    return Compared(
+        label=side.label, agrees=agrees, largest=largest, first=first, problem=problem, differences=differences
+    )
 
 
 def _differences(reference: Trained, side: Trained, allowed: Mapping[int, tuple[float, float]]) -> Iterator[Difference]:
@@ -128,17 +132,29 @@ def relative(expected: float, value: float) -> float:
 
 
 def table(trained: Sequence[Trained]) -> list[list[str]]:
-    """Return the rows of the table: iteration, then loss and gradient norm of each side."""
-    head = ["iteration", *(f"{each.label} {name}" for each in trained for name in ("loss", "grad norm"))]
-    by_number = [{each.iteration: each for each in one.iterations} for one in trained]
-    numbers = sorted(set().union(*by_number))
-    return [head, *([str(number), *_cells(number, by_number)] for number in numbers)]
+    """Return the rows of the table: iteration, then loss and gradient norm of each side.
+
+    A reference has its mean over tokens as well, where it is another number than that over micro-batches.
+    """
+    head = ["iteration"]
+    for each in trained:
+        losses = ("loss of micro-batches", "loss of tokens") if _has_two_means(each) else ("loss",)
+        head += [f"{each.label} {name}" for name in (*losses, "grad norm")]
+    numbers = sorted({each.iteration for one in trained for each in one.iterations})
+    return [head, *([str(number), *_cells(number, trained)] for number in numbers)]
 
 
-def _cells(number: int, sides: Sequence[Mapping[int, Iteration]]) -> Iterator[str]:
+def _has_two_means(side: Trained) -> bool:
+    means = ((each.loss, each.token_loss) for each in side.iterations)
+    return any(mean is not None and relative(loss, mean) > rounding("fp32").loss for loss, mean in means)
+
+
+def _cells(number: int, sides: Sequence[Trained]) -> Iterator[str]:
     for side in sides:
-        each = side.get(number)
+        each = next((each for each in side.iterations if each.iteration == number), None)
         yield "-" if each is None else f"{each.loss:.6f}"
+        if _has_two_means(side):
+            yield "-" if each is None or each.token_loss is None else f"{each.token_loss:.6f}"
         if each is not None and each.skipped:
             yield "skipped"
         else:
@@ -152,20 +168,22 @@ def finite(value: float | None) -> float | None:
 
 def as_tree(each: Compared) -> dict[str, Any]:
     """Return plain data for --json."""
-    first = each.first
     return {
         "side": each.label,
         "agrees": each.agrees,
         "largest_relative_difference": {name: finite(value) for name, value in each.largest.items()},
-        "differs_at": None
-        if first is None
-        else {
-            "iteration": first.iteration,
-            "quantity": first.quantity,
-            "reference": finite(first.reference),
-            "value": finite(first.value),
-            "relative": finite(first.relative),
-            "tolerance": first.tolerance,
-        },
+        "differs_at": None if each.first is None else _difference_as_tree(each.first),
+        "differences": [_difference_as_tree(one) for one in each.differences],
         "problem": each.problem or None,
+    }
+
+
+def _difference_as_tree(each: Difference) -> dict[str, Any]:
+    return {
+        "iteration": each.iteration,
+        "quantity": each.quantity,
+        "reference": finite(each.reference),
+        "value": finite(each.value),
+        "relative": finite(each.relative),
+        "tolerance": each.tolerance,
     }

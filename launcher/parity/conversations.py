@@ -124,19 +124,25 @@ def write_conversations(folder: Path, job: Job, *, samples: int, seq_length: int
     """
     template = template_of(job) or ChatTemplate.longest()
     folder.mkdir(parents=True, exist_ok=True)
+    text = shipped_text()
+    if samples * (_LEAST_QUESTION + _LEAST_ANSWER) > len(text):  # before millions of them are drawn
+        raise _exceeds(samples, text)
     drawn = random.Random(job.seed or 0)
     made = (_pairs if job.batch.packing else _different)(template, drawn, seq_length - 1, samples)
     if not made:
         raise ValueError(f"{seq_length} tokens are too few for a conversation in this chat template")
-    lines = _lines(made)
+    lines = _lines(made, text)
     micro, ranks = job.batch.micro_batch_size, job.parallel.dp or 1
     (folder / CONVERSATIONS).write_text("".join(lines), encoding="utf-8")
     (folder / STRIDED).write_text("".join(strided(lines, micro, ranks)), encoding="utf-8")
 
 
-def _lines(made: Sequence[Sequence[dict[str, str]]]) -> list[str]:
+def _exceeds(samples: int, text: str) -> ValueError:
+    return ValueError(f"{samples} conversations exceed the shipped text of {len(text)} characters")
+
+
+def _lines(made: Sequence[Sequence[dict[str, str]]], text: str) -> list[str]:
     """Return a line for each conversation, with the shipped text instead of blanks."""
-    text = shipped_text()
     lines, at = [], 0
     for messages in made:
         for each in messages:
@@ -148,7 +154,7 @@ def _lines(made: Sequence[Sequence[dict[str, str]]]) -> list[str]:
             at += size
         lines.append(json.dumps({"messages": messages}) + "\n")
     if at > len(text):
-        raise ValueError(f"{len(made)} conversations exceed the shipped text of {len(text)} characters")
+        raise _exceeds(len(made), text)
     return lines
 
 

@@ -23,6 +23,7 @@ class ParameterDifference:
         relative: norm of the difference over the norm of the reference's movement.
         tolerance: what is rounding.
         compared: number of tensors.
+        absent: tensors of the start that one of them did not save.
         problem: why there is no comparison; "" where there is one.
     """
 
@@ -30,6 +31,7 @@ class ParameterDifference:
     relative: float = 0.0
     tolerance: float = 0.0
     compared: int = 0
+    absent: tuple[str, ...] = ()
     problem: str = ""
 
     @property
@@ -44,8 +46,14 @@ class ParameterDifference:
         verb = "agree" if self.agrees else "differ"
         return (
             f"parameters after training {verb}: {self.name} by {self.relative:.1e} of its movement at most "
-            f"({self.compared} tensors, tolerance {self.tolerance:.0e})"
+            f"({self.compared} tensors, tolerance {self.tolerance:.0e}){self._not_compared()}"
         )
+
+    def _not_compared(self) -> str:
+        if not self.absent:
+            return ""
+        more = f" and {len(self.absent) - 1} more" if self.absent[1:] else ""
+        return f"; not compared, as one side did not save it: {self.absent[0]}{more}"
 
     def as_tree(self) -> dict[str, Any]:
         """Return plain data."""
@@ -54,6 +62,7 @@ class ParameterDifference:
             "relative_to_movement": self.relative if math.isfinite(self.relative) else None,
             "tolerance": self.tolerance,
             "tensors": self.compared,
+            "not_compared": list(self.absent),
             "problem": self.problem or None,
         }
 
@@ -134,7 +143,10 @@ def compare_parameters(
     limits = {name: _allowed(name, start, one, second, allowed) for name in names}
     worst = max(names, key=lambda name: (math.isnan(found[name]), _excess(found[name], limits[name])))
     relative = math.inf if math.isnan(found[worst]) else found[worst]
-    return ParameterDifference(name=worst, relative=relative, tolerance=limits[worst], compared=len(names))
+    absent = tuple(sorted(start.keys() - set(names)))
+    return ParameterDifference(
+        name=worst, relative=relative, tolerance=limits[worst], compared=len(names), absent=absent
+    )
 
 
 def _excess(relative: float, limit: float) -> float:

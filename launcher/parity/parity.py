@@ -1,11 +1,10 @@
 """Measures one job on several backends: shared model and data, the trainings, and a comparison."""
 
-import os
+import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 
 from backends import CORE_BACKEND
@@ -13,26 +12,26 @@ from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
 from launcher.outputs.unnamed import written_below
 from launcher.parity import adapter
+from launcher.parity.choose import check_installed, sides_of
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.conversations import TEMPLATES, template_of
-from launcher.parity.locate import Located, located, not_located, with_settings
 from launcher.parity.model import make_model, with_tokenizer
 from launcher.parity.overflow import check_updates
 from launcher.parity.parameters import ParameterDifference, compare_parameters, trained_weights
 from launcher.parity.refusals import check_jobs
 from launcher.parity.request import Request, Result, Show
+from launcher.parity.retrace import locate
 from launcher.parity.routing import between
 from launcher.parity.runs import Trained
-from launcher.parity.samples import reference_lacks, write_samples
+from launcher.parity.samples import reference_lacks, what_fits, write_samples
 from launcher.parity.sides import (
+    RANDOM_WEIGHTS,
+    SHARED,
     CannotCompare,
-    Entry,
     Side,
     check_means,
-    in_one_process,
     on_shared,
     own_weights,
-    side_of,
 )
 from launcher.parity.size import check_size
 from launcher.parity.tolerance import coarsest, rounding, unmeetable
@@ -40,19 +39,18 @@ from launcher.parity.trainings import (
     REORDERED,
     TRANSFORMERS,
     name_of,
-    quiet,
-    silent,
     train_again,
     train_reference,
     train_side,
 )
-from launcher.rehearse.cpu.tracer import VARIABLE as TRACE
-from launcher.rehearse.native import missing_in
+from launcher.parity.weights import check_shapes, check_weights
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
-from launcher.rules.sanity_checks import NOT_ARCHITECTURE
+from launcher.rules.sanity_checks import replaced_model
 
 # A wrong weight decay or Adam's epsilon left the tolerance of the losses at iteration 4.
 _OPTIMIZER_SHOWS = 5
+_SIGNS = ",=[]{}'\"$"  # of Hydra's grammar
+_START = "all sides start from one model in Hugging Face's format (model.path=DIR for your own, or random weights)"
 _LEAST_VOCABULARY = END_OF_DOCUMENT + 1
 
 
@@ -69,34 +67,51 @@ def measure(request: Request, *, show: Show, advanced: Callable[[str, int, int],
         ComposeError, Refused: the overrides do not describe a job, or there is no such version.
         OSError: the folder cannot be written.
     """
-    sides = tuple(_sides(request))
+    sides = sides_of(request)
+    other = replaced_model(sides[0].job)
+    if other:
+        show(other)
     if request.reference is not None:
         _check_reference(sides[0].job)
     else:
         check_means(sides)
     folder = _new_folder(request, sides[0].job)
-    _check_model(sides[0].job)
+    _check_vocabulary(sides[0].job)
+    check_weights(sides[0].job)
     check_size(request, sides[0].job, folder)
+    check_shapes(sides[0].job)
     check_jobs(request, sides, folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    check_installed(request, sides)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder = _claimed(request, sides[0].job)
     with written_below(folder):
-        return _measured(request, sides, folder, show=show, advanced=advanced)
+        try:
+            model, jobs = _prepared(request, sides, folder, show)
+        except BaseException:  # Ctrl-C, too: nothing is trained yet
+            _remove(folder, made)
+            raise
+        return _measured(request, sides, folder, model, jobs, show=show, advanced=advanced)
+
+
+def _remove(folder: Path, made: Sequence[Path]) -> None:
+    """Remove a folder, and those above it that were made for it."""
+    shutil.rmtree(folder)
+    for each in (each for each in made if each != folder):
+        with contextlib.suppress(OSError):  # another run writes there
+            each.rmdir()
 
 
 def _measured(
     request: Request,
     sides: tuple[Side, ...],
     folder: Path,
+    model: Path,
+    jobs: Sequence[Job],
     *,
     show: Show,
     advanced: Callable[[str, int, int], None],
 ) -> Result:
-    """Make model and data, train and compare in a new folder."""
-    try:
-        model, jobs = _prepared(request, sides, folder, show)
-    except (CannotCompare, OSError):
-        shutil.rmtree(folder)  # it was new or empty
-        raise
+    """Train on the shared model and data of a folder, and compare."""
     trained: list[Trained] = []
     if request.reference is not None:
         show("transformers: trains")
@@ -105,34 +120,30 @@ def _measured(
     for side, job in zip(sides, jobs, strict=True):
         trained.append(train_side(side, job, folder / name_of(side), request.iterations, show, advanced))
         check_updates(request, sides[0], trained[0], model, folder)
-    measures = request.tolerance is None and not trained[0].problem
+    measures = request.tolerance is None and not trained[0].problem and any(not each.problem for each in trained[1:])
     again = train_again(request, sides[0], model, folder, show, advanced) if measures else None
     formats = {each.label: _number_format(request, sides, each.label, show) for each in trained[1:]}
-
-    def allowed(dtype: str) -> dict[int, tuple[float, float]]:
-        return tolerances(dtype, trained[0], again, request.tolerance)
 
     result = Result(
         folder=folder,
         sides=sides,
         trained=tuple(trained),
         reordered=again,
-        tolerance=allowed(str(sides[0].job.precision.dtype)),
         compared=tuple(
             compared(
                 as_reported(trained[0], each.label, sides),
                 each,
-                allowed(formats[each.label]),
+                tolerances(formats[each.label], trained[0], again, request.tolerance),
                 iterations=request.iterations,
             )
             for each in trained[1:]
         ),
         parameters=_parameters(request, sides, trained, model, folder, formats, again),
-        routing=between(sides[0].job, [*trained, *([again] if again is not None else [])]),
+        routing=between(sides[0].job, trained, again),
     )
     if not request.locate or result.agrees:
         return result
-    return replace(result, located=_locate(request, result, model, show))
+    return replace(result, located=locate(request, result, model, show))
 
 
 def as_reported(reference: Trained, label: str, sides: Sequence[Side]) -> Trained:
@@ -160,6 +171,8 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     for side in sides:
         if side.lacking:
             show(f"{side.label}: Launch's trainer on megatron-core: {'; '.join(side.lacking)}")
+    if sides[0].job.checkpoint.load is not None:
+        show(f"checkpoint.load={sides[0].job.checkpoint.load} is not read: {_START}")
     for line in sides[0].notes:
         show(f"shrunk: {line}")
     if request.iterations < _OPTIMIZER_SHOWS:
@@ -171,7 +184,7 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     if strict:
         show(strict)
     show(f"model and data: {folder / 'shared'}")
-    model = _model(sides[0].job, folder / "shared")
+    model = _model(sides[0].job, folder / SHARED)
     try:
         adapter.prepare(sides[0].job, [side.backend for side in sides], model, reference=request.reference is not None)
     except adapter.WrongAdapter as error:
@@ -179,7 +192,8 @@ def _prepared(request: Request, sides: Sequence[Side], folder: Path, show: Show)
     try:
         write_samples(folder / "data", sides[0].job, request.iterations, model)
     except ValueError as error:
-        raise CannotCompare(str(error), "fewer --iterations") from None
+        works = what_fits(folder / "data", sides[0].job, request.iterations, model)
+        raise CannotCompare(str(error), *works, job=sides[0].job) from None
     return model, tuple(
         on_shared(side, model=model, data=folder / "data", folder=folder / name_of(side)) for side in sides
     )
@@ -247,121 +261,25 @@ def _parameters(
     }
 
 
-def _locate(request: Request, result: Result, model: Path, show: Show) -> Mapping[str, Located]:
-    """Train the reference and each side that differs from it again, in one process, and compare their first passes."""
-    differing = {each.label for each in result.compared if each.first is not None and not each.problem}
-    retrained = [side for side in result.sides if side.label in differing]
-    if not retrained:
-        return {}
-    show("trains again in one process, recording every layer")
-    folder = result.folder / "located"
-    if request.reference is None:
-        reference, problem = _traced(result.sides[0], model, result.folder, folder)
-    else:
-        folder.mkdir()
-        file = folder / f"{TRANSFORMERS}.pt"
-        job, environ = result.sides[0].job, {TRACE: str(file)}
-        reference, problem = (
-            file,
-            train_reference(request, job, model, result.folder, silent, "traced", environ).problem,
-        )
-    found = {}
-    allowed = rounding(str(result.sides[0].job.precision.dtype), request.tolerance).tensor
-    for side in retrained:
-        recording, failed = _traced(side, model, result.folder, folder)
-        absent = _unrecorded(result.trained[0].label, reference, problem) or _unrecorded(side.label, recording, failed)
-        if absent:
-            found[side.label] = not_located(absent)
-            continue
-        difference, stage = located(side.job, reference, recording, allowed=allowed)
-        compared_sides = [side] if request.reference is not None else [result.sides[0], side]
-        found[side.label] = with_settings(difference, stage, compared_sides, request.reference)
-    return found
-
-
-def _unrecorded(label: str, recording: Path, problem: str) -> str:
-    """Return why there is no recording of a training; "" where there is one."""
-    if recording.exists():
-        return ""
-    if problem:
-        return f"{label} failed in one process: {problem}"
-    return f"{label} records no layers: it compiles its model to a graph, in which no hook of a layer is called"
-
-
-def _traced(side: Side, model: Path, whole: Path, folder: Path) -> tuple[Path, str]:
-    """Train a side in one process for as many iterations as its warm-up needs, recording the first.
-
-    Returns:
-        The recording, which is there if the side records layers, and why the training failed, or "".
-    """
-    own = folder / name_of(side)
-    job = on_shared(replace(side, job=in_one_process(side.job)), model=model, data=whole / "data", folder=own)
-    recording = folder / f"{name_of(side)}.pt"
-    folder.mkdir(exist_ok=True)
-    trained = train_side(side, job, own, 0, quiet, silent, {TRACE: str(recording)})
-    return recording, trained.problem
-
-
-def _sides(request: Request) -> Sequence[Side]:
-    """Compose every side; refuse what is not installed, and jobs whose models differ."""
-    made = []
-    for backend in request.backends:
-        name = backend.partition("@")[0]
-        python = request.pythons.get(name)
-        side = side_of(
-            request.overrides,
-            backend,
-            entry=request.entry or "native",
-            python=python,
-            environ=request.environs.get(name, {}),
-            config_dirs=request.config_dirs,
-            iterations=request.iterations,
-        )
-        made.append(_with_entry(side, request.entry))
-    if len({(side.backend.name, side.version) for side in made}) < len(made):
-        raise CannotCompare("two of the backends are the same version", ",".join({side.backend.name for side in made}))
-    first = made[0].job.model
-    for side in made[1:]:
-        if side.job.model != first:
-            raise CannotCompare(f"the job is another model on {side.label} than on {made[0].label}")
-    return made
-
-
-def _with_entry(side: Side, asked: Entry | None) -> Side:
-    """Return the side with an entry that can run here."""
-    dialect = side.backend.name == CORE_BACKEND[0]
-    # Megatron-LM has no LoRA: the job is another backend's, which the embedded trainer translates.
-    if asked == "core" and not dialect and side.job.lora.rank is None:
-        raise CannotCompare(
-            f"--entry core: the embedded trainer reads the arguments of {get_backend(CORE_BACKEND[0]).title}, not of "
-            f"{side.backend.title}",
-            "without --entry (each backend's own entry point where it is installed)",
-        )
-    lacking = _lacking(side)
-    if asked == "core" or (asked is None and lacking and dialect and side.python is None):
-        if side.python is not None:
-            raise CannotCompare("--entry core: the embedded trainer runs in this Python", "without --python")
-        return replace(
-            side, entry="core", label=f"{side.label} (core)", lacking=() if asked == "core" else tuple(lacking)
-        )
-    if lacking:
-        name = side.backend.name
-        works = [f"--python {name}=DIR/bin/python (an environment that has it)"]
-        raise CannotCompare(f"{side.backend.title} cannot run here: {'; '.join(lacking)}", *works)
-    return side
-
-
-def _lacking(side: Side) -> list[str]:
-    if side.backend.native_cpu is None:
-        return ["it has no entry point on CPU"]
-    native = import_module(side.backend.native_cpu).NATIVE_CPU
-    return missing_in(side.python, native, {**os.environ, **side.environ})
+def _claimed(request: Request, job: Job) -> Path:
+    """Make the folder of the comparison, and in it that of the model; no two comparisons get one."""
+    while True:
+        folder = _new_folder(request, job)
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another comparison has begun there since
+            (folder / SHARED).mkdir()
+            return folder
 
 
 def _new_folder(request: Request, job: Job) -> Path:
+    """Return the absolute path of the folder that the comparison will make.
+
+    Raises:
+        CannotCompare: it has something in it, or a name that overrides of the runs in it cannot have.
+    """
     if request.folder is not None:
         if request.folder.exists() and any(request.folder.iterdir()):
-            raise CannotCompare(f"{request.folder} is not empty; nothing is overwritten", "another folder")
+            raise CannotCompare(f"{request.folder} is not empty; nothing is overwritten", "-o with another folder")
         folder = request.folder
     else:
         first = Path(output_dir(job)).parent / f"parity-{job.name or 'job'}"
@@ -369,27 +287,25 @@ def _new_folder(request: Request, job: Job) -> Path:
         while folder.exists():
             number += 1
             folder = first.with_name(f"{first.name}-{number}")
-    return folder.absolute()
+    folder = folder.absolute()
+    wrong = sorted(set(str(folder)) & set(_SIGNS))
+    if wrong:
+        raise CannotCompare(
+            f"{folder}: overrides cannot name a folder with {' '.join(wrong)}",
+            "-o DIR with an absolute path without them",
+        )
+    return folder
 
 
-def _check_model(job: Job) -> None:
-    """Refuse a model that the data set does not fit, or whose own weights are not there or another model's."""
+def _check_vocabulary(job: Job) -> None:
+    """Refuse a model that the data set does not fit."""
     if (job.model.vocab_size or 0) < _LEAST_VOCABULARY:
-        raise CannotCompare(f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens")
-    weights = own_weights(job)
-    if weights is None:
-        return
-    if not any(weights.glob("*.safetensors")):
-        raise CannotCompare(f"model.path={weights}: no weights (*.safetensors) there", job=job)
-    other = ", ".join(f"model.{name}" for name in job.model.overridden if name not in NOT_ARCHITECTURE)
-    if other:
-        why = f"model.path={weights}: its weights are another model's: {other} differ from its config.json"
-        raise CannotCompare(why, f"without {other}", job=job)
+        why = f"model.vocab_size={job.model.vocab_size}: the data set needs {_LEAST_VOCABULARY} tokens"
+        raise CannotCompare(why, RANDOM_WEIGHTS, job=job)
 
 
 def _model(job: Job, folder: Path) -> Path:
     """Return the directory of the shared model: the user's weights, or random ones of the small job."""
-    folder.mkdir(parents=True)
     weights = own_weights(job)
     if weights is not None:
         return with_tokenizer(weights, folder)

@@ -60,6 +60,8 @@ def _lines(text: str, samples: int, longest: int) -> Iterator[str]:
         return found
 
     for number in range(samples):
+        if at > len(text):
+            break
         lengths = (_LEAST_ANSWER + step * number % (longest - _LEAST_ANSWER + 1) for step in (5, 11))
         question, chosen, rejected = (taken(size) for size in (_QUESTION, *lengths))
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": chosen}]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from launcher.job import Job, fields, value_at
+from launcher.parity import reference_mtp
 from launcher.parity.low_rank import LowRank, add_factors, save_factors
-from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
 from launcher.parity.reference_precision import LossScale, MainParameters
 from launcher.parity.reference_routers import Routers, Routing
 from launcher.rehearse.cpu import routing, tracer
@@ -233,12 +233,12 @@ def _unsupported_together(job: Job) -> Iterator[tuple[str, object, str]]:
             ("lora.rank", job.lora.rank, "precision.dtype=fp32"),
         ):
             if value:
-                yield path, value, without
+                yield path, f"{value} in {job.precision.dtype}", without
     if model.num_nextn_predict_layers:
         path = "model.num_nextn_predict_layers"
         # Labels and padding of conversations would have to be shifted with the tokens.
         tuned = job.task.type != "pretrain"
-        if tuned or model.num_nextn_predict_layers > 1 or "deepseek" not in (model.model_type or ""):
+        if tuned or model.num_nextn_predict_layers > 1 or not reference_mtp.knows(model.model_type):
             yield path, model.num_nextn_predict_layers, f"{path}=0"
         elif job.precision.calculate_per_token_loss:
             # Megatron-core divides that loss by the number of the next token's predictions, one more a sequence.
@@ -337,7 +337,7 @@ def loaded(options: Options) -> tuple[Any, Any, Any]:
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     # "eager": attention as it is written, softmax(QK^T)V, without a fused kernel.
     given = {name: _formats(torch)[options.dtype]}
-    model, mtp = load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **given)
+    model, mtp = reference_mtp.load_with_mtp(transformers, torch, options.model, attn_implementation="eager", **given)
     model.train()
     return torch, model, mtp
 
@@ -392,7 +392,7 @@ def next_token_gradients(
             logits, ahead = model(input_ids=tokens, attention_mask=torch.tensor(mask)).logits, 0.0
         else:
             hidden = model.model(input_ids=tokens).last_hidden_state
-            logits, ahead = model.lm_head(hidden), mtp_loss(torch, model, mtp, tokens, hidden)
+            logits, ahead = model.lm_head(hidden), reference_mtp.mtp_loss(torch, model, mtp, tokens, hidden)
         total = torch.nn.functional.cross_entropy(
             logits[:, :-1].float().flatten(0, 1), torch.tensor(labels)[:, 1:].flatten(), reduction="sum"
         )

@@ -4,6 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from launcher.families.registry import weights
+
+_OWN = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+"""Modules of such a layer besides those of a decoder layer."""
+
+
+def knows(model_type: str | None) -> bool:
+    """Return whether the checkpoints of a family hold such layers in the form that is computed here."""
+    family = weights().get(model_type or "")
+    names = {tensor.name for row in family.mtp for tensor in row.hf} if family is not None else set()
+    return names == {f"{name}.weight" for name in _OWN}
+
 
 def load_with_mtp(transformers: Any, torch: Any, folder: str, **arguments: Any) -> tuple[Any, Any]:
     """Return a model and its layer of multi-token prediction; None where config.json has none.
@@ -30,17 +42,17 @@ def load_with_mtp(transformers: Any, torch: Any, folder: str, **arguments: Any) 
     layer.register_module("eh_proj", torch.nn.Linear(2 * hidden, hidden, bias=False))
     layer.register_module("shared_head", torch.nn.Module())
     layer.shared_head.register_module("norm", norm(hidden, eps=config.rms_norm_eps))
-    _fill(layer, folder, f"model.layers.{layers}.", ("enorm", "hnorm", "eh_proj", "shared_head.norm"))
+    _fill(layer, folder, f"model.layers.{layers}.")
     return model, layer
 
 
-def _fill(layer: Any, folder: str, prefix: str, names: tuple[str, ...]) -> None:
+def _fill(layer: Any, folder: str, prefix: str) -> None:
     from safetensors.torch import load_file
 
     tensors: dict[str, Any] = {}
     for file in sorted(Path(folder).glob("*.safetensors")):
         tensors.update(load_file(file))
-    for name in names:
+    for name in _OWN:
         layer.get_submodule(name).weight.data.copy_(tensors[f"{prefix}{name}.weight"].float())
 
 

@@ -36,7 +36,11 @@ class _Router:
 
 
 class Routers:
-    """The routers of a model, in the order in which they compute."""
+    """The routers of a model, in the order in which they compute.
+
+    Raises:
+        ValueError: something is asked of routers, and none was found.
+    """
 
     def __init__(self, torch: Any, model: Any, routing: Routing) -> None:
         self._torch, self._config, self._routing = torch, model.config, routing
@@ -45,6 +49,9 @@ class Routers:
             # Mixtral, Qwen and DeepSeek name it so; a dense MLP has a gate_proj.
             if name.rpartition(".")[2] == "gate":
                 self._listen(_Router(module=module))
+        asked = (routing.balancing, routing.z, routing.bias_step, routing.capacity)
+        if not self._found and any(asked):
+            raise ValueError("the model has no router named gate: its losses, bias and capacity would be left out")
 
     def _listen(self, router: _Router) -> None:
         torch, routing = self._torch, self._routing

@@ -12,7 +12,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names
 from launcher.parity.request import Request
 from launcher.parity.samples import reference_lacks
-from launcher.parity.sides import CannotCompare, Side, check_means, is_set_here, on_shared, side_of
+from launcher.parity.sides import SHARED, CannotCompare, Side, check_means, is_set_here, on_shared, side_of
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
@@ -72,7 +72,7 @@ def _refused(sides: Sequence[Side], folder: Path) -> Iterator[_Refused]:
 
 
 def _future(side: Side, folder: Path) -> Job:
-    job = on_shared(side, model=folder / "shared" / "model", data=folder / "data", folder=folder / side.backend.name)
+    job = on_shared(side, model=folder / SHARED / "model", data=folder / "data", folder=folder / side.backend.name)
     # As on the command line of the run, before which the conversion writes that folder.
     return with_values(job, {"checkpoint.load": job.checkpoint.load}, Origin(kind="override"))
 
@@ -150,7 +150,7 @@ def _other_backends(request: Request, refused: Sequence[str], job: Job) -> Itera
         )
         return
     if job.lora.rank is not None and not kept:
-        for name in others:  # the embedded trainer translates another backend's LoRA (parity.py, _with_entry)
+        for name in others:  # the embedded trainer translates another backend's LoRA (choose.py, _with_entry)
             yield f"--backends {name} --entry core", replace(request, backends=[name], entry="core")
     for backends in [kept] if kept else ([name] for name in others):
         yield f"--backends {','.join(backends)}", replace(request, backends=backends)

@@ -9,10 +9,7 @@ from launcher.parity.locate import Located
 from launcher.parity.parameters import ParameterDifference
 from launcher.parity.routing import Flips
 from launcher.parity.runs import Trained
-from launcher.parity.sides import (
-    Entry,
-    Side,
-)
+from launcher.parity.sides import Entry, Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +25,8 @@ class Request:
             dialect that it reads.
         pythons: interpreter of the ranks by backend name, where it is not the one of this program.
         environs: environment variables of the ranks by backend name, beside those of this program.
-        tolerance: largest relative difference; None: by number format and measured spread.
+        tolerance: largest relative difference of loss and gradient norm, to which those of parameters and tensors keep
+            their ratio; None: by number format and measured spread.
         folder: what is written goes there; None: a new folder below `launch_output`.
         config_dirs: folders with the user's own recipes and groups.
         locate: where trainings differ, train both again in one process and name the first tensor that differs.
@@ -56,7 +54,6 @@ class Result:
         sides: the backends' trainings as they were planned.
         trained: all trainings, the reference first.
         reordered: the reference again, with its MLPs' sums in another order; None: not measured.
-        tolerance: relative tolerance of loss and gradient norm, by iteration.
         compared: every training but the first, beside the first.
         parameters: the parameters after training beside the reference's, by the label of the side.
         located: the first tensor that differs, by the label of the side; only where it was asked for.
@@ -67,7 +64,6 @@ class Result:
     sides: tuple[Side, ...]
     trained: tuple[Trained, ...]
     reordered: Trained | None
-    tolerance: Mapping[int, tuple[float, float]]
     compared: tuple[Compared, ...]
     parameters: Mapping[str, ParameterDifference] = field(default_factory=dict)
     located: Mapping[str, Located] = field(default_factory=dict)

@@ -54,24 +54,22 @@ def recorded_in(job: Job, folder: Path) -> dict[str, str]:
     return {VARIABLE: str(folder / _FOLDER)} if job.model.is_moe and not _split(job) else {}
 
 
-def between(job: Job, trained: Sequence[Trained]) -> dict[str, Flips]:
+def between(job: Job, trained: Sequence[Trained], again: Trained | None = None) -> dict[str, Flips]:
     """Return the flips between the first training and each other one, by its label; {} for a model without routers.
 
     Args:
         job: of the trainings; its layout is theirs.
-        trained: finished trainings; the second run of the first one has the key AGAIN.
+        trained: finished trainings.
+        again: the second run of the first one, whose key is AGAIN; None: there is none.
     """
     if not job.model.is_moe:
         return {}
+    others = {each.label: each for each in trained[1:]} | ({} if again is None else {AGAIN: again})
     if _split(job):
         ranks = f"tokens or layers are split over {job.cluster.world_size} ranks"
         split = Flips(problem=f"{ranks}; works: {' '.join(_without_split(job))}")
-        return {_key(each): split for each in trained[1:]}
-    return {_key(each): _flips(trained[0], each) for each in trained[1:]}
-
-
-def _key(each: Trained) -> str:
-    return AGAIN if Path(each.log).parent.name.endswith("-reordered") else each.label
+        return dict.fromkeys(others, split)
+    return {name: _flips(trained[0], each) for name, each in others.items()}
 
 
 def _flips(reference: Trained, side: Trained) -> Flips:

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.job import Job
+from launcher.job import Job, with_values
 from launcher.parity import reference_dpo
 from launcher.parity.conversations import PACKED, labelled, write_conversations, write_tokenized
 from launcher.parity.data import read_samples, write_data
 from launcher.parity.preference import read_pairs, write_pairs
 from launcher.parity.reference import Options, options_of, unsupported
 from launcher.parity.reference_dpo import preference_options
+from launcher.parity.sides import SEQUENCE
 
 
 def write_samples(folder: Path, job: Job, iterations: int, model: Path) -> None:
@@ -32,6 +33,24 @@ def write_samples(folder: Path, job: Job, iterations: int, model: Path) -> None:
     else:
         micro, ranks = job.batch.micro_batch_size, job.parallel.dp or 1
         write_data(folder, samples=samples, seq_length=length, seed=job.seed or 0, micro=micro, ranks=ranks)
+
+
+def what_fits(folder: Path, job: Job, iterations: int, model: Path) -> list[str]:
+    """Return a change of the command line for which `write_samples` has samples; [] where none was found."""
+
+    def fits(changed: Job, count: int) -> bool:
+        try:
+            write_samples(folder, changed, count, model)
+        except ValueError:
+            return False
+        return True
+
+    fewer = (iterations >> halvings for halvings in range(1, iterations.bit_length()))
+    found = next((count for count in fewer if fits(job, count)), None)
+    if found is not None:
+        return [f"--iterations {found}"]
+    longer = with_values(job, {"batch.seq_length": SEQUENCE})
+    return [f"batch.seq_length={SEQUENCE}"] if fits(longer, iterations) else []
 
 
 def reference_options(job: Job, folder: Path, *, model: Path, out: Path) -> Options:

@@ -29,8 +29,12 @@ from launcher.rehearse.shrink import shrink
 
 Entry = Literal["native", "core"]
 TASKS = ("pretrain", "sft", "dpo")
-_SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
+SEQUENCE = 128  # tokens that a conversation in any known chat template leaves room for
 _ORIGIN = Origin(kind="derived", where="parity")
+SHARED = "shared"
+"""Folder of a comparison with the model that all sides start from."""
+RANDOM_WEIGHTS = "rehearse.shrink=true (a small model of the same kind, with random weights)"
+"""What works where the user's own weights cannot be compared."""
 # A batch that is trained as it is.
 _MICRO_BATCH, _MICRO_BATCHES = 2, 4
 
@@ -113,7 +117,7 @@ def side_of(
     Raises:
         ComposeError: the overrides do not describe a job.
         Refused: there is no such backend or version.
-        CannotCompare: its task is not compared.
+        CannotCompare: its task is not compared, or its ranks are simulated.
     """
     name, _, version = backend.partition("@")
     words = [*overrides, f"backend={name}", *([f"backend.version={version}"] if version else [])]
@@ -122,6 +126,9 @@ def side_of(
     if job.task.type not in TASKS:
         works = [f"task={name}" for name in TASKS]
         raise CannotCompare(f"task.type={job.task.type}: only {', '.join(TASKS)} are compared", *works, job=job)
+    if job.rehearse.fake_world:
+        why = "rehearse.fake_world=true: simulated ranks exchange nothing, and run one iteration"
+        raise CannotCompare(why, "rehearse.fake_world=false", job=job)
     small = shrink(with_values(job, {"schedule.train_iters": iterations}), cores=os.cpu_count())
     training: dict[str, Value] = {"schedule.train_iters": iterations, **dict(_kept(job, small.job, iterations))}
     warm_up = training.get("schedule.lr_warmup_iters", small.job.schedule.lr_warmup_iters)
@@ -182,7 +189,7 @@ def _batches(job: Job, small: Job) -> dict[str, Value]:
     return {
         "batch.micro_batch_size": micro,
         "batch.global_batch_size": 2 * micro * (small.parallel.dp or 1),
-        "batch.seq_length": min(job.batch.seq_length or _SEQUENCE, _SEQUENCE),
+        "batch.seq_length": min(job.batch.seq_length or SEQUENCE, SEQUENCE),
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from launcher.convert.containers.safetensors import read
 from launcher.job import Job
 from launcher.parity.request import Request
-from launcher.parity.sides import CannotCompare, own_weights
+from launcher.parity.sides import RANDOM_WEIGHTS, CannotCompare, own_weights
 
 # Bytes per parameter in memory: weights and gradients in fp32, and Adam's two moments of 4 bytes each.
 _WEIGHTS, _TRAINED = 4, 16
@@ -43,7 +43,7 @@ def check_size(request: Request, job: Job, folder: Path) -> None:
     if lacking:
         raise CannotCompare(
             f"model.path={weights} has {count:,} parameters: the comparison needs at least {' and '.join(lacking)}",
-            "rehearse.shrink=true (a small model of the same kind, with random weights)",
+            RANDOM_WEIGHTS,
             "estimate.enforce=false (it goes on)",
             job=job,
         )

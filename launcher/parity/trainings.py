@@ -15,12 +15,7 @@ from launcher.parity.request import Request, Show
 from launcher.parity.routing import recorded_in
 from launcher.parity.runs import Trained, launch_words, train
 from launcher.parity.samples import reference_options
-from launcher.parity.sides import (
-    Side,
-    conversions_of,
-    job_file,
-    on_shared,
-)
+from launcher.parity.sides import SHARED, Side, conversions_of, job_file, on_shared
 
 TRANSFORMERS = "transformers"
 REORDERED = "-reordered"
@@ -112,7 +107,7 @@ def train_again(
     request: Request, side: Side, model: Path, folder: Path, show: Show, advanced: Callable[[str, int, int], None]
 ) -> Trained | None:
     """Train the reference once more on the reordered model; None where its MLPs are not known."""
-    other = folder / "shared" / "reordered"
+    other = folder / SHARED / "reordered"
     if not reordered_model(model, other):
         return None
     adapter.reorder(side.job, model, other)

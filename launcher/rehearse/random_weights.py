@@ -99,12 +99,12 @@ def _check_size(torch: Any, transformers: Any, built: Any, limit_gib: float) -> 
 
 
 def _add_mtp_layers(torch: Any, transformers: Any, config: Mapping[str, Any], out: Path, seed: int) -> None:
-    """Add the multi-token prediction layers, which transformers omits, under DeepSeek-V3's names.
+    """Add the multi-token prediction layers, which transformers omits, under DeepSeek-V3's names, which GLM has, too.
 
     Layer L+i is one more decoder layer with ``enorm``, ``hnorm``, ``eh_proj`` and its own copy of embedding and head.
     """
     extra = int(config.get("num_nextn_predict_layers") or 0)
-    if not extra or "deepseek" not in str(config.get("model_type")):
+    if not extra:
         return
     from safetensors.torch import load_file, save_file
 

@@ -177,6 +177,6 @@ def _training(job: Job) -> Iterator[tuple[str, Value]]:
         yield "schedule.lr_warmup_iters", 1
     yield "evaluation.iters", 0
     rate = job.optimizer.lr
-    if rate is not None and rate < _LEARNING_RATE:
+    if rate and rate < _LEARNING_RATE:  # 0 trains nothing, which is asked for
         yield "optimizer.lr", _LEARNING_RATE
         yield "optimizer.min_lr", float(f"{_LEARNING_RATE * job.optimizer.min_lr / rate:.6g}")

@@ -273,6 +273,39 @@ def architecture_is_that_of_config_json(context: RuleContext) -> Iterator[Violat
     )
 
 
+# What makes it another model, and a layout or a learning rate one for another model.
+_IDENTITY = ("model_type", "num_hidden_layers", "hidden_size", "num_experts")
+
+
+@rule(
+    "SENSE-MODEL-REPLACED",
+    source="config.json of model.path, and the recipe or preset",
+    reads="job.model.*",
+    severity="warning",
+)
+def folder_has_the_recipes_model(context: RuleContext) -> Iterator[Violation]:
+    """The config.json of model.path takes precedence over a recipe's preset: the recipe's layout is another model's."""
+    replaced = _replaced_identity(context.job)
+    if replaced:
+        fields = ("model.path", *(f"model.{name}" for name in replaced))
+        yield Violation(message=replaced_model(context.job), fields=fields)
+
+
+def replaced_model(job: Job) -> str:
+    """Return how the model of model.path differs from that of the recipe, a sentence; "" where it is the same."""
+    shown = [f"{name} {_text(job, name)} (not {text})" for name, text in _replaced_identity(job).items()]
+    other = "model.path is another model than the recipe's, whose other values stay"
+    return f"{other}: {', '.join(shown)}" if shown else ""
+
+
+def _replaced_identity(job: Job) -> dict[str, str]:
+    """Return the values of the recipe's model that the config.json of model.path replaced, with their places."""
+    if job.model.path is None:
+        return {}
+    origins = {name: job.origin(f"model.{name}") for name in _IDENTITY}
+    return {name: each.replaced for name, each in origins.items() if each.kind == "derived" and each.replaced}
+
+
 def _text(job: Job, name: str) -> str:
     value = value_at(job, f"model.{name}")
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

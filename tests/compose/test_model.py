@@ -94,6 +94,25 @@ def test_a_replaced_value_is_reported_with_file_and_key(tmp_path: Path) -> None:
     assert f"num_hidden_layers 4 (not 36 in {folder}/config.json)" in found.message
 
 
+REPLACED = {
+    "another family": ("tiny_qwen3_moe", "model_type qwen3 (not qwen3_moe in conf/model/tiny_qwen3_moe.yaml:"),
+    "another size": ("qwen3_8b", "hidden_size 2560 (not 4096 in conf/model/qwen3_8b.yaml:"),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_folder_of_another_model_than_the_recipes_is_told(name: str, tmp_path: Path) -> None:
+    recipe, told = REPLACED[name]
+    job = compose([f"+recipe={recipe}", "backend=megatron_lm", f"model.path={folder_of('qwen3_4b', tmp_path)}"])
+    (found,) = [each for each in judge(job, fixes=False).findings if each.rule == "SENSE-MODEL-REPLACED"]
+    assert told in found.message
+
+
+def test_a_folder_of_the_recipes_model_replaces_nothing(tmp_path: Path) -> None:
+    job = compose([RECIPE, "backend=megatron_lm", f"model.path={folder_of('qwen3_8b', tmp_path)}"])
+    assert "SENSE-MODEL-REPLACED" not in {each.rule for each in judge(job, fixes=False).findings}
+
+
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_default_that_a_script_states_takes_precedence_over_config_json(stated: bool, tmp_path: Path) -> None:
     folder = folder_of("qwen3_4b", tmp_path, rms_norm_eps=1e-5)

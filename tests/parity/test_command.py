@@ -21,7 +21,6 @@ WRONG = {
     "unknown backend": (["--backends", "megatron_lm,nobody"], "no backend 'nobody'"),
     "one backend": (["--backends", "megatron_lm"], "two are needed, or --reference transformers"),
     "the same twice": (["--backends", "megatron_lm,megatron_lm"], "each backend once"),
-    "folder": (["--backends", "megatron_lm,megatron", "-o", "a,b=1"], "overrides cannot name a folder"),
     "no iterations": (["--backends", "megatron_lm,megatron", "--iterations", "0"], "must be at least 1"),
     "tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "2"], "a relative difference from 0 to 1"),
     "python of another": (["--backends", "megatron_lm,megatron", "--python", "mindspeed=/bin/true"], "BACKEND=PATH"),
@@ -29,6 +28,11 @@ WRONG = {
     "no such python": (["--backends", "megatron_lm,megatron", "--python", "megatron=/no"], "there is no such file"),
     "no Python": (["--backends", "megatron_lm,megatron", "--python", "megatron=/bin/true"], "is not a Python that"),
     "not executable": (["--backends", "megatron_lm,megatron", "--python", "megatron=/etc/hostname"], "cannot be run"),
+    "unknown version": (
+        ["--backends", "megatron_lm@9.9,megatron"],
+        "works: --backends megatron_lm@0.16.1,megatron · --backends megatron_lm@0.12.1,megatron",
+    ),
+    "not a tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "nan"], "a relative difference from 0"),
     "name of a variable": (["--backends", "megatron_lm,megatron", "--env", "megatron:A B=1"], "megatron:A_B=1"),
 }
 
@@ -88,6 +92,26 @@ REFUSED = {
         ["--backends", "megatron_lm", "--reference", "transformers", "--python", f"megatron_lm={sys.executable}"],
         "cannot run here",
     ),
+    "one version by two names": (
+        ["--backends", "megatron_lm,megatron_lm@0.16.1", "--entry", "core"],
+        "megatron_lm and megatron_lm@0.16.1 are both Megatron-LM 0.16.1\n"
+        "works: --backends megatron_lm --reference transformers",
+    ),
+    "simulated ranks": (
+        ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "rehearse.fake_world=true"],
+        "works: rehearse.fake_world=false",
+    ),
+    "experts in bf16": (
+        [
+            *("--backends", "megatron_lm", "--entry", "core", "--reference", "transformers"),
+            *("model=tiny_qwen3_moe", "precision.dtype=bf16"),
+        ],
+        "does not compute model.model_type=qwen3_moe in bf16",
+    ),
+    "folder with signs of Hydra": (
+        ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "-o", "a,b=1"],
+        "a,b=1: overrides cannot name a folder with , =",
+    ),
     "not empty": (["--backends", "megatron_lm", "--reference", "transformers", "-o", "."], "is not empty"),
 }
 
@@ -103,6 +127,16 @@ def test_what_cannot_be_compared_is_refused_before_anything_trains(launch: Launc
     assert "model and data" not in finished.err
     assert "task.type=sft" not in finished.err.partition("launch parity:")[0]
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_refusal_after_the_folder_was_made_leaves_none(launch: Launch, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    words = ["--backends", "megatron_lm", "--entry", "core", "--reference", "transformers", "model.qk_layernorm=false"]
+    finished = launch("parity", "+recipe=tiny_qwen3", "checkpoint.load=/ckpt", *words)
+    assert finished.code == 1
+    assert "qk_layernorm=False cannot be expressed" in finished.err
+    assert "checkpoint.load=/ckpt is not read" in finished.err
+    assert list(tmp_path.iterdir()) == []
 
 
 # The job, and what makes it a job that the reference computes.

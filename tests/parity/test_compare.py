@@ -143,3 +143,21 @@ def test_the_table_shows_what_is_missing() -> None:
     assert rows[0] == ["iteration", "a loss", "a grad norm", "b loss", "b grad norm"]
     assert rows[1] == ["1", "6.000000", "1.00000", "6.000000", "-"]
     assert rows[3][3:] == ["-", "-"]
+
+
+def test_the_table_shows_both_means_of_a_reference_where_they_differ() -> None:
+    def with_tokens(mean: float) -> Trained:
+        only = Iteration(iteration=1, loss=6.0, grad_norm=1.0, token_loss=mean)
+        return replace(REFERENCE, label="a", iterations=(only,))
+
+    assert table([with_tokens(6.00001)])[0] == ["iteration", "a loss", "a grad norm"]
+    head, row = table([with_tokens(5.5)])
+    assert head == ["iteration", "a loss of micro-batches", "a loss of tokens", "a grad norm"]
+    assert row == ["1", "6.000000", "5.500000", "1.00000"]
+
+
+def test_every_difference_is_in_the_json() -> None:
+    found = compared(REFERENCE, trained("b", (6.0, 1.0), (5.5, 2.0), (4.0, 1.5)), dict.fromkeys((1, 2, 3), (0.01, 1.0)))
+    tree = compare.as_tree(found)
+    assert [each["tolerance"] for each in tree["differences"]] == [0.01, 1.0] * 3
+    assert tree["differs_at"] == tree["differences"][2]

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.compose import compose
 from launcher.parity.data import STRIDED_TEXT, TEXT, TOKENS, read_samples, strided, write_data
+from launcher.parity.samples import what_fits, write_samples
 from launcher.rehearse.sample_data import END_OF_DOCUMENT
 from tests.sampling import examples
 
@@ -82,3 +84,23 @@ def test_megatron_core_reads_the_token_file_in_the_order_of_the_texts(tmp_path: 
         tokens, mask = samples.get(number)
         assert tokens[:-1].tolist() == expected
         assert mask.tolist() == [1.0] * (length - 1) + [0.0]
+
+
+@pytest.mark.parametrize("task", ["pretrain", "sft", "dpo"])
+def test_samples_for_any_number_of_iterations_are_refused_at_once(task: str, tmp_path: Path) -> None:
+    job = compose(["+recipe=tiny_qwen3", f"task={task}", "batch.seq_length=128"])
+    with pytest.raises(ValueError, match="exceed the shipped text"):
+        write_samples(tmp_path, job, 10**12, tmp_path)
+
+
+def test_a_number_of_iterations_that_fits_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = compose(
+        ["+recipe=tiny_qwen3", "batch.seq_length=64", "batch.micro_batch_size=1", "batch.global_batch_size=2"]
+    )
+    monkeypatch.setattr("launcher.parity.data.shipped_text", lambda: "0123456789" * 50)
+    assert what_fits(tmp_path, job, 1000, tmp_path) == ["--iterations 125"]
+
+
+def test_a_sequence_that_fits_is_named(tmp_path: Path) -> None:
+    job = compose(["+recipe=tiny_qwen3", "task=dpo", "batch.seq_length=16"])
+    assert what_fits(tmp_path, job, 2, tmp_path) == ["batch.seq_length=128"]

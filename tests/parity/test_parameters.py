@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 save_file = pytest.importorskip("safetensors.torch").save_file
+load_file = pytest.importorskip("safetensors.torch").load_file
 
 from launcher.parity.parameters import compare_parameters  # noqa: E402
 from launcher.parity.reordered import reverse_neurons  # noqa: E402
@@ -91,3 +92,14 @@ def test_a_side_that_saves_fp32_is_rounded_as_the_other_one(tmp_path: Path) -> N
     sides = [partial(Path, tmp_path / name) for name in ("one", "other")]
     for reference, side in (sides, reversed(sides)):
         assert compare_parameters(tmp_path / "start", reference, side, allowed=0.0).agrees
+
+
+def test_a_tensor_that_one_side_does_not_save_is_told(tmp_path: Path) -> None:
+    start, one, other = weights(tmp_path / "start", moved=0.0), weights(tmp_path / "one"), tmp_path / "other"
+    other.mkdir()
+    save_file({GATE: load_file(one / "model.safetensors")[GATE]}, other / "model.safetensors")
+    found = compare_parameters(start, lambda: one, lambda: other, allowed=1e-3)
+    assert found.agrees
+    assert found.compared == 1
+    assert f"not compared, as one side did not save it: {BIAS}" in found.line()
+    assert found.as_tree()["not_compared"] == [BIAS]

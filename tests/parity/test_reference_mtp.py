@@ -7,16 +7,16 @@ import pytest
 
 from launcher.compose import compose
 from launcher.parity.model import make_model
-from launcher.parity.reference_mtp import load_with_mtp, mtp_loss
+from launcher.parity.reference_mtp import knows, load_with_mtp, mtp_loss
 from launcher.rehearse.shrink import shrink
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
-    job = shrink(compose(["+recipe=tiny_deepseek_v3"]), cores=1).job
+@pytest.fixture(scope="module", params=["tiny_deepseek_v3", "glm4_5_air"])
+def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    job = shrink(compose([f"+recipe={request.param}", "precision.dtype=fp32"]), cores=1).job
     folder = make_model(job, tmp_path_factory.mktemp("model"))
     name = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
     arguments = {"attn_implementation": "eager", name: torch.float32}
@@ -66,3 +66,10 @@ def test_it_is_saved_under_the_names_of_the_checkpoint(loaded: tuple[Any, Any, P
     made = load_file(next(folder.glob("*.safetensors")))
     copies = {name for name in made if name.endswith((".embed_tokens.weight", "shared_head.head.weight"))}
     assert set(written) == set(made) - copies | {"model.embed_tokens.weight"}
+
+
+def test_the_families_whose_layers_are_computed_follow_from_their_checkpoints() -> None:
+    assert [name for name in ("deepseek_v3", "glm4_moe", "qwen3", "deepseek_v4", None) if knows(name)] == [
+        "deepseek_v3",
+        "glm4_moe",
+    ]

@@ -99,8 +99,10 @@ def test_what_cannot_be_counted_is_said(tmp_path: Path) -> None:
     _write(tmp_path / "first", numpy.ones((4, 2), dtype=bool))
     _write(tmp_path / "longer", numpy.ones((5, 2), dtype=bool))
     _write(tmp_path / "first-reordered", numpy.eye(4, 2, dtype=bool))
-    names = ("first", "longer", "graph", "first-reordered")
-    found = between(moe(), [trained(tmp_path / name, name) for name in names])
+    first, longer, graph, again = (
+        trained(tmp_path / name, name) for name in ("first", "longer", "graph", "first-reordered")
+    )
+    found = between(moe(), [first, longer, graph], again)
     assert found["longer"].problem == (
         "the routers of first and longer see other tokens at iteration 1; works: task=pretrain (samples of one length, "
         "without padding)"

@@ -86,3 +86,8 @@ def test_fit_never_exceeds_the_processes(sizes, most):
     small = fit(sizes, most)
     assert math.prod(small.values()) <= most
     assert all(1 <= small[name] <= size for name, size in sizes.items())
+
+
+def test_a_learning_rate_of_zero_stays() -> None:
+    small = shrink(compose(["+recipe=tiny_qwen3", "optimizer.lr=0"]), cores=2).job
+    assert small.optimizer.lr == 0

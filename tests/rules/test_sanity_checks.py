@@ -53,6 +53,10 @@ PAIRS = {
         {"model": {"path": "/models/a", "overridden": ["num_hidden_layers"]}},
         {"model": {"path": "/models/a", "overridden": ["initializer_range"]}},
     ),
+    "SENSE-MODEL-REPLACED": (
+        {"model": {"path": "/models/a"}, "replaced": {"model.model_type": "qwen3_moe in conf/model/a.yaml:4"}},
+        {"model": {"path": "/models/a"}, "replaced": {"model.vocab_size": "512 in conf/model/a.yaml:5"}},
+    ),
     "SENSE-LR-HIGH": ({**_TUNED, "optimizer": {"lr": 2e-3}}, {**_TUNED, "optimizer": {"lr": 1e-3}}),
     "SENSE-LR-ZERO": ({"optimizer": {"lr": 0.0}}, {"optimizer": {"lr": 1e-9}}),
     "SENSE-WSD": (
@@ -139,8 +143,12 @@ MORE = {
 
 
 def broken_rules(tree):
+    tree = dict(tree)
+    replaced = tree.pop("replaced", {})
     origins = {f"{section}.{name}": Origin(kind="override") for section in tree for name in tree[section]}
-    job = dataclasses.replace(make_job(tree), origins=origins) if "parallel" in tree else make_job(tree)
+    origins |= {path: Origin(kind="derived", where="/models/a", replaced=text) for path, text in replaced.items()}
+    job = make_job(tree)
+    job = dataclasses.replace(job, origins=origins) if replaced or "parallel" in tree else job
     return {finding.rule for finding in run(RuleContext(job=job, backend="megatron_lm"))}
 
 

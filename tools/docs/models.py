@@ -32,7 +32,8 @@ launch dry-run +recipe=qwen3_8b backend=megatron model.num_hidden_layers=4   # o
 
 `model.pretrained` says whether training starts from the published weights (the default where `model.path` or
 `model.hub_id` is given) or from random ones. `model.overridden` lists, in `dry-run --json`, every field that differs
-from the config.json that the job names; `SENSE-CONFIG` tells each such value beside the file's.
+from the config.json that the job names; `SENSE-CONFIG` tells each such value beside the file's, and
+`SENSE-MODEL-REPLACED` a `model.path` with another model than that of the recipe, whose layout and learning rate stay.
 
 What config.json says is laid under what the job says: a value of the command line, a recipe, a job file or an imported
 script stands, even if it is the default. A model's name, sizes, vocabulary and tokenizer are one thing:
