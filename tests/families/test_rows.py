@@ -91,6 +91,7 @@ def test_every_family_that_converts_is_converted_by_the_tests() -> None:
 
 # Names of families that stand outside of their own files, with the reason.
 ELSEWHERE = {
+    "launcher/compose/variants.py": "names of presets",
     "launcher/parity/conversations.py": "names of chat templates",
     "launcher/convert/fp8.py": "a file format that one family is published in",
     "backends/megatron/rules/changes/config.py": "families whose experts mcore-bridge balances in a way of their own",

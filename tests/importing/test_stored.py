@@ -67,7 +67,7 @@ REFUSED = {
     "a file composed of others": ("defaults: [{train: 7b}]\nexperiment: {name: x}\n", "named in its `defaults`"),
     "somebody else's settings": (
         "model_name_or_path: m\nstage: sft\ncutoff_len: 1\nlearning_rate: 1\ndeepspeed: x\n",
-        "no backend",
+        "it belongs to LLaMA-Factory, which is none of the backends",
     ),
 }
 

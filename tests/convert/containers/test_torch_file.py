@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from launcher.convert.containers import torch_file
 from launcher.convert.containers.archive import seal
-from launcher.convert.containers.dtypes import SIZES, TORCH_NAMES, nbytes
+from launcher.convert.containers.dtypes import TORCH_NAMES, nbytes
 from launcher.convert.containers.errors import ContainerError, Damaged, Unsupported
 from launcher.convert.containers.records import Dtype, Inert, TensorSpec, namespace
 from tests.conftest import ROOT
@@ -99,7 +99,7 @@ def test_values_survive_in_torch_and_here(value):
         assert like(torch_file.read(Path(place) / "y.pt"), {"args": value})
 
 
-@given(wanted=tensors(st.sampled_from([name for name in SIZES if name != "C64"])))
+@given(wanted=tensors(st.sampled_from([name for name in TORCH_NAMES if name != "C64"])))
 @examples(40)
 def test_files_of_torch_are_read(wanted):
     values = {}
