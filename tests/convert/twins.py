@@ -15,7 +15,32 @@ _SIZES = (
 )
 _OWN: dict[str, dict[str, Any]] = {
     "internlm2": {"architectures": ["InternLM2ForCausalLM"], "bias": False},
-    "internlm3": {"architectures": ["InternLM3ForCausalLM"], "bias": False, "qkv_bias": True},
+    "internlm3": {
+        "architectures": ["InternLM3ForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "configuration_internlm3.InternLM3Config",
+            "AutoModelForCausalLM": "modeling_internlm3.InternLM3ForCausalLM",
+        },
+        "bias": False,
+        "qkv_bias": True,
+    },
+}
+# The files of InternLM3's repositories that name its classes: here they are those of its twin.
+_CODE = {
+    "configuration_internlm3.py": """from transformers import Qwen2Config
+
+
+class InternLM3Config(Qwen2Config):
+    model_type = "internlm3"
+""",
+    "modeling_internlm3.py": """from transformers import Qwen2ForCausalLM
+
+from .configuration_internlm3 import InternLM3Config
+
+
+class InternLM3ForCausalLM(Qwen2ForCausalLM):
+    config_class = InternLM3Config
+""",
 }
 # InternLM2's names of Llama's tensors.
 _NAMES = {
@@ -51,6 +76,9 @@ def respelled(name: str, folder: Path) -> None:
         return
     own = {key: config[key] for key in _SIZES} | {"model_type": name, "hidden_act": "silu", "rope_theta": 10000.0}
     (folder / "config.json").write_text(json.dumps({**own, **_OWN[name]}))
+    if name == "internlm3":
+        for code, text in _CODE.items():
+            (folder / code).write_text(text)
     if name == "internlm2":
         file = folder / "model.safetensors"
         save_file(_internlm2(load_file(file), config), file, {"format": "pt"})

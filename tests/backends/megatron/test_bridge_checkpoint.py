@@ -28,6 +28,7 @@ MODELS = {
     "llama_tied": "llama",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
+    "internlm3": "internlm3",
     "qwen2_moe": "qwen2_moe",
     "qwen3_moe": "qwen3_moe",
     "olmoe": "olmoe",
