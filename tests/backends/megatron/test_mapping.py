@@ -1,5 +1,7 @@
 """The tables of all versions: total, true to the catalogue, and right in what each version calls a thing."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from backends.megatron.mapping.extra_args import KEYS, extra_arguments
 from backends.megatron.mapping.task import rlhf_types
 from backends.megatron.versions import catalogue
 from backends.megatron_lm import BACKEND as MEGATRON_LM
+from launcher import api
 from launcher.catalogue.versions import in_range
 from launcher.job import Job
 from launcher.mapping.rows import active_rows, unmapped_fields
@@ -345,3 +348,16 @@ def test_a_contradicting_extra_argument_is_reported() -> None:
 def test_keys_of_model_config_are_distinct() -> None:
     keys = [model_field.key for model_field in MODEL_FIELDS] + [extra.key for extra in KEYS]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("interval,given", [(4, None), (2, "2")])
+def test_a_pattern_of_linear_attention_that_swift_does_not_read_is_given(
+    interval: int, given: str | None, tmp_path: Path
+) -> None:
+    """mcore-bridge reads full_attention_interval, which transformers 5 does not keep, and takes 4."""
+    published = Path(__file__).parents[2] / "families" / "published" / "qwen3_next_80b_a3b.json"
+    config = {**json.loads(published.read_text()), "full_attention_interval": interval}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    native = api.translate(api.compose([f"model.path={tmp_path}", "backend=megatron"]))
+    extra = {arg.flag: arg.value for arg in native}.get("megatron_extra_kwargs") or {}
+    assert extra.get("linear_attention_freq") == given
