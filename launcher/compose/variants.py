@@ -82,10 +82,9 @@ VARIANTS = (
     Variant(preset="deepseek_v2_lite", names="deepseek-ai/DeepSeek-V2-Lite-Chat"),
     Variant(preset="kimi_k2", names="moonshotai/Kimi-K2-Base"),
     Variant(
-        preset="kimi_k2",
-        names="moonshotai/Kimi-K2-Instruct-0905 Kimi-K2-Thinking",
-        differs={"max_position_embeddings": _LONG, "rope_scaling": {"factor": 64.0}},
-        source="ai-dynamo/aiconfigurator 821eb9a Kimi-K2-Thinking, hf-model-inspector Kimi-K2-Instruct-0905",
+        preset="kimi_k2_0905",
+        names="moonshotai/Kimi-K2-Thinking",
+        source="ai-dynamo/aiconfigurator 821eb9a Kimi-K2-Thinking",
     ),
     Variant(preset="glm4_5_air", names="zai-org/GLM-4.5-Air-Base GLM-4.5-Air-FP8"),
     Variant(preset="qwen3_coder_480b_a35b", names="Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"),
