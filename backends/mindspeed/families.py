@@ -94,12 +94,7 @@ FAMILIES = by_family(
         template="deepseek3",
     ),
     MindSpeedFamily(model_type="deepseek_v32", names=(("2.3", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
-    MindSpeedFamily(
-        model_type="glm_moe_dsa",
-        names=(("2.3", "2.3.99", DEEPSEEK), ("26.1", None, DEEPSEEK)),
-        cannot=_LATER,
-        no_weights=_INDEXER,
-    ),
+    MindSpeedFamily(model_type="glm_moe_dsa", names=(("2.3", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
     MindSpeedFamily(
