@@ -93,9 +93,9 @@ def _chunks(job: Job) -> list[int] | None:
 def _stage_sizes(job: Job) -> Mapping[str, Value]:
     chunks = _chunks(job) or []
     inner = set(chunks[1:-1])
-    if job.parallel.vpp in (None, 1) and len(chunks) == 2:
+    if job.parallel.vpp in (None, 1) and len(chunks) == 2 and all(chunks):
         return {"parallel.noop_layers": (), "parallel.first_stage_layers": chunks[0]}
-    if job.parallel.vpp in (None, 1) and len(inner) == 1:
+    if job.parallel.vpp in (None, 1) and len(inner) == 1 and all(chunks):
         first, last = (None if size in inner else size for size in (chunks[0], chunks[-1]))
         return {
             "parallel.noop_layers": (),

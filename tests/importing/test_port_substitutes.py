@@ -39,6 +39,13 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
                               {"moe.token_dispatcher_type": "alltoall"}, "change"),
     "empty layers": ("mindspeed", f"{NPU} --pipeline-model-parallel-size 2 --noop-layers 0", "megatron_lm",
                      {"parallel.noop_layers": (), "parallel.first_stage_layers": 3}, "change"),
+    "a last stage without layers": (
+        "mindspeed",
+        f"{NPU} --pipeline-model-parallel-size 2 --noop-layers 4,5,6,7",
+        "megatron_lm",
+        {"parallel.noop_layers": (), "parallel.first_stage_layers": None, "parallel.layout": "Et*4|L"},
+        "change",
+    ),
     "empty layers of chunks": (
         "mindspeed",
         f"{NPU} --pipeline-model-parallel-size 2 --noop-layers 7 --num-layers-per-virtual-pipeline-stage 2",

@@ -74,7 +74,7 @@ def settled(imported: Imported, target: str) -> tuple[str, Outcome | None]:
 
 
 def _with_named_model(job: Job) -> Job:
-    preset = preset_named(EXPERTS if job.model.is_moe else DENSE)
+    preset = preset_named(EXPERTS if job.model.is_moe or job.parallel.ep > 1 else DENSE)
     assert preset is not None
     own = ("num_hidden_layers",) if job.model.num_hidden_layers else ()
     named = filled(job, model_of(preset.fields), preset.name, own)
@@ -91,7 +91,7 @@ def cases_of(target: str, found: Iterable[tuple[str, Outcome]], folder: Path) ->
     """Yield what the target's child process reads for each port, with folders in place of open ones."""
     for number, (name, outcome) in enumerate(found):
         job, native = outcome.job, outcome.native
-        home = folder / f"{number}" / (job.model.hub_id or "model").rsplit("/", 1)[-1]
+        home = folder / f"{number}" / (job.model.hub_id or (EXPERTS if job.model.is_moe else DENSE)).rsplit("/", 1)[-1]
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.json").write_text(_config(job))
         (home / "model.safetensors").touch()
@@ -106,8 +106,9 @@ def cases_of(target: str, found: Iterable[tuple[str, Outcome]], folder: Path) ->
         if target == "megatron":
             command = outcome.plan().nodes[0].argv
             case["command"] = next(word for word in command if word in ("pt", "sft", "rlhf"))
-            at = argv.index("--model") + 1 if "--model" in argv else 0
-            argv[at : at + 1] = [str(home)] if at else argv[at : at + 1]
+            for flag in ("--model", "--mcore_model", "--mcore_ref_model"):
+                if flag in argv:
+                    argv[argv.index(flag) + 1] = str(home)
             argv += ["--check_model", "false"]
         yield case
 

@@ -21,6 +21,8 @@ _TEXT = Path(__file__).with_name("import_page.md")
 _FIGURES = Path(__file__).with_name("import_figures.md")  # python -m tools.bench.corpus --facts DIR --markdown
 _PORTS = Path(__file__).with_name("import_ports.md")  # python -m tools.bench.ports --facts DIR --markdown
 _DECISIONS = Path(__file__).with_name("import_decisions.md")  # python -m tools.bench.port_decisions --facts DIR
+_ACCEPTED = Path(__file__).with_name("import_accepted.md")  # python -m tools.bench.port_acceptance --facts DIR
+_OTHERS = Path(__file__).with_name("import_others.md")  # python -m tools.bench.other_scripts --checkouts DIR
 _FORKS = Path(__file__).with_name("import_forks.md")  # python -m tools.bench.forks --checkouts DIR
 _SCRIPT = _ROOT / "tests" / "importing" / "data" / "qwen3_32b.sh"
 COMMAND = re.compile(
@@ -40,6 +42,8 @@ def page() -> str:
         text = text.replace("{figures}", _FIGURES.read_text(encoding="utf-8").strip())
         text = text.replace("{ports}", _PORTS.read_text(encoding="utf-8").strip())
         text = text.replace("{decisions}", _DECISIONS.read_text(encoding="utf-8").strip())
+        text = text.replace("{accepted}", _ACCEPTED.read_text(encoding="utf-8").strip())
+        text = text.replace("{others}", _OTHERS.read_text(encoding="utf-8").strip())
         text = text.replace("{forks}", _FORKS.read_text(encoding="utf-8").strip())
         return filled(text, folder)
 

@@ -1,0 +1,97 @@
+"""Runs scripts with a real bash in an empty root, where programs that start something are stubs that note their words.
+
+The root holds bash, a few programs for text and files, and the scripts' own folder; there is no network, no process of
+others and no right of root. For Linux, as root (`unshare`, `chroot`).
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PROGRAMS = (
+    *("bash", "cat", "dirname", "basename", "seq", "cut", "sed", "grep", "awk", "tr", "wc", "head", "tail", "expr"),
+    *("sort", "uniq", "env", "realpath", "readlink", "mkdir", "tee", "ls", "touch", "rm"),
+)
+_STUBS = (
+    *("torchrun", "python", "python3", "megatron", "swift", "msrun", "deepspeed", "accelerate", "srun", "sbatch"),
+    *("mpirun", "nvidia-smi", "npu-smi", "rocm-smi", "pip", "conda", "git", "docker", "ray", "module", "nohup", "nsys"),
+    *("numactl", "taskset", "hostname", "date", "scontrol", "sleep", "kill", "pkill", "ssh", "scp", "rsync", "curl"),
+    *("wget", "uv"),
+)
+_STUB = '#!/bin/bash\n{ printf "%s\\037" "${0##*/}" "$@"; printf "\\036"; } >> /log\n'
+_SECONDS = 10
+
+
+def make_root(root: Path) -> None:
+    """Make the folder that scripts see as `/`."""
+    for folder in ("bin", "tmp", "work", "dev"):
+        (root / folder).mkdir(parents=True)
+    for name in _PROGRAMS:
+        found = shutil.which(name)
+        if found is None:
+            continue
+        shutil.copy(Path(found).resolve(), root / "bin" / name)
+        libraries = subprocess.run(["ldd", found], capture_output=True, text=True, check=False).stdout
+        for library in re.findall(r"(/\S+)", libraries):
+            target = root / library.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():
+                shutil.copy(library, target)
+    (root / "bin" / "sh").symlink_to("bash")
+    for name in _STUBS:
+        stub = root / "bin" / name
+        stub.write_text(_STUB, encoding="utf-8")
+        stub.chmod(0o755)
+    for path, mode in ((root / "tmp", 0o777), (root, 0o755)):
+        path.chmod(mode)
+
+
+def commands_of(root: Path, folder: Path, script: str, variables: Mapping[str, str]) -> list[list[str]]:
+    """Return the words of every stub that a script starts, in their order.
+
+    Args:
+        folder: the scripts' checkout, copied into the root.
+        script: its path there.
+    """
+    inside = root / "work" / folder.name
+    if not inside.exists():
+        shutil.copytree(folder, inside, symlinks=True, ignore=shutil.ignore_patterns("*.py", "*.json", "*.txt"))
+    log = root / "log"
+    log.write_text("", encoding="utf-8")
+    log.chmod(0o666)
+    place = Path("/work") / folder.name / script
+    given = " ".join(variables[name] for name in sorted(variables) if name.isdigit())
+    text = f"exec >/dev/null 2>&1 </dev/null; cd {str(place.parent)!r} && exec bash {place.name!r} {given}"
+    timeout, unshare, chroot = (str(shutil.which(name)) for name in ("timeout", "unshare", "chroot"))
+    enter = [unshare, "-n", "-p", "-f", chroot, "--userspec=65534:65534", str(root), "/bin/bash", "-c", text]
+    environment = {"PATH": "/bin", "HOME": "/tmp"} | {n: text for n, text in variables.items() if not n.isdigit()}
+    subprocess.run([timeout, "-k", "1", str(_SECONDS), *enter], env=environment, capture_output=True, check=False)
+    found = log.read_text(encoding="utf-8", errors="replace").split("\036")
+    return [each.split("\037")[:-1] for each in found if each]
+
+
+def words_after(commands: Sequence[Sequence[str]], program: str) -> list[list[str]]:
+    """Return what follows a program's name (`pretrain_gpt.py`, `megatron sft`) in each command that starts it."""
+    name, _, command = program.partition(" ")
+    found = []
+    for words in map(_opened, commands):
+        for at, word in enumerate(words):
+            follows = not command or list(words[at + 1 : at + 2]) == [command]
+            if (word.rpartition("/")[2] == name) and follows:
+                found.append(list(words[at + 1 + bool(command) :]))
+                break
+    return found
+
+
+def _opened(words: Sequence[str]) -> list[str]:
+    """Return the words of a command, with those of the text that `bash -c` gets in its place."""
+    found: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        try:
+            found += shlex.split(word) if re.fullmatch(r"-\w*c", before) else [word]
+        except ValueError:
+            found.append(word)
+    return found
