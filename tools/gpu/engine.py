@@ -3,7 +3,7 @@
 The published library holds machine code of several architectures in half a gigabyte: that of all others is overwritten
 with zeros, which compress to nothing (2.12.0 for CUDA 13: a wheel of 17 MB in place of 190). The extension of PyTorch
 is published as source: it is compiled here, with the Python and the PyTorch of the machine that it is for (nine minutes
-on two cores), which takes nvcc and that Python. 2.13 and later want a cuBLAS newer than the 13.1 of PyTorch 2.11.
+on two cores), which takes a CUDA toolkit and that Python. 2.13 and later want a cuBLAS newer than the 13.1 of PyTorch 2.11.
 """
 
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 
 _BUILD = ("numpy", "packaging", "setuptools", "wheel", "pybind11", "ninja", "cmake")
 _HEADERS = ("cu13", "cudnn", "nccl")
+_TOOLKIT = "/usr/local/cuda"
 _LIBRARY, _UNUSED = "libtransformer_engine.so", "transformer_engine/jax/"
 # A fat binary: magic, version 1, its header's size, and the size of the entries behind it.
 _MAGIC, _BINARY, _HEADER_BYTES = b"\x50\xed\x55\xba", struct.Struct("<4sHHQ"), 16
@@ -48,12 +49,13 @@ def pack(engine: Engine, folder: Path, work: Path) -> None:
         work: folder for the environment that compiles, about 6 GB.
 
     Raises:
-        LookupError: there is no such Python or no nvcc on this machine.
+        LookupError: there is no such Python or no CUDA toolkit on this machine.
         subprocess.CalledProcessError: pip failed; it has said why.
     """
-    interpreter, compiler = shutil.which(f"python{engine.python}"), shutil.which("nvcc")
-    if interpreter is None or compiler is None:
-        raise LookupError("nvcc" if interpreter else f"python{engine.python}")
+    interpreter = shutil.which(f"python{engine.python}")
+    toolkit = next(filter(_is_toolkit, (Path(os.environ.get("CUDA_HOME", _TOOLKIT)), Path(_TOOLKIT))), None)
+    if interpreter is None or toolkit is None:
+        raise LookupError("a CUDA toolkit (CUDA_HOME)" if interpreter else f"python{engine.python}")
     subprocess.run([interpreter, "-m", "venv", str(work / "venv")], check=True)
     python = work / "venv" / "bin" / "python"
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "-q"]
@@ -64,7 +66,7 @@ def pack(engine: Engine, folder: Path, work: Path) -> None:
     environ = {
         **os.environ,
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "CUDA_HOME": str(Path(compiler).resolve().parents[1]),
+        "CUDA_HOME": str(toolkit),
         "CPATH": os.pathsep.join(str(packages / name / "include") for name in _HEADERS),
         "NVTE_FRAMEWORK": "pytorch",
         "NVTE_PYTORCH_FORCE_BUILD": "TRUE",
@@ -77,6 +79,10 @@ def pack(engine: Engine, folder: Path, work: Path) -> None:
     shutil.copy(meta, folder)
     (core,) = work.glob("transformer_engine_cu13-*.whl")
     write_pruned(core, folder / core.name, engine.architecture)
+
+
+def _is_toolkit(folder: Path) -> bool:
+    return (folder / "bin" / "nvcc").is_file() and (folder / "include" / "crt").is_dir()
 
 
 def write_pruned(wheel: Path, out: Path, architecture: int) -> None:
