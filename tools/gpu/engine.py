@@ -3,7 +3,8 @@
 The published library holds machine code of several architectures in half a gigabyte: that of all others is overwritten
 with zeros, which compress to nothing (2.12.0 for CUDA 13: a wheel of 17 MB in place of 190). The extension of PyTorch
 is published as source: it is compiled here, with the Python and the PyTorch of the machine that it is for (nine minutes
-on two cores), which takes a CUDA toolkit and that Python. 2.13 and later want a cuBLAS newer than the 13.1 of PyTorch 2.11.
+on two cores), which takes a CUDA toolkit and that Python. 2.13 and later want a cuBLAS newer than the 13.1 of PyTorch
+2.11.
 """
 
 import os
