@@ -24,7 +24,7 @@ NOT_SECRET = re.compile(
     r"[-_]tokens?(_id|_ids|_config)?$|tokeniz|key[-_](layer|head|value)|[-_]heads$|(json|map|group|additional|tag|columns)"
     r"[-_]keys?$|keys$|per[-_]token|[-_]tokens(_|-|$)|tokens?[-_](num|dispatcher|drop|rearrange|moe|length|percent|id|"
     r"monitor|distribution|permute|for|to|idx|cut|override|map|and|mask)|max[-_]tokens?|author|token_num|no[-_]cut[-_]token"
-    r"|args[_-]key|bos[-_]token|rl[-_]skip|lr_key|key_layer|tiktoken|ignore_token|legacy|authorit",
+    r"|args[_-]key|bos[-_]token|generated[-_]token|rl[-_]skip|lr_key|key_layer|tiktoken|ignore_token|legacy|authorit",
     re.IGNORECASE,
 )
 _SOUNDS = re.compile(r"token|secret|passw|credential|api[-_]?key|auth|([-_.]|^)key$|enc_key", re.IGNORECASE)
