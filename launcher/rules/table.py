@@ -182,6 +182,40 @@ def unread(
     return found if check is None else replace(found, check=check)
 
 
+def sets(
+    id: str,
+    when: str,
+    values: Mapping[str, Setting],
+    doc: str,
+    source: str,
+    *,
+    unread: tuple[str, ...] = (),
+    check: Check | None = None,
+    reports_written: bool = True,
+    **options: Unpack[_Scope],
+) -> Rule:
+    """Return a change: arguments that the backend sets; its finding is made of their values and `doc`.
+
+    Args:
+        values: what each argument is set to; a bare switch that stores false is set to True to store it.
+        unread: arguments that only stand for what is set.
+        reports_written: False: no finding, as the values mean what is written.
+    """
+    found = Rule(
+        id=id,
+        when=when,
+        sets=values,
+        unread=unread,
+        doc=doc,
+        source=source,
+        severity="change",
+        flags=tuple(values),
+        reports_written=reports_written,
+        **options,
+    )
+    return found if check is None else replace(found, check=check)
+
+
 def unread_args(id: str, args: UnreadArgs, versions: Mapping[str, Range] | None = None) -> Rule:
     """Return a change: arguments that the mapping reads and training does not."""
     scope = _Scope(phase="launch", since=args.since, until=args.until, versions=versions or {})

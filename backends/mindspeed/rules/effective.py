@@ -6,38 +6,14 @@ from dataclasses import replace
 from backends.mindspeed.rules.tables import DEPRECATED_IN, FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE
 from backends.mindspeed.versions import deprecated_names
 from launcher.job import Value
-from launcher.rules.registry import Rule, RuleContext, Setting
-from launcher.rules.table import declare
+from launcher.rules.registry import Rule, RuleContext
+from launcher.rules.table import declare, sets
 
 _BASIC = f"{LLM}/megatron_basic/training_basic.py"
 _WIDTH, _OLD_WIDTH = "moe-ffn-hidden-size", "moe-intermediate-size"
 _SHARED, _COUNT = "moe-shared-expert-intermediate-size", "n-shared-experts"
 _FUSED, _FUSED_OLD = "moe-permute-fusion", "use-fused-moe-token-permute-and-unpermute"
 _REPEAT = "kv-head-repeat-before-uly-alltoall"
-
-
-def _sets(
-    id: str,
-    when: str,
-    values: dict[str, Setting],
-    doc: str,
-    source: str,
-    reads: str = "",
-    since: str | None = None,
-    until: str | None = None,
-) -> Rule:
-    return Rule(
-        id=id,
-        when=when,
-        sets=values,
-        doc=doc,
-        source=source,
-        severity="change",
-        reads=reads,
-        flags=tuple(values),
-        since=since,
-        until=until,
-    )
 
 
 # Rule and line of each deprecated argument that is copied over its new name, even where that is given, too.
@@ -69,8 +45,13 @@ def _copied(old: str) -> Rule:
         return f"{new.replace('-', '_')} {now} → {given}: the deprecated --{old} takes precedence"
 
     doc = f"If --{old} and --{new} are both given, the deprecated one takes effect."
-    setting = _sets(
-        id, "", {new: lambda context: _written(context, old)}, doc, f"{LLM}/arguments/deprecated_args.py:{line}", "*"
+    setting = sets(
+        id,
+        "",
+        {new: lambda context: _written(context, old)},
+        doc,
+        f"{LLM}/arguments/deprecated_args.py:{line}",
+        reads="*",
     )
     return replace(setting, check=check, reports_unwritten=True, flags=(new, old))
 
@@ -118,7 +99,7 @@ def _swapped(context: RuleContext) -> str:
 
 _PARSED = (
     *map(_copied, _COPIED),
-    _sets(
+    sets(
         "MS-SET-SHAPE-ORDER",
         "reset-attention-mask",
         {"shape-order": "TND"},
@@ -126,36 +107,36 @@ _PARSED = (
         f"{_BASIC}:20",
         since="2.3",
     ),
-    _sets(
+    sets(
         "MS-SET-MASKS",
         "",
         {"no-create-attention-mask-in-dataloader": lambda context: not _makes_masks(context)},
         "The data loader creates attention masks only for general masks, ALiBi and left padding.",
         f"{_BASIC}:23",
-        "reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side",
+        reads="reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side",
         since="26.0",
     ),
 )
 _PARSED_2_2 = (
-    _sets(
+    sets(
         "MS-SET-MASKS-2-2",
         "",
         {"no-create-attention-mask-in-dataloader": lambda context: not _makes_masks_2_2(context)},
         "The data loader creates attention masks only for ALiBi, left padding and general masks of packed samples.",
         "MindSpeed-LLM 2.2.0 features_manager/megatron_basic/training_basic.py:28; MindSpeed-LLM 2.3.0 "
         "features_manager/megatron_basic/training_basic.py:27",
-        "reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side "
+        reads="reset-attention-mask attention-mask-type position-embedding-type use-flash-attn tokenizer-padding-side "
         "context-parallel-algo",
     ),
     replace(
-        _sets(
+        sets(
             "MS-SET-SCALING-2-2",
             "",
             {"moe-router-topk-scaling-factor": lambda context: _written(context, "topk-group")},
             "The deprecated --routed-scaling-factor takes the number of --topk-group, a mistake of two versions.",
             "MindSpeed-LLM 2.2.0 features_manager/arguments/deprecated_args.py:90; MindSpeed-LLM 2.3.0 "
             "features_manager/arguments/deprecated_args.py:90",
-            "*",
+            reads="*",
         ),
         check=_loses_scaling,
         reports_unwritten=True,
@@ -175,38 +156,38 @@ _CONFIGURED = (
         since="26.0",
     ),
     replace(
-        _sets(
+        sets(
             "MS-SET-PERMUTATION",
             "",
             {_FUSED: True, _FUSED_OLD: True},
             "Each of the two names of the fused permutation sets both.",
             f"{FEATURES}/fusions/fused_moe_permute.py:41",
-            f"{_FUSED} {_FUSED_OLD}",
+            reads=f"{_FUSED} {_FUSED_OLD}",
         ),
         check=lambda context: context[_FUSED] or context[_FUSED_OLD],
     ),
-    _sets(
+    sets(
         "MS-SET-MODULES",
         "!recompute-modules? & !tp-2d",
         {"recompute-modules": ("core_attn",)},
         "By default selective recomputation recomputes core attention; --tp-2d has a separate configuration.",
         "megatron-core 0.12.1 transformer_config.py:724",
     ),
-    _sets(
+    sets(
         "MS-SET-ONE-CHUNK",
         "num-virtual-stages-per-pipeline-rank=1 & !moe-fb-overlap",
         {"no-overlap-p2p-communication": True},
         "One chunk per stage is the non-interleaved schedule.",
         f"{FEATURES}/megatron_basic/megatron_basic.py:21",
     ),
-    _sets(
+    sets(
         "MS-SET-TWO-STAGES",
         "pipeline-model-parallel-size=2 & num-layers-per-virtual-pipeline-stage?",
         {"no-align-param-gather": True},
         "MindSpeed-LLM hides the chunks from Megatron-LM's validation, which then disables the alignment.",
         f"{_BASIC}:75",
     ),
-    _sets(
+    sets(
         "MS-SET-MUON",
         "optimizer=dist_muon",
         {"optimizer": "muon"},
@@ -214,7 +195,7 @@ _CONFIGURED = (
         f"{LLM}/optimizer/muon_optimizer_feature.py:112",
         since="26.1",
     ),
-    _sets(
+    sets(
         "MS-SET-SHARED-COUNT",
         f"!{_COUNT}? & {_SHARED}?",
         {
@@ -224,17 +205,17 @@ _CONFIGURED = (
         },
         "The number of shared experts follows from their total width.",
         f"{FEATURES}/moe/moe_alltoall_mc2.py:51",
-        f"{_WIDTH} ffn-hidden-size",
+        reads=f"{_WIDTH} ffn-hidden-size",
         since="26.0",
     ),
-    _sets(
+    sets(
         "MS-SET-ULYSSES",
         "tp-2d & !use-flash-attn & context-parallel-size=1 & context-parallel-algo=megatron_cp_algo",
         {"context-parallel-algo": "ulysses_cp_algo"},
         "2-D tensor parallelism without flash attention sets Ulysses, which has no effect at cp 1.",
         f"{FEATURES}/tensor_parallel/tp_2d.py:37",
     ),
-    _sets(
+    sets(
         "MS-SET-CONFIG-FOLDER",
         "enable-hf2mg-convert & enable-mg2hf-convert & !hf-cfg-dir?",
         {"hf-cfg-dir": "{load}"},
@@ -242,7 +223,7 @@ _CONFIGURED = (
         f"{LLM}/convert_checkpoint/convert_checkpoint.py:151",
         since="26.0",
     ),
-    _sets(
+    sets(
         "MS-SET-GLOO",
         "disable-gloo-group",
         {"disable-gloo-process-groups": True},
@@ -251,36 +232,36 @@ _CONFIGURED = (
     ),
 )
 _OLD_CONFIGURED = (
-    _sets(
+    sets(
         "MS-SET-LEGACY-OLD",
         "!use-mcore-models",
         {"use-legacy-models": True},
         "Without --use-mcore-models the model is a legacy one.",
         f"{OLD_ARGUMENTS}:1499",
     ),
-    _sets(
+    sets(
         "MS-SET-MC2-OLD",
         "use-mc2",
         {"use-mc2": False},
         "MC2 is always switched off.",
         f"{OLD_ARGUMENTS}:1498",
     ),
-    _sets(
+    sets(
         "MS-SET-MOCK-OLD",
         "mock-data",
         {"mock-data": False},
         "Mock data is always switched off.",
         f"{OLD_ARGUMENTS}:1281",
     ),
-    _sets(
+    sets(
         "MS-SET-MASK-TYPE-OLD",
         "",
         {"attention-mask-type": lambda context: context.flag("cp-attention-mask-type")},
         "The type of the mask is that of --cp-attention-mask-type.",
         f"{OLD_ARGUMENTS}:1321",
-        "cp-attention-mask-type",
+        reads="cp-attention-mask-type",
     ),
-    _sets(
+    sets(
         "MS-SET-SHAPE-ORDER-OLD",
         "reset-position-ids",
         {"shape-order": "TND"},
@@ -288,58 +269,58 @@ _OLD_CONFIGURED = (
         f"{OLD_ARGUMENTS}:254; MindSpeed-LLM 2.2.0 features_manager/megatron_basic/training_basic.py:21",
         until="2.2.99",
     ),
-    _sets(
+    sets(
         "MS-SET-THROUGHPUT-OLD",
         "variable-seq-lengths & log-throughput",
         {"log-throughput": False},
         "Throughput is not logged where sequences differ in length.",
         f"{OLD_ARGUMENTS}:1034",
     ),
-    _sets(
+    sets(
         "MS-SET-LOOSE-OLD",
         "schedules-method=dualpipev",
         {"load-checkpoint-loosely": True},
         "DualPipeV uses its own keys in checkpoints.",
         f"{OLD_ARGUMENTS}:246",
     ),
-    _sets(
+    sets(
         "MS-SET-GRADS-O2-OLD",
         "o2-gradient",
         {"accumulate-allreduce-grads-in-fp32": False},
         "Gradients in half precision are not accumulated in fp32.",
         f"{OLD_ARGUMENTS}:1296",
     ),
-    _sets(
+    sets(
         "MS-SET-ASYNC-OLD",
         "sequence-parallel & tensor-model-parallel-size>1",
         {"no-async-tensor-model-parallel-allreduce": True},
         "Under sequence parallelism there is no all-reduce to overlap.",
         "Megatron-LM core_r0.8.0 arguments.py:474",
     ),
-    _sets(
+    sets(
         "MS-SET-SPLIT-OLD",
         "!split?",
         {"split": "969, 30, 1"},
         "This is the default split into training, validation and test data, also of mock data.",
         f"{OLD_ARGUMENTS}:1279",
     ),
-    _sets(
+    sets(
         "MS-SET-MASKS-OLD",
         "",
         {"no-create-attention-mask-in-dataloader": lambda context: not _makes_old_masks(context)},
         "The data loader creates attention masks only for ALiBi, left padding and general masks of packed samples.",
         f"{OLD_ARGUMENTS}:965",
-        "reset-attention-mask attention-mask-type cp-attention-mask-type position-embedding-type use-flash-attn "
+        reads="reset-attention-mask attention-mask-type cp-attention-mask-type position-embedding-type use-flash-attn "
         "tokenizer-padding-side",
     ),
     replace(
-        _sets(
+        sets(
             "MS-SWAP-MODULES-OLD",
             "swap-attention & !swap-modules?",
             {"swap-modules": _swapped},
             "If no modules are given, swapping uses those of a Megatron-core layer, or of a legacy layer.",
             f"MindSpeed-LLM parameter guide §26.4; {OLD_ARGUMENTS}:1024-1028",
-            "use-mcore-models",
+            reads="use-mcore-models",
         ),
         check=lambda context: f"offload.modules not set → {_swapped(context)}",
         reports_unwritten=True,

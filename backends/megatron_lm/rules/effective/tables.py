@@ -23,24 +23,9 @@ def sets(
     reads: str = "",
     unread: tuple[str, ...] = (),
 ) -> Rule:
-    """Return a row that sets arguments; a bare switch that stores false is set to True to store it.
-
-    Args:
-        unread: arguments that only stand for what is set.
-    """
-    return Rule(
-        id=id,
-        when=when,
-        sets=values,
-        unread=unread,
-        doc=doc,
-        source=source,
-        versions=versions,
-        backends=tuple(name for name in BACKENDS if name in versions),
-        severity="change",
-        reads=reads,
-        flags=tuple(values),
-    )
+    """Return a row of arguments that are set, of the backends that the versions name."""
+    found = table.sets(id, when, values, doc, source, versions=versions, reads=reads, unread=unread)
+    return _of_their_backends(found)
 
 
 def unread(
@@ -54,12 +39,16 @@ def unread(
 ) -> Rule:
     """Return a row of arguments that training does not read, of the backends that the versions name."""
     found = table.unread(id, when, flags, doc, source, equivalent=equivalent, versions=versions, phase="launch")
-    return replace(found, backends=tuple(name for name in BACKENDS if name in versions))
+    return _of_their_backends(found)
 
 
 def unread_args(id: str, args: UnreadArgs, versions: Mapping[str, Range] = EVERY) -> Rule:
     """Return a row of arguments that the mapping reads and training does not."""
     return unread(id, args.when, " ".join(args.flags), args.why, args.source, versions)
+
+
+def _of_their_backends(row: Rule) -> Rule:
+    return replace(row, backends=tuple(name for name in BACKENDS if name in row.versions))
 
 
 def data_ranks(context: RuleContext) -> int:

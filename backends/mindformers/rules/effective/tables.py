@@ -1,39 +1,18 @@
 """Row factories of the tables of effective values, and the names of keys in them."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 
 from backends.mindformers.mapping.support import MODEL
 from launcher.job import Value
-from launcher.rules.registry import Check, Rule, RuleContext, Setting, Values
+from launcher.rules import table
+from launcher.rules.registry import Rule, RuleContext, Setting, Values
 
 MCORE = "use_legacy=False"
 KIND = f"{MODEL}model_type"
 
 
-def sets(
-    id: str,
-    when: str,
-    values: Mapping[str, Setting],
-    doc: str,
-    source: str,
-    *,
-    reads: str = "",
-    check: Check | None = None,
-) -> Rule:
-    """Return a row of keys that the trainer sets to what they mean; no finding."""
-    found = Rule(
-        id=id,
-        when=when,
-        sets=values,
-        doc=doc,
-        source=source,
-        severity="change",
-        reads=reads,
-        flags=tuple(values),
-        reports_written=False,
-    )
-    return found if check is None else replace(found, check=check)
+sets = partial(table.sets, reports_written=False)
+"""Return a row of keys that the trainer sets to what they mean; no finding."""
 
 
 def fills(id: str, when: str, values: Values, doc: str, source: str, reads: str) -> Rule:
