@@ -356,7 +356,7 @@ class Search:
         some = self._in_part(plain)
         if some is not None:
             # A few layers in full may cost less than parts of every layer.
-            few = self._also({**point, **points.in_block(1)}, timed=False)
+            few = self._also({**point, **points.in_block(1)})
             if few is not None and few.step_s < some.step_s:
                 self._by_stage(few if few.fits else self._depth(point))
             self._by_stage(some)
