@@ -34,6 +34,9 @@ OLD_NAMES = {
     _KEY_VALUE_UP: f"{_ATTENTION}linear_kvb.weight",
     f"{_ATTENTION}kv_layernorm.weight": f"{_ATTENTION}k_layernorm.weight",
 }
+# Norms over all heads together, by mcore-bridge's names and by its own (tasks/models/transformer/minimax_attention.py
+# @master).
+_WIDE_NORMS = {f"{_ATTENTION}{name}_norm.weight": f"{_ATTENTION}{name}_layernorm.weight" for name in ("q", "k")}
 # The norm before the feed-forward network: a module, or part of Transformer Engine's first linear layer.
 _MLP_NORMS = ("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight")
 # Arguments stored in every MindSpeed-LLM checkpoint and in no other.
@@ -112,7 +115,7 @@ def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, split: bool, 
     down: dict[tuple[str, int | None], CoreTensor] = {}
     for tensor in tensors:
         if not logical.model.is_mla:
-            yield _of_mtp(tensor, logical.model)
+            yield _of_mtp(replace(tensor, name=_WIDE_NORMS.get(tensor.name, tensor.name)), logical.model)
         elif tensor.name in _DOWN:
             down[tensor.place, tensor.layer] = tensor
         elif tensor.name == _KEY_VALUE_DOWN:

@@ -1,7 +1,7 @@
 """What MindSpeed-LLM calls model families: in its weight converter, its layer specifications and its templates."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backends.megatron_lm.families import OUTPUT_BIAS, WIDE_NORM
 from launcher.catalogue.versions import in_range
@@ -43,6 +43,7 @@ class MindSpeedFamily(FamilyRow):
 
 
 QWEN2_MOE, QWEN3, DEEPSEEK, GEMMA2 = "qwen2_moe_spec", "qwen3_spec", "deepseek_spec", "gemma2_spec"
+MINIMAX, MINIMAX_SINCE = "minimax_spec", "master"
 _ALL_QWEN3 = ((None, None, QWEN3),)
 _ALL_DEEPSEEK = ((None, None, DEEPSEEK),)
 
@@ -101,8 +102,15 @@ FAMILIES = by_family(
         model_type="qwen3_next", names=(("2.2", None, "qwen3_next_spec"),), cannot=_LATER, no_weights=_LINEAR
     ),
     *(
-        MindSpeedFamily(model_type=name, names=(), cannot="query and key heads are normalised one by one")
-        for name in ("olmoe", "minimax_m2")
+        MindSpeedFamily(
+            model_type=name,
+            names=((MINIMAX_SINCE, None, MINIMAX),),
+            cannot="query and key heads are normalised one by one",
+            converter=converter,
+            at_start=_MASTER,
+            source="MindSpeed-LLM master tasks/models/spec/minimax_spec.py, examples/mcore/minimax27",
+        )
+        for name, converter in (("olmoe", None), ("minimax_m2", "minimax_m2"))
     ),
     MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
 )
@@ -141,7 +149,8 @@ def is_named(model_type: str | None, spec: str) -> bool:
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that MindSpeed-LLM cannot build in any version; the mapping table reports them."""
     families = (_unbuildable(row) for row in FAMILIES.values() if not row.names)
-    return DENSE_PLACES, SOME_WINDOWS, OUTPUT_BIAS, WIDE_NORM, *families
+    wide = replace(WIDE_NORM, until="26.1.0", source=f"MindSpeed-LLM {MINIMAX_SINCE} tasks/models/spec/minimax_spec.py")
+    return DENSE_PLACES, SOME_WINDOWS, OUTPUT_BIAS, wide, *families
 
 
 def _unbuildable(row: MindSpeedFamily) -> Unbuildable:

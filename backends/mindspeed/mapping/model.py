@@ -6,7 +6,7 @@ from backends.megatron_lm.mapping.attention_variants import variant_of
 from backends.megatron_lm.mapping.factories import flag_on, when_set
 from backends.megatron_lm.mapping.moe import is_moe, write_scores
 from backends.megatron_lm.mapping.positions import has_rope, not_stretched
-from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, QWEN2_MOE, QWEN3, is_named
+from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, MINIMAX, QWEN2_MOE, QWEN3, is_named
 from backends.mindspeed.versions import accepts
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
@@ -15,6 +15,7 @@ _SPECS = "mindspeed_llm.tasks.models.spec."
 
 
 _LITE = "deepseek2-lite"
+_WIDE = ("model.qk_norm_type",)
 _SPECIFYING = ("qk_layernorm", "kv_lora_rank", "shared_expert_gate", "norms_of_outputs")
 
 
@@ -36,7 +37,7 @@ def converted_folder(job: Job, version: str) -> str | None:
     return "" if job.model.starts_from_weights and not at_start else None
 
 
-def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3, GEMMA2)) -> Row:
+def layer_spec(known: tuple[str, ...]) -> Row:
     """Return the row of the layer specification, without which MindSpeed-LLM builds plain GPT layers.
 
     Args:
@@ -49,7 +50,7 @@ def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3, GEMMA2)) ->
             yield "spec", (f"{_SPECS}{module}", "layer_spec")
 
     return computed(
-        ("model.model_type", *(f"model.{name}" for name in _SPECIFYING)),
+        ("model.model_type", *(f"model.{name}" for name in _SPECIFYING), *(_WIDE if MINIMAX in known else ())),
         ("spec",),
         emit,
         lambda view: _read_spec(view, known),
@@ -66,6 +67,8 @@ def spec_of(job: Job) -> str | None:
         return DEEPSEEK
     if job.model.norms_of_outputs:
         return GEMMA2
+    if job.model.normalises_all_heads:
+        return MINIMAX
     if is_named(job.model.model_type, QWEN2_MOE) or job.model.shared_expert_gate:
         return QWEN2_MOE
     return QWEN3 if is_named(job.model.model_type, QWEN3) or job.model.qk_layernorm else None
@@ -82,6 +85,10 @@ def _read_spec(view: NativeView, known: tuple[str, ...]) -> Mapping[str, Value]:
         "qwen3_spec": "qwen3_moe" if experts else "qwen3",
         **({"gemma2_spec": "gemma2"} if view.peek("post-norm") else {}),
     }
+    if module == MINIMAX and MINIMAX in known:
+        view.take("spec")
+        scores = "minimax_m2" if view.peek("moe-router-score-function") == "sigmoid" else "olmoe"
+        return {"model.model_type": family_of_converter(view) or scores, **dict.fromkeys(_WIDE, "per_layer")}
     if module in families and (module != "deepseek_spec" or view.peek("multi-latent-attention")):
         view.take("spec")
         return {"model.model_type": families[module]}

@@ -11,6 +11,7 @@ from backends.megatron_lm.mapping.table import irrelevant as megatron_irrelevant
 from backends.megatron_lm.mapping.table import rows as megatron_rows
 from backends.megatron_lm.mapping.table import table as megatron_table
 from backends.megatron_lm.mapping.tokenizer import padding
+from backends.mindspeed.families import DEEPSEEK, GEMMA2, MINIMAX, MINIMAX_SINCE, QWEN2_MOE, QWEN3
 from backends.mindspeed.mapping import (
     attention_variants,
     checkpoint,
@@ -29,6 +30,7 @@ from backends.mindspeed.mapping import (
     version_2_1,
 )
 from backends.mindspeed.versions import CORE, accepts, came_with, catalogue, choices
+from launcher.catalogue.versions import in_range
 from launcher.mapping.inherit import extend
 from launcher.mapping.rows import Gap, Row, Table, switch, switch_off, without
 
@@ -92,9 +94,10 @@ def _first(version: str, is_old: bool) -> tuple[Row, ...]:
         return (
             version_2_1.use_mcore(),
             version_2_1.aliases(),
-            model.layer_spec(("deepseek_spec", "qwen3_spec", "gemma2_spec")),
+            model.layer_spec((DEEPSEEK, QWEN3, GEMMA2)),
         )
-    return (task.aliases(version), model.layer_spec())
+    minimax = (MINIMAX,) if in_range(version, MINIMAX_SINCE, None) else ()
+    return (task.aliases(version), model.layer_spec((DEEPSEEK, QWEN2_MOE, QWEN3, GEMMA2, *minimax)))
 
 
 def _replaced(version: str, is_old: bool) -> dict[str, tuple[Row, ...]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from backends.megatron_lm.mapping.kernels import CUDA_GRAPHS
 from backends.megatron_lm.mapping.optimizer import MUON_FIELDS, NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import BEFORE_0_12
+from backends.mindspeed.families import MINIMAX_SINCE
 from backends.mindspeed.mapping import attention_variants, gemma
 from launcher.job import Value
 from launcher.mapping.rows import Gap, warning
@@ -36,6 +37,12 @@ UNSUPPORTED: Mapping[str, Gap] = {
     **gemma.UNSUPPORTED,
     **NO_QK_CLIPPING,
     **IGNORED_FIELDS,
+    "model.qk_norm_type": Gap(
+        why=f"query and key heads are normalised one by one before {MINIMAX_SINCE}",
+        neutral=("per_head",),
+        works=(f"backend.version={MINIMAX_SINCE}", "model.qk_norm_type=null"),
+        matters=lambda job: job.model.qk_layernorm,
+    ),
     "parallel.schedule": warning(
         "its schedules are 1f1b, interleaved where parallel.vpp is set, and dualpipev",
         *("1f1b", "dualpipev"),

@@ -207,5 +207,8 @@ declare((
     needs("MS-DSA-QUANT", "indexer-qk-quant-scheme?", "enable-dsa-indexer & kv-compress & !use-fused-lightning-indexer",
           "Quantised queries and keys of the indexer need it, compressed keys, and no fused indexer.",
           "MindSpeed-LLM master features_manager/transformer/multi_latent_attention/dsa_indexer_feature.py:133"),
+    needs("MS-MINIMAX-TP", "spec~mindspeed_llm.tasks.models.spec.minimax_spec", "tensor-model-parallel-size=1",
+          "The layers that normalise all heads together are not split over tensor-parallel ranks.",
+          "MindSpeed-LLM master mindspeed_llm/tasks/models/spec/minimax_spec.py:21"),
 ), backends=MINDSPEED, since="master")
 # fmt: on
