@@ -151,6 +151,11 @@ FAMILIES = by_family(
         source="ms-swift 4.0.0 megatron/model/gpts/olmoe.py:227; mcore-bridge 1.6.5 model/gpts/olmoe.py:105",
     ),
     SwiftFamily(model_type="mixtral"),
+    SwiftFamily(
+        model_type="llama4_text",
+        cannot="only the model with the vision tower (model_type llama4), not the language model alone",
+        source="mcore-bridge 1.6.5 model/mm_gpts/llama4.py:100; ms-swift 3.12.6 megatron/model/mm_gpt/llama4.py",
+    ),
 )
 # Ranges of versions with the same families.
 _RANGES = (("4.1", None), (FOUR, "4.0.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))

@@ -131,6 +131,7 @@ FAMILIES = by_family(
             "glm4_moe_lite",
             "qwen3_next",
             "gpt_oss",
+            "llama4_text",
         )
     ),
 )

@@ -104,6 +104,7 @@ FAMILIES = by_family(
         MindSpeedFamily(model_type=name, names=(), cannot="query and key heads are normalised one by one")
         for name in ("olmoe", "minimax_m2")
     ),
+    MindSpeedFamily(model_type="llama4_text", names=(), cannot="all of its layers have the same positions"),
     MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
 )
 

@@ -214,10 +214,10 @@ def test_megatron_swift_takes_it_as_a_key_of_the_model_s_configuration(
 
 def test_megatron_swift_takes_weights_on_inputs_as_a_key_too() -> None:
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-    given, refused = written(job_of(model=experts, moe__apply_probs_on_input=True), SWIFT)
+    given, refused = written(job_of(model={**experts, "apply_probs_on_input": True}), SWIFT)
     assert given[KEYS]["moe_apply_probs_on_input"] is True
-    assert "moe.apply_probs_on_input" not in refused
-    assert read_back(given, get_backend("megatron"), SWIFT[1]).job.moe.apply_probs_on_input is True
+    assert "model.apply_probs_on_input" not in refused
+    assert read_back(given, get_backend("megatron"), SWIFT[1]).job.model.apply_probs_on_input is True
 
 
 def test_mindformers_gets_no_argument_for_a_model_that_has_no_hyper_connections() -> None:
@@ -235,7 +235,7 @@ REFUSED = [
     ("model.attention_output_gate", True, {LM_12: "error", MS: "error", MF: "error", SWIFT_3: "error"}),
     ("model.mamba", True, {SWIFT: "error", SWIFT_3: "error", MF: "error", MF_OLD: "error"}),
     ("model.hidden_act", "quick_geglu", {LM_12: "error", MS: "error", MF: "error"}),
-    ("moe.apply_probs_on_input", True, {LM_12: "error", MS: "error", MF: "error"}),
+    ("model.apply_probs_on_input", True, {LM_12: "error", MS: "error", MF: "error"}),
     ("precision.fp4_format", "e2m1", {LM_12: "error", MS: "error", MF: "error", SWIFT_3: "error"}),
     ("optimizer.muon_scalar_optimizer", "sgd", {MS: "error"}),
     ("kernels.use_fused_mhc", True, {LM: "warning", MF: "warning", SWIFT_3: "warning"}),

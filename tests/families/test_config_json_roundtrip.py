@@ -136,6 +136,23 @@ _VARIANTS = {
     "gemma3_text": st.fixed_dictionaries(
         {**_GEMMA, "qk_layernorm": st.just(True), "rope_local_theta": st.sampled_from([1e4, 1e5])}
     ),
+    "llama4_text": st.fixed_dictionaries(
+        {
+            "scoring_func": st.just("sigmoid"),
+            "rotary_interleaved": st.just(True),
+            "apply_probs_on_input": st.just(True),
+            "norm_topk_prob": st.just(False),
+            "num_experts_per_tok": st.just(1),
+            "shared_expert_intermediate_size": st.just(77),
+            "moe_intermediate_size": st.just(77),
+            "no_rope_freq": st.sampled_from([None, 1]),
+            "attention_chunk_size": st.sampled_from([None, 8192]),
+            "attn_scale": st.just(0.1),
+            "floor_scale": st.sampled_from([4096, 8192]),
+            "qk_l2_norm": st.just(True),
+            "qk_l2_norm_rope_only": st.just(True),
+        }
+    ),
     "minimax_m2": st.fixed_dictionaries(
         {
             "partial_rotary_factor": _PARTIAL,

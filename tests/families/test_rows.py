@@ -54,6 +54,7 @@ def test_every_family_has_a_preset() -> None:
 NEEDS = {
     ("mindspeed", "qwen2_moe"): ["kernels.gradient_accumulation_fusion=false"],
     ("megatron_lm", "deepseek_v32"): ["kernels.rope_fusion=false"],
+    ("megatron_lm", "llama4_text"): ["kernels.rope_fusion=false"],
     ("megatron_lm", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindspeed", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],

@@ -248,7 +248,7 @@ def dispatch() -> tuple[Row, ...]:
             since="0.16",
             note="--moe-enable-deepep is deprecated in 0.16 (TransformerConfig.__post_init__).",
         ),
-        switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
+        switch("model.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
         switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
         switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12", until=BEFORE_0_17),
     )
@@ -316,7 +316,7 @@ GONE: Mapping[str, Gap] = {
 }
 CAME_LATER: Mapping[str, Gap] = {
     "moe.force_load_balancing": came(False),
-    "moe.apply_probs_on_input": came(False),
+    "model.apply_probs_on_input": came(False),
     "moe.batch_overlap": came(False, severity="warning"),
     "moe.router_fusion": came(False, severity="warning"),
 }
