@@ -55,6 +55,11 @@ FAMILIES = by_family(
         for name in ("gemma2", "gemma3_text")
     ),
     _since("llama4_text", "0.16", "layers without rotary positions came with core 0.16"),
+    FamilyRow(
+        model_type="deepseek_v4",
+        cannot="compressed attention is in its development branch only, not in a release",
+        source="Megatron-LM core_v0.19.0 core/transformer/experimental_attention_variant (dev d48bd6be has it)",
+    ),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 

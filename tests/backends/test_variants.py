@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from launcher.compose import compose
 from launcher.families.config_json import config_from_model
 from launcher.families.source import ModelConfigError
 from launcher.importing.read_command import ImportOptions
@@ -317,6 +318,30 @@ def test_mindspeed_builds_qwen3_next_and_deepseek_v4_from_their_own_layers() -> 
     assert (given["kv-compress"], given["position-embedding-type"]) == (True, "deepseek4")
     back = read_back(given, get_backend("mindspeed"), MS[1]).job.model
     assert (back.experimental_attention_variant, back.position_embedding) == ("dsv4_hybrid", "rope")
+
+
+def test_mindspeed_takes_deepseek_v4_as_it_is_published() -> None:
+    """Its layers read the whole head (deepseek4/csa.py:103) and scaling arguments of their own."""
+    job = compose(["model=deepseek_v4_flash", "model.pretrained=false", "backend=mindspeed", "batch.seq_length=8192"])
+    given, refused = written(job, MS)
+    assert "error" not in {severity for path, severity in refused.items() if path.startswith("model.")}
+    wanted = {
+        "qk-head-dim": 512,
+        "qk-pos-emb-head-dim": 64,
+        "original-seq-len": 65536,
+        "rope-factor": 16.0,
+        "rope-scaling-original-max-position-embeddings": 8192,
+        "moe-router-score-function": "sqrtsoftplus",
+        "moe-router-enable-expert-bias": True,
+        "compress-rope-theta": 160000.0,
+    }
+    assert {flag: given.get(flag) for flag in wanted} == wanted
+    assert not {"rope-scaling-type", "rope-type"} & set(given)
+    back = read_back(given, get_backend("mindspeed"), MS[1]).job.model
+    for name in ("qk_nope_head_dim", "rope_scaling", "scoring_func", "router_expert_bias", "norm_topk_prob"):
+        assert getattr(back, name) == getattr(job.model, name), name
+    _, older = written(job, MS_OLD)
+    assert older["model.scoring_func"] == "error"
 
 
 def test_what_mindspeed_implies_is_written_on_other_backends() -> None:

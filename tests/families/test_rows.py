@@ -103,6 +103,7 @@ ELSEWHERE = {
     "backends/megatron/rules/changes/seen.py": "rules about one family",
     "backends/mindformers/checkpoint/older.py": "layouts of one family's legacy class",
     "backends/mindformers/class_defaults.py": "defaults of classes, by the backend's own names",
+    "backends/mindformers/mapping/attention_variants.py": "what one class does with keys",
     "backends/mindformers/mapping/legacy.py": "the family that a legacy class was written for",
     "backends/mindformers/mapping/model.py": "what one class does with keys",
     "backends/mindformers/mapping/moe.py": "what one class does with keys",
