@@ -102,6 +102,15 @@ FAMILIES = by_family(
         weights_since=_COMPARED,
     ),
     SwiftFamily(
+        model_type="deepseek_v4",
+        names=(("4.3", None, "deepseek_v4"),),
+        cannot="it came with 4.3",
+        template="deepseek_v4",
+        hub_names=r"DeepSeek-V4(?!\.)",
+        no_weights="how the development branch of Megatron-core stores its layers is not written yet",
+        source="mcore-bridge 1.5.0 (none in 1.4.0), 1.6.5 model/gpts/deepseek_v4.py; ms-swift 4.3.2 megatron/init.py",
+    ),
+    SwiftFamily(
         model_type="glm4_moe",
         names=((FOUR, None, "glm4_moe"), ("3.12", THREE, "glm4_5")),
         template="glm4_5",
@@ -151,6 +160,11 @@ FAMILIES = by_family(
         source="ms-swift 4.0.0 megatron/model/gpts/olmoe.py:227; mcore-bridge 1.6.5 model/gpts/olmoe.py:105",
     ),
     SwiftFamily(model_type="mixtral"),
+    SwiftFamily(
+        model_type="llama4_text",
+        cannot="only the model with the vision tower (model_type llama4), not the language model alone",
+        source="mcore-bridge 1.6.5 model/mm_gpts/llama4.py:100; ms-swift 3.12.6 megatron/model/mm_gpt/llama4.py",
+    ),
 )
 # Ranges of versions with the same families.
 _RANGES = (("4.1", None), (FOUR, "4.0.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))

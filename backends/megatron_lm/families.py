@@ -54,6 +54,12 @@ FAMILIES = by_family(
         FamilyRow(model_type=name, cannot="the outputs of its layers are not normalised", source=_LAYER)
         for name in ("gemma2", "gemma3_text")
     ),
+    _since("llama4_text", "0.16", "layers without rotary positions came with core 0.16"),
+    FamilyRow(
+        model_type="deepseek_v4",
+        cannot="compressed attention is in its development branch only, not in a release",
+        source="Megatron-LM core_v0.19.0 core/transformer/experimental_attention_variant (dev d48bd6be has it)",
+    ),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 
@@ -112,11 +118,21 @@ WIDE_NORM = Unbuildable(
     fields=("model.qk_norm_type",),
     source="megatron-core 0.16.1 transformer/attention.py SelfAttention.__init__ (q_layernorm)",
 )
+NORM_WITHOUT_ROPE = Unbuildable(
+    doc="Queries and keys normalised in layers with rotary positions only.",
+    when=lambda model: bool(model.qk_l2_norm and model.qk_l2_norm_rope_only and model.no_rope_freq),
+    describe=lambda model: (
+        "qk_l2_norm_rope_only: query and key heads of all layers are normalised, those of layers without rotary"
+        " positions, too"
+    ),
+    fields=("model.qk_l2_norm_rope_only", "model.qk_l2_norm", "model.no_rope_freq"),
+    source="megatron-core 0.16.1 models/gpt/gpt_layer_specs.py:283, 0.19.0 models/gpt/gpt_layer_specs.py:328",
+)
 
 
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that Megatron-LM cannot build."""
-    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, NORMS_OF_OUTPUTS, WIDE_NORM
+    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, NORMS_OF_OUTPUTS, WIDE_NORM, NORM_WITHOUT_ROPE
 
 
 def families() -> Mapping[str, FamilyRow]:

@@ -114,6 +114,11 @@ FAMILIES = by_family(
             "1.6.0": {**_DEEPSEEK, "model.qk_layernorm": True, "moe.aux_loss_coeff": 0.0001},
         },
     ),
+    MindFormersFamily(
+        model_type="deepseek_v4",
+        cannot="only its pynative trainer builds it, not the static graph",
+        source="MindFormers 2.1.0 models/deepseek4",
+    ),
     *(
         MindFormersFamily(model_type=name, cannot=_NONE)
         for name in (
@@ -131,6 +136,7 @@ FAMILIES = by_family(
             "glm4_moe_lite",
             "qwen3_next",
             "gpt_oss",
+            "llama4_text",
         )
     ),
 )

@@ -17,6 +17,7 @@ _LINEAR = "how its own linear attention stores its weights is not known here"
 _PLAIN = "GPTModel"
 _LATER = "it came after 2.1.0"
 _INDEXER = "how its own indexer (DSA) stores its weights is not known here"
+_COMPRESSED = "how its own compressed attention stores its weights is not known here"
 _MASTER = ("master", None)
 
 
@@ -96,6 +97,13 @@ FAMILIES = by_family(
     ),
     MindSpeedFamily(model_type="deepseek_v32", names=(("2.3", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(model_type="glm_moe_dsa", names=(("2.3", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
+    MindSpeedFamily(
+        model_type="deepseek_v4",
+        names=(("26.1", None, "deepseek4_spec"),),
+        cannot="it came with 26.1",
+        no_weights=_COMPRESSED,
+        source="MindSpeed-LLM 26.1.0 tasks/models/spec/deepseek4_spec.py, examples/mcore/deepseek4_flash",
+    ),
     MindSpeedFamily(model_type="glm4_moe"),
     MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
     MindSpeedFamily(
@@ -112,6 +120,7 @@ FAMILIES = by_family(
         )
         for name, converter in (("olmoe", None), ("minimax_m2", "minimax_m2"))
     ),
+    MindSpeedFamily(model_type="llama4_text", names=(), cannot="all of its layers have the same positions"),
     MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
 )
 

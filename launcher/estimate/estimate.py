@@ -263,6 +263,7 @@ def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], *, whole: bool) 
 _BY_FORMULA = {
     "linear": "model.experimental_attention_variant: gated delta net",
     "sparse": "model.experimental_attention_variant: sparse attention, as kernels that compute chosen keys only",
+    "csa": "model.compress_ratios: compressed attention, as attention over all keys, and one residual stream",
     "mamba": "model.mamba: Mamba-2",
 }
 

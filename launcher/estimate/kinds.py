@@ -12,7 +12,9 @@ class Kind:
 
     Attributes:
         mixer: softmax (latent or not), unwindowed (the same where other layers have a window), linear (gated delta
-            net), sparse (with its own indexer), shared (sparse with the keys of another layer), mamba, or none.
+            net), sparse (with its own indexer), shared (sparse with the keys of another layer), sliding, csa or hca
+            (compressed attention: the window alone, with compressed keys that an indexer selects, with all compressed
+            keys), mamba, or none.
         feed: dense, moe, or none.
     """
 
@@ -42,6 +44,9 @@ class Variants:
         gate: the output of softmax attention is gated.
         sinks: softmax has a learned sink for each head.
         indexed: for every layer whether it has its own indexer; empty: attention is not sparse.
+        ratios: for every layer tokens per compressed key, 0: none; empty: attention is not compressed.
+        out_groups, out_rank: groups of heads and rank of each in the output projection of compressed attention.
+        streams: residual streams (hyper-connections); 0: one, without weights.
         pattern: for every layer M (Mamba), * (attention), - (dense) or E (experts); empty: no Mamba layers.
     """
 
@@ -59,6 +64,10 @@ class Variants:
     index_dim: int = 0
     topk: int = 0
     indexed: tuple[bool, ...] = ()
+    ratios: tuple[int, ...] = ()
+    out_groups: int = 0
+    out_rank: int = 0
+    streams: int = 0
     pattern: str = ""
     state: int = 0
     mamba_heads: int = 0
@@ -78,6 +87,9 @@ class Variants:
 
 
 PLAIN = Variants()
+# Mixer of compressed attention by tokens per key, of which only 4 have an indexer (megatron-core dev d48bd6be,
+# transformer/experimental_attention_variant/csa.py:1710).
+COMPRESSED = {0: "sliding", 4: "csa", 128: "hca"}
 # Megatron-core has no default for the layers between (transformer_config.py); Qwen3NextConfig has this one.
 _FULL_EVERY = 4
 
@@ -89,7 +101,12 @@ def read_variants(model: Model) -> tuple[Variants, list[str]]:
     if model.sliding_window is not None:
         window_every, unwindowed = model.window_attn_skip_freq or 0, model.full_attention_layers
     plain = not gate and not window_every and not unwindowed and model.softmax_type != "learnable"
-    if plain and kind not in ("gated_delta_net", "dsa") and not model.mamba and not model.full_attention_interval:
+    if (
+        plain
+        and kind not in ("gated_delta_net", "dsa", "dsv4_hybrid")
+        and not model.mamba
+        and not model.full_attention_interval
+    ):
         return PLAIN, []
     values: dict[str, object] = {"window_every": window_every, "unwindowed": unwindowed}
     values["sinks"] = model.softmax_type == "learnable"
@@ -101,6 +118,8 @@ def read_variants(model: Model) -> tuple[Variants, list[str]]:
             assumed.append(f"model.full_attention_interval: {_FULL_EVERY} (Qwen3-Next's)")
     elif kind == "dsa":
         values |= _indexer(model)
+    elif kind == "dsv4_hybrid":
+        values |= _compressed(model)
     if model.mamba:
         values |= _mamba(model)
     return Variants(**values, gate=bool(gate)), assumed  # type: ignore[arg-type]
@@ -131,6 +150,17 @@ def _indexer(model: Model) -> dict[str, object]:
         "index_dim": model.index_head_dim or INDEXER["index_head_dim"],
         "topk": model.index_topk or INDEXER["index_topk"],
         "indexed": indexed,
+    }
+
+
+def _compressed(model: Model) -> dict[str, object]:
+    sizes = {name: value for name, value in _indexer(model).items() if name != "indexed"}
+    return {
+        **sizes,
+        "ratios": model.compress_ratios or (0,) * (model.num_hidden_layers or 0),
+        "out_groups": model.o_groups or 1,
+        "out_rank": model.o_lora_rank or 0,
+        "streams": model.hc_mult or 0 if model.enable_hyper_connections else 0,
     }
 
 
@@ -174,6 +204,8 @@ def kind_at(variants: Variants, index: int, moe: bool) -> Kind:
     mixer = "softmax"
     if variants.full_every and (index + 1) % variants.full_every:
         mixer = "linear"
+    elif variants.ratios:
+        mixer = COMPRESSED.get(variants.ratios[index] if index < len(variants.ratios) else 0, "hca")
     elif variants.indexed:
         mixer = "sparse" if variants.indexed[index] else "shared"
     elif index in variants.unwindowed or (variants.window_every and (index + 1) % variants.window_every == 0):

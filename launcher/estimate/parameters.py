@@ -1,9 +1,9 @@
 """Parameter counts, equal to what megatron-core's GPTModel allocates with the same arguments."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from launcher.estimate.kinds import Kind
+from launcher.estimate.kinds import COMPRESSED, Kind
 from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import Sizes
 
@@ -68,6 +68,8 @@ def _mixer(s: Sizes, mixer: str) -> Counts:
         return _linear_attention(s)
     if mixer == "mamba":
         return _mamba(s)
+    if mixer in COMPRESSED.values():
+        return _compressed_attention(s, mixer)
     counts = _latent_attention(s) if s.mla else _attention(s)
     if s.variants.sinks:
         counts += Counts(dense=s.heads // s.tp, total=s.heads, active=s.heads)
@@ -88,6 +90,43 @@ def _indexer(s: Sizes) -> Counts:
     v = s.variants
     query = (s.q_rank or s.hidden) * v.index_heads * v.index_dim
     return _whole(query + s.hidden * (v.index_dim + v.index_heads) + 2 * v.index_dim)
+
+
+def _compressed_attention(s: Sizes, mixer: str) -> Counts:
+    """Count DeepSeek-V4's attention: one latent for all heads, grouped output, compressor, indexer.
+
+    Source: modeling_deepseek_v4.py @5.24; DSv4HybridSelfAttention, megatron-core dev d48bd6be
+    transformer/experimental_attention_variant/deepseek_v4_hybrid_attention.py, csa.py (Compressor is replicated).
+    """
+    v, head, rank = s.variants, s.v_dim, s.q_rank or 0
+    query, out = s.heads * head, v.out_groups * v.out_rank
+    counts = _whole(s.hidden * (rank + head) + rank + head) + _split(rank * query, s.tp)
+    counts += _split(query // v.out_groups * out, s.tp) + _split(out * s.hidden, s.tp)
+    counts += Counts(dense=s.heads // s.tp, total=s.heads, active=s.heads)
+    if mixer == "hca":
+        counts += _compressor(s.hidden, head, 128)
+    if mixer == "csa":
+        counts += _compressor(s.hidden, head, 4) + _compressor(s.hidden, v.index_dim, 4)
+        counts += _whole(rank * v.index_heads * v.index_dim + s.hidden * v.index_heads)
+    return counts
+
+
+def _compressor(hidden: int, head: int, ratio: int) -> Counts:
+    """Count keys and gates, biases of the positions, and a norm; windows of 4 overlap, which takes two of each."""
+    width = 2 * head if ratio == 4 else head
+    return _whole(2 * hidden * width + ratio * width + head)
+
+
+def _hyper_connection(s: Sizes) -> Counts:
+    """Count the mixing of residual streams before and after attention or feed-forward network."""
+    n = s.variants.streams
+    return _whole((2 + n) * n * (n * s.hidden + 1) + 3) if n else Counts()
+
+
+def _hyper_head(s: Sizes) -> Counts:
+    """Count the collapse of residual streams before the last norm."""
+    n = s.variants.streams
+    return _whole(n * (n * s.hidden + 1) + 1) if n else Counts()
 
 
 def _mamba(s: Sizes) -> Counts:
@@ -164,7 +203,7 @@ def _moe(s: Sizes) -> Counts:
 def layer_parameters(sizes: Sizes, kind: Kind) -> Counts:
     """Return the parameters of one layer: token mixer, MLP or experts, and a normalisation before (and after) each."""
     counts = Counts()
-    norm = _whole(norm_parameters(sizes, sizes.hidden) * (2 if sizes.output_norms else 1))
+    norm = _whole(norm_parameters(sizes, sizes.hidden) * (2 if sizes.output_norms else 1)) + _hyper_connection(sizes)
     if kind.mixer != "none":
         counts += _mixer(sizes, kind.mixer) + norm
     if kind.feed != "none":
@@ -186,8 +225,11 @@ def embedding_parameters(sizes: Sizes) -> Counts:
 def mtp_parameters(sizes: Sizes) -> Counts:
     """Return the parameters of one multi-token-prediction layer: two norms, a projection, a layer, a norm."""
     kind = sizes.kind(sizes.layers - 1)
+    if sizes.variants.ratios:
+        kind = replace(kind, mixer="sliding")
     projection = _split(2 * sizes.hidden * sizes.hidden, sizes.tp)
-    return layer_parameters(sizes, kind) + projection + _whole(3 * norm_parameters(sizes, sizes.hidden))
+    norms = _whole(3 * norm_parameters(sizes, sizes.hidden))
+    return layer_parameters(sizes, kind) + projection + norms + _hyper_head(sizes)
 
 
 def chunk_parameters(sizes: Sizes, chunk: Chunk) -> Counts:
@@ -207,7 +249,7 @@ def chunk_parameters(sizes: Sizes, chunk: Chunk) -> Counts:
     if chunk.mtp:
         counts += mtp_parameters(sizes) * chunk.mtp
     if chunk.norm:
-        counts += _whole(norm_parameters(sizes, sizes.hidden))
+        counts += _whole(norm_parameters(sizes, sizes.hidden)) + _hyper_head(sizes)
     if chunk.head:
         counts += _head(sizes, chunk)
     return counts

@@ -22,6 +22,7 @@ _REASONS: Final[dict[str, tuple[str, ...]]] = {
         "dtype",
         "quantization_config",
         "use_bfloat16",
+        "expert_dtype",
     ),
     "token ids: they belong to the tokenizer": (
         "bos_token_id",

@@ -207,12 +207,12 @@ def _write_sparse_layers(model: Model) -> dict[str, Any]:
 SPARSE_LAYERS = Part(
     read=_read_sparse_layers,
     write=_write_sparse_layers,
-    meaning=lambda model: _dense_layers(model),
+    meaning=lambda model: dense_layers(model),
 )
 
 
-def _dense_layers(model: Model) -> dict[str, Value]:
-    """Return the fields of dense layers as `_read_sparse_layers` does."""
+def dense_layers(model: Model) -> dict[str, Value]:
+    """Return the fields of dense layers in the form in which config.json is read: first layers as a number."""
     layers = range(model.num_hidden_layers or 0)
     dense = tuple(index for index in layers if not model.has_experts_at(index)) if model.is_moe else ()
     first = dense == tuple(range(len(dense)))

@@ -31,7 +31,13 @@ class Migration:
 
 
 # Job files (`+job=`, `+strategy=`, `+recipe=`): written by import, port, search, balance, check --fix and dry-run.
-JOB_FILES: tuple[Migration, ...] = (Migration(why="files contain their version"),)
+JOB_FILES: tuple[Migration, ...] = (
+    Migration(why="files contain their version"),
+    Migration(
+        why="where router weights are applied belongs to the architecture, as Llama 4's config.json decides it",
+        renames={"moe.apply_probs_on_input": "model.apply_probs_on_input"},
+    ),
+)
 # run/run.json, and run/plan.json, run/job.json beside it, which are written only.
 RUN_RECORDS: tuple[Migration, ...] = (Migration(why="records contain their version"),)
 

@@ -10,6 +10,7 @@ _NEXT = "Hugging Face Qwen3NextConfig"
 _V32 = "Hugging Face DeepseekV32Config / GlmMoeDsaConfig"
 _V4 = "Hugging Face DeepseekV4Config"
 _OSS = "Hugging Face GptOssConfig"
+_LLAMA4 = "Hugging Face Llama4TextConfig"
 _BAMBA = "Hugging Face BambaConfig"
 
 # Defaults of attention variants, written out because backends' own defaults differ or are missing: Qwen3-Next's (and
@@ -179,6 +180,42 @@ class Model(Transformer):
         None,
         "L2-normalise query and key heads (Llama 4).",
         source=f"{TRANSFORMER_CONFIG}.qk_l2_norm",
+        affects_training=True,
+    )
+    qk_l2_norm_rope_only: bool | None = option(
+        None,
+        "L2-normalise query and key heads only in layers with rotary positions (Llama 4); none: in all layers.",
+        source=f"{_LLAMA4}.use_qk_norm",
+        affects_training=True,
+    )
+    attention_chunk_size: int | None = option(
+        None,
+        "Layers with rotary positions attend within chunks of so many tokens (Llama 4).",
+        unit="tokens",
+        source=f"{_LLAMA4}.attention_chunk_size",
+        minimum=1,
+        affects_training=True,
+    )
+    floor_scale: int | None = option(
+        None,
+        "Layers without rotary positions multiply the query at position p by 1 + attn_scale log(1 + floor((p + 1) / "
+        "floor_scale)) (Llama 4); none: they do not.",
+        unit="tokens",
+        source=f"{_LLAMA4}.floor_scale",
+        minimum=1,
+        affects_training=True,
+    )
+    attn_scale: float | None = option(
+        None,
+        "Strength of the scale of queries by position, see floor_scale; none: 0.1.",
+        source=f"{_LLAMA4}.attn_scale",
+        minimum=0,
+        affects_training=True,
+    )
+    apply_probs_on_input: bool | None = option(
+        None,
+        "Router weights scale what experts receive instead of what they return (Llama 4).",
+        source=f"{TRANSFORMER_CONFIG}.moe_apply_probs_on_input",
         affects_training=True,
     )
     mrope_section: tuple[int, ...] = option(

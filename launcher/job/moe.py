@@ -12,12 +12,6 @@ _ASCEND = "Ascend MindSpeed features"
 class Moe:
     """Training of experts: routing, balance, dispatch."""
 
-    apply_probs_on_input: bool | None = option(
-        None,
-        "Router weights scale what experts receive instead of what they return (Llama 4).",
-        source=f"{TRANSFORMER_CONFIG}.moe_apply_probs_on_input",
-        affects_training=True,
-    )
     use_upcycling: bool | None = option(
         None,
         "Upcycle a dense checkpoint to experts, once.",

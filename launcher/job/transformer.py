@@ -339,7 +339,7 @@ class Transformer:
         "softmax",
         "Function from router logits to scores.",
         source=_MLA,
-        choices=("softmax", "sigmoid"),
+        choices=("softmax", "sigmoid", "sqrtsoftplus"),
         affects_training=True,
     )
     router_expert_bias: bool = option(

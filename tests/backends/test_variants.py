@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from launcher.compose import compose
 from launcher.families.config_json import config_from_model
 from launcher.families.source import ModelConfigError
 from launcher.importing.read_command import ImportOptions
@@ -214,10 +215,10 @@ def test_megatron_swift_takes_it_as_a_key_of_the_model_s_configuration(
 
 def test_megatron_swift_takes_weights_on_inputs_as_a_key_too() -> None:
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-    given, refused = written(job_of(model=experts, moe__apply_probs_on_input=True), SWIFT)
+    given, refused = written(job_of(model={**experts, "apply_probs_on_input": True}), SWIFT)
     assert given[KEYS]["moe_apply_probs_on_input"] is True
-    assert "moe.apply_probs_on_input" not in refused
-    assert read_back(given, get_backend("megatron"), SWIFT[1]).job.moe.apply_probs_on_input is True
+    assert "model.apply_probs_on_input" not in refused
+    assert read_back(given, get_backend("megatron"), SWIFT[1]).job.model.apply_probs_on_input is True
 
 
 def test_mindformers_gets_no_argument_for_a_model_that_has_no_hyper_connections() -> None:
@@ -235,7 +236,7 @@ REFUSED = [
     ("model.attention_output_gate", True, {LM_12: "error", MS: "error", MF: "error", SWIFT_3: "error"}),
     ("model.mamba", True, {SWIFT: "error", SWIFT_3: "error", MF: "error", MF_OLD: "error"}),
     ("model.hidden_act", "quick_geglu", {LM_12: "error", MS: "error", MF: "error"}),
-    ("moe.apply_probs_on_input", True, {LM_12: "error", MS: "error", MF: "error"}),
+    ("model.apply_probs_on_input", True, {LM_12: "error", MS: "error", MF: "error"}),
     ("precision.fp4_format", "e2m1", {LM_12: "error", MS: "error", MF: "error", SWIFT_3: "error"}),
     ("optimizer.muon_scalar_optimizer", "sgd", {MS: "error"}),
     ("kernels.use_fused_mhc", True, {LM: "warning", MF: "warning", SWIFT_3: "warning"}),
@@ -317,6 +318,30 @@ def test_mindspeed_builds_qwen3_next_and_deepseek_v4_from_their_own_layers() -> 
     assert (given["kv-compress"], given["position-embedding-type"]) == (True, "deepseek4")
     back = read_back(given, get_backend("mindspeed"), MS[1]).job.model
     assert (back.experimental_attention_variant, back.position_embedding) == ("dsv4_hybrid", "rope")
+
+
+def test_mindspeed_takes_deepseek_v4_as_it_is_published() -> None:
+    """Its layers read the whole head (deepseek4/csa.py:103) and scaling arguments of their own."""
+    job = compose(["model=deepseek_v4_flash", "model.pretrained=false", "backend=mindspeed", "batch.seq_length=8192"])
+    given, refused = written(job, MS)
+    assert "error" not in {severity for path, severity in refused.items() if path.startswith("model.")}
+    wanted = {
+        "qk-head-dim": 512,
+        "qk-pos-emb-head-dim": 64,
+        "original-seq-len": 65536,
+        "rope-factor": 16.0,
+        "rope-scaling-original-max-position-embeddings": 8192,
+        "moe-router-score-function": "sqrtsoftplus",
+        "moe-router-enable-expert-bias": True,
+        "compress-rope-theta": 160000.0,
+    }
+    assert {flag: given.get(flag) for flag in wanted} == wanted
+    assert not {"rope-scaling-type", "rope-type"} & set(given)
+    back = read_back(given, get_backend("mindspeed"), MS[1]).job.model
+    for name in ("qk_nope_head_dim", "rope_scaling", "scoring_func", "router_expert_bias", "norm_topk_prob"):
+        assert getattr(back, name) == getattr(job.model, name), name
+    _, older = written(job, MS_OLD)
+    assert older["model.scoring_func"] == "error"
 
 
 def test_what_mindspeed_implies_is_written_on_other_backends() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from launcher.cli import main
 from tests.convert.helpers import launch
-from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
+from tests.convert.unbuildable import UNBUILDABLE, as_scout, deepseek_v3
 
 Zoo = Callable[[str], Path]
 
@@ -60,6 +60,19 @@ def test_without_a_backend_it_is_reported(
         "hf-to-mcore", "--model", folder, "--out", tmp_path / "ms", "--backend", elsewhere or "mindspeed"
     )
     assert converted == (0 if elsewhere else 1)
+    assert launch("mcore-to-hf", "--checkpoint", tmp_path / "out", "--out", tmp_path / "back") == 0
+    assert launch("verify", folder, tmp_path / "back") == 0
+
+
+def test_norms_of_some_layers_are_no_model_of_megatron_lm(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Llama 4 Scout; without a backend its weights go there and back."""
+    folder = as_scout(model("llama4_text"), tmp_path / "hf")
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "x", "--backend", "megatron_lm") == 1
+    assert "qk_l2_norm_rope_only" in capsys.readouterr().err
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out") == 0
+    assert "qk_l2_norm_rope_only" in capsys.readouterr().out
     assert launch("mcore-to-hf", "--checkpoint", tmp_path / "out", "--out", tmp_path / "back") == 0
     assert launch("verify", folder, tmp_path / "back") == 0
 

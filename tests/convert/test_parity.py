@@ -32,6 +32,7 @@ LAYOUTS = {
     "mixtral tp2 etp2": ("mixtral", SEQUENCE),
     "deepseek_v2_lite tp2": ("deepseek_v2_lite", SEQUENCE),
     "gpt_oss tp2 ep2": ("gpt_oss", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
+    "llama4_text tp2 ep2": ("llama4_text", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
     "glm4_moe tp2 ep2": ("glm4_moe", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),
     "glm4_moe_lite tp2": ("glm4_moe_lite", SEQUENCE),
     "deepseek_v3 pp2": ("deepseek_v3", ["parallel.pp=2"]),

@@ -67,6 +67,18 @@ def with_dense_layers(*layers: int) -> Callable[[Path, Path], Path]:
     return make
 
 
+def as_scout(folder: Path, out: Path) -> Path:
+    """Llama 4 whose heads are normalised, in layers with rotary positions only."""
+    import torch
+    import transformers
+
+    kind, values = zoo.MODELS["llama4_text"]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(**{**values, "use_qk_norm": True})
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(out)
+    return out
+
+
 def as_it_is(folder: Path, out: Path) -> Path:
     return Path(shutil.copytree(folder, out))
 
@@ -74,6 +86,7 @@ def as_it_is(folder: Path, out: Path) -> Path:
 # Family of the zoo, what is made of it, what is said of it, and another backend that can build it.
 UNBUILDABLE: dict[str, tuple[str, Callable[[Path, Path], Path], str, str]] = {
     "mixtral": ("mixtral", as_it_is, "no Megatron model of", "mindspeed"),
+    "llama4_text": ("llama4_text", as_it_is, "no Megatron model of", "megatron_lm"),
     "llama with biases": ("llama", with_biases, "linear_bias", "mindspeed"),
     "qwen3 with biases of attention": ("qwen3", with_attention_biases, "attention_output_bias", ""),
     "qwen3_moe with a dense layer": ("qwen3_moe", with_dense_layers(0), "mlp_only_layers", "mindspeed"),

@@ -114,6 +114,25 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    # As Maverick: experts in every second layer, no norms (megatron-core would normalise the heads of all layers).
+    "llama4_text": (
+        "Llama4TextConfig",
+        {
+            **BASE,
+            "intermediate_size": 48,
+            "intermediate_size_mlp": 96,
+            "head_dim": 32,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "interleave_moe_layer_step": 2,
+            "use_qk_norm": False,
+            "no_rope_layer_interval": 2,
+            "attention_chunk_size": 32,
+            "floor_scale": 64,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            "pad_token_id": 0,
+        },
+    ),
     "glm4_moe": (
         "Glm4MoeConfig",
         {**BASE, **ROUTED, "head_dim": 32, "attention_bias": True, "use_qk_norm": True, "num_nextn_predict_layers": 0},

@@ -40,7 +40,6 @@ NO_COST = {
     "lora.load",
     "lora.merge",
     "lora.rslora",
-    "moe.apply_probs_on_input",
     "moe.aux_loss_coeff",
     "moe.bias_update_rate",
     "moe.input_jitter_eps",

@@ -1,10 +1,13 @@
 """Layers that are no softmax attention over all keys: linear attention, sparse attention, Mamba-2, mixed windows."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.compose import compose
 from launcher.estimate import Estimate, estimate
 from launcher.estimate.parameters import Counts, chunk_parameters
 from launcher.estimate.placement import place
@@ -260,3 +263,20 @@ def test_linear_attention_keeps_a_token_the_same_bytes_at_any_length() -> None:
     linear = {**_LINEAR, "full_attention_interval": 100}
     assert kept(linear, 32768) < 2.1 * kept(linear, 16384)
     assert kept({}, 32768) > 3 * kept({}, 16384)
+
+
+@pytest.mark.parametrize("preset", ["deepseek_v4_flash", "llama_4_maverick", "llama_4_scout"])
+def test_presets_have_the_parameters_of_transformers_classes(preset: str) -> None:
+    counted = json.loads(Path(__file__).parents[1].joinpath("families", "parameters.json").read_text(encoding="utf-8"))
+    job = compose(
+        [
+            f"model={preset}",
+            "model.num_nextn_predict_layers=0",
+            "backend=megatron_lm",
+            "data.format=mock",
+            "batch.seq_length=4096",
+            "batch.global_batch_size=8",
+            "tokenizer.make_vocab_size_divisible_by=1",
+        ]
+    )
+    assert estimate(job).parameters["total"] == counted[preset]

@@ -54,6 +54,7 @@ def test_every_family_has_a_preset() -> None:
 NEEDS = {
     ("mindspeed", "qwen2_moe"): ["kernels.gradient_accumulation_fusion=false"],
     ("megatron_lm", "deepseek_v32"): ["kernels.rope_fusion=false"],
+    ("megatron_lm", "llama4_text"): ["kernels.rope_fusion=false"],
     ("megatron_lm", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindspeed", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],
@@ -102,6 +103,7 @@ ELSEWHERE = {
     "backends/megatron/rules/changes/seen.py": "rules about one family",
     "backends/mindformers/checkpoint/older.py": "layouts of one family's legacy class",
     "backends/mindformers/class_defaults.py": "defaults of classes, by the backend's own names",
+    "backends/mindformers/mapping/attention_variants.py": "what one class does with keys",
     "backends/mindformers/mapping/legacy.py": "the family that a legacy class was written for",
     "backends/mindformers/mapping/model.py": "what one class does with keys",
     "backends/mindformers/mapping/moe.py": "what one class does with keys",

@@ -126,8 +126,9 @@ def weights_row() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         single = job.model.num_experts_per_tok == 1
-        if job.model.scoring_func == "sigmoid" and job.model.norm_topk_prob == single:
-            why = "sigmoid scores of several experts are always normalised to one, that of a single expert never"
+        if job.model.scoring_func != "softmax" and job.model.norm_topk_prob == single:
+            kind = job.model.scoring_func
+            why = f"{kind} scores of several experts are always normalised to one, that of a single expert never"
             raise Unsupported(path, why, (f"{path}={str(not single).lower()}",))
         return ()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron.mapping.factories import FOUR, THREE, as_values, one_of
+from backends.megatron_lm.mapping.attention_variants import LLAMA4_IRRELEVANT
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA, Model
@@ -24,12 +25,12 @@ _OPTIONS = {
     "glu_linear_offset": "glu_linear_offset",
     "no_rope_freq": "no_rope_freq",
     "qk_l2_norm": "qk_l2_norm",
+    "apply_probs_on_input": "moe_apply_probs_on_input",
 }
 # Fields of mcore-bridge's ModelConfig (mcore_bridge/config/model_config.py:118-310 @1.6.5).
 KEYS = {
     "experimental_attention_variant": "experimental_attention_variant",
-    **{name: name for name in _OPTIONS if name != "swiglu_limit"},
-    "swiglu_limit": "activation_func_clamp_value",
+    **_OPTIONS,
     "attention_output_gate": "attention_output_gate",
     "index_n_heads": "dsa_indexer_n_heads",
     "index_head_dim": "dsa_indexer_head_dim",
@@ -52,7 +53,6 @@ KEYS = {
 _INTERVAL = "full_attention_interval"
 TEXT_KEYS = {_INTERVAL: "linear_attention_freq", "window_attn_skip_freq": "window_attn_skip_freq"}
 _QUICK: Mapping[str, Value] = {"swiglu": False, "quick_geglu": True}
-PROBS, _PROBS = "moe.apply_probs_on_input", "moe_apply_probs_on_input"
 LIST_KEYS = {"mrope_section": "mrope_section", "compress_ratios": "csa_compress_ratios"}
 
 
@@ -197,10 +197,9 @@ _OTHER = "it trains no Mamba models from options"
 def gaps(version: str) -> dict[str, Gap]:
     """Return the fields of this module that a version does not support."""
     keyed = in_range(version, _KEYED, None)
-    known = {f"model.{name}" for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS)} | {PROBS} if keyed else set()
+    known = {f"model.{name}" for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS)} if keyed else set()
     if in_range(version, _OLD, THREE):
         known |= {f"model.{name}" for name in (*_OPTIONS, "softmax_type", "window_attn_skip_freq", "mrope_section")}
-        known.add(PROBS)
     known |= {path for path, since in _SINCE.items() if in_range(version, since, None)}
     return {path: gap for path, gap in _gaps(keyed).items() if path not in known}
 
@@ -216,7 +215,6 @@ def _gaps(keyed: bool) -> dict[str, Gap]:
     return found | {
         "kernels.use_fused_mhc": Gap(why="it came with 4.3", neutral=(False,), severity="warning"),
         "kernels.inference_rng_tracker": Gap(why="it keeps no random states for inference", neutral=(False,)),
-        PROBS: Gap(why=_CONFIG, neutral=(False,)),
         "moe.use_upcycling": Gap(why="weights come from a checkpoint of experts", neutral=(False,)),
         "moe.use_legacy_grouped_gemm": Gap(
             why="Transformer Engine computes experts", neutral=(False,), severity="warning"
@@ -227,14 +225,17 @@ def _gaps(keyed: bool) -> dict[str, Gap]:
     }
 
 
-IRRELEVANT = dict.fromkeys(
-    (
-        *(f"model.{name}" for name in MAMBA),
-        "model.mamba_num_heads",
-        "model.mamba_chunk_size",
+IRRELEVANT = {
+    **LLAMA4_IRRELEVANT,
+    **dict.fromkeys(
+        (
+            *(f"model.{name}" for name in MAMBA),
+            "model.mamba_num_heads",
+            "model.mamba_chunk_size",
+        ),
+        without("model.mamba"),
     ),
-    without("model.mamba"),
-)
+}
 
 
 def _below_model(names: Iterable[str]) -> tuple[str, ...]:
@@ -301,8 +302,6 @@ def as_keys(job: Job) -> dict[str, Value]:
     found |= {key: given[name] for name, key in KEYS.items() if given.get(name) is not None}
     found |= {key: str(given[name]) for name, key in TEXT_KEYS.items() if given.get(name) is not None}
     found |= {key: list(given[name]) for name, key in LIST_KEYS.items() if given.get(name)}
-    if job.moe.apply_probs_on_input is not None:
-        found[_PROBS] = job.moe.apply_probs_on_input
     if "linear_attention_freq" in found:
         found.setdefault("experimental_attention_variant", "gated_delta_net")
         found.setdefault("attention_output_gate", True)
@@ -316,8 +315,6 @@ def read_keys(given: dict[str, Value]) -> dict[str, Value]:
         if str(given.get(key, "")).isdigit():
             found[f"model.{name}"] = int(given.pop(key))
     found |= {f"model.{name}": tuple(given.pop(key)) for name, key in LIST_KEYS.items() if key in given}
-    if _PROBS in given:
-        found[PROBS] = given.pop(_PROBS)
     if _QUICK.items() <= given.items():
         found["model.hidden_act"] = "quick_geglu"
         for key in _QUICK:

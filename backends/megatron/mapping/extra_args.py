@@ -15,7 +15,7 @@ from backends.megatron.mapping.architecture import (
     read_keys,
 )
 from backends.megatron.mapping.attention_variants import KEYS as VARIANTS
-from backends.megatron.mapping.attention_variants import LIST_KEYS, PROBS, TEXT_KEYS, in_config
+from backends.megatron.mapping.attention_variants import LIST_KEYS, TEXT_KEYS, in_config
 from backends.megatron.mapping.attention_variants import as_keys as variant_keys
 from backends.megatron.mapping.attention_variants import read_keys as read_variants
 from backends.megatron.mapping.factories import THREE, mapping_of, may_be_moe
@@ -183,7 +183,6 @@ def key_row(version: str) -> Row:
         "tokenizer.make_vocab_size_divisible_by",
         "offload.activation_layers",
         *(f"model.{name}" for name in (*VARIANTS, *TEXT_KEYS, *LIST_KEYS)),
-        PROBS,
     )
     return Row(
         fields=(

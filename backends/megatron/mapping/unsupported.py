@@ -8,7 +8,7 @@ from backends.megatron.mapping.factories import FOUR
 from backends.megatron.mapping.model import BRIDGED
 from backends.megatron_lm import static_graph
 from backends.megatron_lm.mapping import kernels
-from backends.megatron_lm.mapping.attention_variants import gemma_gaps
+from backends.megatron_lm.mapping.attention_variants import gemma_gaps, llama4_gaps
 from backends.megatron_lm.mapping.optimizer import MUON_FIELDS, NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from launcher.catalogue.versions import in_range
@@ -249,6 +249,7 @@ _SHAPES: Mapping[str, Gap] = {
 _TOPICS = (
     _SHAPES,
     gemma_gaps(),
+    llama4_gaps(),
     static_graph.GAPS,
     WITHOUT_MEGATRON_LOOP,
     NO_QK_CLIPPING,

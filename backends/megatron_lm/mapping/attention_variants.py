@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from backends.megatron_lm.families import NORM_WITHOUT_ROPE
 from backends.megatron_lm.mapping.factories import came, listed, when_set
 from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
-from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
+from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS, Model
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, without
 
 VARIANT, INTERVAL = "model.experimental_attention_variant", "model.full_attention_interval"
 _NEW = "0.16"
@@ -213,8 +214,43 @@ def gemma_gaps() -> dict[str, Gap]:
     }
 
 
+def llama4_gaps() -> dict[str, Gap]:
+    """Return the gaps of what only Llama 4 has: megatron-core 0.19.0 models/gpt/gpt_layer_specs.py, attention.py."""
+    long = "attention within chunks is not built: the same for sequences of at most model.attention_chunk_size tokens"
+    scaled = "queries are not scaled by their position: the same for sequences shorter than model.floor_scale tokens"
+    return {
+        "model.qk_l2_norm_rope_only": Gap(
+            why=NORM_WITHOUT_ROPE.describe(Model()),
+            neutral=(False,),
+            matters=lambda job: NORM_WITHOUT_ROPE.when(job.model),
+        ),
+        "model.attention_chunk_size": Gap(
+            why=long,
+            works=(f"{_LENGTH}=8192",),
+            matters=lambda job: _length(job) > (job.model.attention_chunk_size or 0),
+        ),
+        "model.floor_scale": Gap(why=scaled, works=(f"{_LENGTH}=4096",), matters=_scales_queries),
+    }
+
+
+LLAMA4_IRRELEVANT: Mapping[str, str] = {"model.attn_scale": without("model.floor_scale")}
+_LENGTH = "batch.seq_length"
+
+
+def _length(job: Job) -> int:
+    return job.batch.seq_length or 0
+
+
+def _scales_queries(job: Job) -> bool:
+    model = job.model
+    return bool(
+        model.floor_scale and model.no_rope_freq and model.attn_scale != 0 and _length(job) >= model.floor_scale
+    )
+
+
 UNSUPPORTED: Mapping[str, Gap] = {
     **gemma_gaps(),
+    **llama4_gaps(),
     **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
     "model.qk_norm_type": Gap(
         why="query and key heads are normalised one by one",

@@ -104,10 +104,16 @@ def routing() -> tuple[Row, ...]:
     )
 
 
+_SCORES = "model.scoring_func"
+
+
 def write_scores(job: Job) -> Iterable[tuple[str, Value]]:
     """Yield the arguments of the experts' scores and of their normalisation."""
     model = job.model
     single_expert = model.num_experts_per_tok == 1
+    if model.scoring_func == "sqrtsoftplus":
+        known = ("softmax", "sigmoid")
+        raise Unsupported(_SCORES, f"it knows {', '.join(known)}", tuple(f"{_SCORES}={name}" for name in known))
     if job.moe.load_balancing_type == "sinkhorn":
         if model.scoring_func == "sigmoid":
             yield "moe-router-score-function", "sigmoid"
@@ -143,7 +149,7 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
 def _write_expert_bias(job: Job) -> Iterable[tuple[str, Value]]:
     if not job.model.router_expert_bias:
         return
-    if job.model.scoring_func != "sigmoid":
+    if job.model.scoring_func == "softmax":
         raise Unsupported(
             "model.router_expert_bias",
             "the learned expert bias needs sigmoid scores (TransformerConfig.__post_init__)",
@@ -153,7 +159,7 @@ def _write_expert_bias(job: Job) -> Iterable[tuple[str, Value]]:
 
 
 def _read_expert_bias(view: NativeView) -> Mapping[str, Value]:
-    if view.peek("moe-router-score-function") != "sigmoid":
+    if view.peek("moe-router-score-function", "softmax") == "softmax":
         return {}
     return {"model.router_expert_bias": bool(view.take("moe-router-enable-expert-bias", False))}
 
@@ -248,7 +254,7 @@ def dispatch() -> tuple[Row, ...]:
             since="0.16",
             note="--moe-enable-deepep is deprecated in 0.16 (TransformerConfig.__post_init__).",
         ),
-        switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
+        switch("model.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
         switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
         switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12", until=BEFORE_0_17),
     )
@@ -316,7 +322,7 @@ GONE: Mapping[str, Gap] = {
 }
 CAME_LATER: Mapping[str, Gap] = {
     "moe.force_load_balancing": came(False),
-    "moe.apply_probs_on_input": came(False),
+    "model.apply_probs_on_input": came(False),
     "moe.batch_overlap": came(False, severity="warning"),
     "moe.router_fusion": came(False, severity="warning"),
 }

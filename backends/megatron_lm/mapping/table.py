@@ -111,6 +111,7 @@ def irrelevant() -> dict[str, str]:
     launcher_fields = [path for path in field_paths() if path.startswith(sections) or path in unrelated]
     return {
         **static_graph.irrelevant(),
+        **attention_variants.LLAMA4_IRRELEVANT,
         **dict.fromkeys(launcher_fields, LAUNCHER_ONLY),
         "backend.args": "passed through as they are",
         "backend.env": "set in the environment of every node",

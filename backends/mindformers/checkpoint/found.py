@@ -23,7 +23,9 @@ _OURS: Final = re.compile(
     r"(embedding\.word_embeddings\.|decoder\.|output_layer\.|model\.tok_embeddings\.|model\.norm_out\."
     # Qwen3-Next's files have mtp.layers, too.
     r"|mtp\.layers\.\d+\.(transformer_layer|enorm|hnorm|eh_proj|final_layernorm)\."
-    r"|model\.layers\.\d+\.(attention|attention_norm|ffn_norm|feed_forward)\.)"
+    r"|model\.layers\.\d+\.(attention|attention_norm|ffn_norm)\."
+    # Llama 4's layers have a feed_forward, too.
+    r"|model\.layers\.\d+\.feed_forward\.(?!(gate|up|down)_proj|experts\.|shared_expert\.|router\.weight))"
 )
 
 

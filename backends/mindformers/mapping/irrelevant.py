@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from backends.megatron_lm.mapping.attention_variants import LLAMA4_IRRELEVANT
 from backends.megatron_lm.mapping.optimizer import MUON_FIELDS
 from launcher.job import field_paths
 from launcher.mapping.rows import only_with, without
@@ -16,6 +17,7 @@ _SWAPPED = "the optimizer is swapped, not stepped on the host"
 _MAMBA_ONLY = ("state_dim", "head_dim", "num_heads", "num_groups", "d_conv", "expand", "chunk_size")
 _DELTA = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
 IRRELEVANT: Mapping[str, str] = {
+    **LLAMA4_IRRELEVANT,
     **dict.fromkeys(("name", "runtime", "model.overridden", "model.newer_names"), _LAUNCHER),
     **dict.fromkeys(("tokenizer.pad_is_eos", "tokenizer.has_code"), "it says what the tokenizer does"),
     "fault_tolerance.timeout_minutes": "HCCL_EXEC_TIMEOUT in the environment of the launch",

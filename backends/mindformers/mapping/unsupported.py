@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from backends.megatron_lm.mapping.attention_variants import gemma_gaps
+from backends.megatron_lm.mapping.attention_variants import gemma_gaps, llama4_gaps
 from backends.megatron_lm.mapping.optimizer import NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from backends.mindformers.mapping.attention_variants import BEFORE_2_1 as BEFORE_2_1_VARIANTS
@@ -213,7 +213,7 @@ _MOE = {
     "moe.batch_overlap": warning("it does not run two micro-batches at once", False),
     "moe.deepep": warning("Ascend has its own all-to-all", False),
     "moe.tp_extend_ep": warning("experts are always spread over tensor-parallel ranks too", True),
-    "moe.apply_probs_on_input": Gap(why=_NOT_READ, neutral=(False,)),
+    "model.apply_probs_on_input": Gap(why=_NOT_READ, neutral=(False,)),
     "moe.use_upcycling": Gap(why="weights come from a checkpoint of experts", neutral=(False,)),
     "moe.use_legacy_grouped_gemm": warning("it has one kernel for experts", False),
 }
@@ -314,6 +314,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     **_LORA,
     **_MODEL,
     **gemma_gaps(),
+    **llama4_gaps(),
     **_TRAINING,
     **_PRECISION,
     **_KERNELS,

@@ -368,7 +368,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "model.mamba_num_heads": Gap(
         why="heads follow from hidden_size, mamba_expand and mamba_head_dim", works=("model.mamba_num_heads=null",)
     ),
-    "moe.apply_probs_on_input": Gap(why=_NO, neutral=(False,)),
+    "model.apply_probs_on_input": Gap(why=_NO, neutral=(False,)),
     **{
         f"precision.fp4_{name}": Gap(
             why="Ascend's FP4 is quantisation-aware training (--qat-scheme)", neutral=neutral, works=()

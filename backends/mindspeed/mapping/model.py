@@ -191,12 +191,12 @@ def expert_places() -> Row:
     )
 
 
-def routing_scores() -> Row:
-    """Return the row of router scores and top-k normalization."""
+def routing_scores(functions: tuple[str, ...] = ()) -> Row:
+    """Return the row of router scores and top-k normalization; `functions` are the version's score functions."""
     return computed(
         ("model.norm_topk_prob", "model.scoring_func", "model.num_experts_per_tok"),
         ("moe-router-score-function", "moe-router-pre-softmax", "norm-topk-prob"),
-        _write_scores,
+        lambda job: _write_scores(job, functions),
         _read_scores,
         when=is_moe,
         note=(
@@ -207,8 +207,16 @@ def routing_scores() -> Row:
     )
 
 
-def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
+def _write_scores(job: Job, functions: tuple[str, ...]) -> Iterable[tuple[str, Value]]:
     normalised = job.model.norm_topk_prob
+    function = job.model.scoring_func
+    if function != "sigmoid" and function != "softmax" and function in functions:
+        single = job.model.num_experts_per_tok == 1
+        if normalised == single:
+            why = f"{function} scores of several experts are always normalised to one, that of a single expert never"
+            raise Unsupported("model.norm_topk_prob", why, (f"model.norm_topk_prob={str(not single).lower()}",))
+        yield "moe-router-score-function", function
+        return
     if job.backend.args.get("moe-router-load-balancing-type") in _MINDSPEED_BALANCING:
         if normalised:
             yield "norm-topk-prob", True
@@ -236,7 +244,7 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
         normalised = False
     elif balancing_type in _MINDSPEED_BALANCING:
         normalised = divides
-    elif function == "sigmoid":
+    elif function != "softmax":
         normalised = view.peek("moe-router-topk", 2) > 1
     elif divides and balancing_type == "aux_loss":
         normalised = True

@@ -7,6 +7,7 @@ from functools import cache
 from backends.megatron_lm.mapping.kernels import CUDA_GRAPHS
 from backends.megatron_lm.mapping.model import OLDER_ACTIVATIONS, activation_of
 from backends.megatron_lm.mapping.optimizer import muon
+from backends.megatron_lm.mapping.positions import refused_mscale
 from backends.megatron_lm.mapping.table import irrelevant as megatron_irrelevant
 from backends.megatron_lm.mapping.table import rows as megatron_rows
 from backends.megatron_lm.mapping.table import table as megatron_table
@@ -15,6 +16,7 @@ from backends.mindspeed.families import DEEPSEEK, GEMMA2, MINIMAX, MINIMAX_SINCE
 from backends.mindspeed.mapping import (
     attention_variants,
     checkpoint,
+    compressed,
     data,
     gemma,
     generation,
@@ -131,7 +133,10 @@ def _replaced(version: str, is_old: bool) -> dict[str, tuple[Row, ...]]:
     return {
         **rows,
         **attention_variants.replaced_rows(version),
-        "model.norm_topk_prob": (model.routing_scores(),),
+        "model.rope_scaling.type": (compressed.unless_compressed(model.rope_scaling()), compressed.positions()),
+        "model.rope_scaling.mscale_all_dim": (compressed.unless_compressed(refused_mscale()),),
+        "model.qk_nope_head_dim": compressed.head_size(),
+        "model.norm_topk_prob": (model.routing_scores(choices(version, "moe-router-score-function")),),
         "moe.load_balancing_type": (model.balancing(),),
         "model.shared_expert_intermediate_size": (model.shared_experts()[0],),
         "model.shared_expert_gate": (model.shared_experts()[1],),

@@ -98,7 +98,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         _KERNEL,
     ),
     row(
-        "kv-compress original-seq-len rope-factor rope-theta max-batch-size scale-fmt",
+        "kv-compress max-batch-size scale-fmt",
         "shapes the compressed attention of DeepSeek-V4",
         MODEL,
         _FAMILY,
