@@ -57,12 +57,20 @@ RULES = tuple(
             "config",
             "config_16",
             "config_17",
+            "config_18",
             "reinforcement",
             "sizes",
             "rampup",
             "defaults",
         ),
-        *("effective.layout", "effective.model", "effective.training", "effective.since_17", "effective.unread"),
+        *(
+            "effective.layout",
+            "effective.model",
+            "effective.training",
+            "effective.since_17",
+            "effective.since_18",
+            "effective.unread",
+        ),
     )
 )
 

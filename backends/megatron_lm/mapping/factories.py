@@ -162,6 +162,8 @@ def many(value: Value) -> tuple[Value, ...]:
 
 BEFORE_0_17 = "0.16.99"
 """Last version with what core 0.17 removed or renamed."""
+BEFORE_0_18 = "0.17.99"
+"""Last version with what core 0.18 removed or renamed."""
 ONLY_MEGATRON_LOOP = "a service of Megatron-LM's own loop; training is unaffected"
 ONLY_NVIDIA_CLUSTERS = "a service of NVIDIA's clusters; training is unaffected"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import chosen, many, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_18, chosen, many, reworded, when_set
 from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, UnreadArgs, Unsupported, computed, switch, switch_off, warning
@@ -138,7 +138,8 @@ def cuda_graphs() -> tuple[Row, ...]:
         _captures_by_switch(),
         _captures(),
         _scope(("attn",), since="0.12", until=BEFORE_RENAMING),
-        _scope(None, since="0.16"),
+        _scope(None, since="0.16", until=BEFORE_0_18),
+        _scope(None, since="0.18", flag="cuda-graph-modules", older=("cuda-graph-scope",)),
         when_set(CUDA_GRAPHS[2], "cuda-graph-warmup-steps", since="0.12"),
     )
 
@@ -173,9 +174,27 @@ def _captures() -> Row:
     return replace(row, flags=flags, read=read, since="0.16", note=note)
 
 
-def _scope(known: tuple[str, ...] | None, since: str, until: str | None = None) -> Row:
-    """Return the row of the captured scope; `known`: one of these, None: any list of parts."""
-    flag = "cuda-graph-scope"
+def renamed_scope() -> Row:
+    """Return the row that reads the parts that CUDA graphs capture under their name of 0.18.
+
+    Source: megatron/training/arguments.py:638 @core_v0.18.2.
+    """
+    return replace(reworded({"cuda-graph-scope": "cuda-graph-modules"}, {}), since="0.18")
+
+
+def _scope(
+    known: tuple[str, ...] | None,
+    since: str,
+    until: str | None = None,
+    flag: str = "cuda-graph-scope",
+    older: tuple[str, ...] = (),
+) -> Row:
+    """Return the row of the captured scope.
+
+    Args:
+        known: one of these; None: any list of parts.
+        older: older names of the argument, which are read as the new one.
+    """
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         scope = job.kernels.cuda_graph.scope
@@ -192,7 +211,7 @@ def _scope(known: tuple[str, ...] | None, since: str, until: str | None = None) 
         return {} if parts == ("full",) else {_SCOPE: parts}
 
     note = "Whole layers, once called `full`, are what no scope means (arguments.py:1255 @core_v0.16.1)."
-    return Row(fields=(_SCOPE,), flags=(flag,), emit=emit, read=read, since=since, until=until, note=note)
+    return Row(fields=(_SCOPE,), flags=(flag, *older), emit=emit, read=read, since=since, until=until, note=note)
 
 
 FLASH_SWITCH = UnreadArgs(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.families import OUTPUT_BIAS
-from backends.megatron_lm.mapping.factories import came, flag_on, flag_unless, refused, valued, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_18, came, flag_on, flag_unless, refused, valued, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Unsupported, computed, switch, switch_off
 
@@ -217,7 +217,7 @@ def layer_variants() -> tuple[Row, ...]:
         when_set("model.glu_linear_offset", "glu-linear-offset", since="0.16"),
         when_set("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
         when_set("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
-        switch("model.use_legacy_models", "use-legacy-models"),
+        switch("model.use_legacy_models", "use-legacy-models", until=BEFORE_0_18),
         switch("model.init_method_xavier_uniform", method),
         switch_off("model.perform_initialization", "no-initialization"),
     )
@@ -288,4 +288,7 @@ def _predicts(job: Job) -> bool:
 CAME_LATER: Mapping[str, Gap] = {
     "model.swiglu_limit": came(),
     "model.glu_linear_offset": came(0.0),
+}
+GONE: Mapping[str, Gap] = {
+    "model.use_legacy_models": Gap(why="core 0.18 removed the models from before Megatron-core", neutral=(False,)),
 }

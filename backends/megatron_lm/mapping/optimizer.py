@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import came, chosen, valued, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_18, came, chosen, valued, when_set
 from launcher.job import Job, Value
 from launcher.job.optimizer import MUON_MOMENTUM
 from launcher.mapping.rows import Gap, NativeView, Row, computed, switch, switch_off
@@ -28,11 +28,16 @@ def optimizer() -> tuple[Row, ...]:
         *_moments("fp32", "fp16", "bf16", "fp8", since="0.13"),
         *_moments("fp32", "fp16", "fp8", until="0.12.9"),
         *weight_decay_and_decoupled_rates(),
-        *(replace(row, since="0.16") for row in muon(0.9, "muon-use-nesterov")),
+        *(replace(row, since="0.16", until=_UNTIL.get(row.fields[0])) for row in muon(0.9, "muon-use-nesterov")),
+        switch("optimizer.muon_nesterov", "muon-nesterov", since="0.18"),
         when_set("optimizer.muon_coefficient_type", "muon-coefficient-type", since="0.17"),
         when_set("optimizer.muon_scalar_optimizer", "muon-scalar-optimizer", since="0.17"),
         *qk_clipping(),
     )
+
+
+# Of the rows of Muon, what core 0.18 renamed.
+_UNTIL = {"optimizer.muon_nesterov": BEFORE_0_18}
 
 
 def _moments(*names: str, since: str | None = None, until: str | None = None) -> tuple[Row, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import added_in_0_9, came, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_18, added_in_0_9, came, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off
 
@@ -32,7 +32,8 @@ def sharding() -> tuple[Row, ...]:
         replace(distributed_optimizer(), until="0.11.9"),
         _distributed_optimizer(),
         _sharding(_ENGINES["0.12"], since=_SINCE, until=BEFORE_RENAMING),
-        _sharding(_ENGINES["0.16"], since="0.16"),
+        _sharding(_ENGINES["0.16"], since="0.16", until=BEFORE_0_18),
+        _sharding(_ENGINES["0.16"], since="0.18", default=3),
         when_set("parallel.fsdp.communication_unit_size", "suggested-communication-unit-size", since=_SINCE),
         switch(
             "parallel.fsdp.keep_fp8_transpose_cache",
@@ -100,8 +101,13 @@ def _distributed_optimizer() -> Row:
     return Row(fields=(_DP, _STAGE, _ENGINE), flags=(_SHARDED,), emit=emit, read=read, since=_SINCE)
 
 
-def _sharding(flag: str, since: str, until: str | None = None) -> Row:
-    """Return the row of FSDP; `flag` enables Megatron-core's own."""
+def _sharding(flag: str, since: str, until: str | None = None, default: int = 0) -> Row:
+    """Return the row of FSDP.
+
+    Args:
+        flag: enables Megatron-core's own.
+        default: stage of the parser's default strategy.
+    """
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         stage = job.parallel.zero_stage
@@ -122,7 +128,7 @@ def _sharding(flag: str, since: str, until: str | None = None) -> Row:
             return {_STAGE: 3, _ENGINE: "torch"}
         view.take(flag)
         stages = {name: stage for stage, name in _STRATEGIES.items()}
-        stage = stages[view.take(_STRATEGY, _STRATEGIES[0])]
+        stage = stages[view.take(_STRATEGY, _STRATEGIES[default])]
         return {_STAGE: stage} if stage > 1 else {_STAGE: stage, _ENGINE: "megatron"}
 
     note = "FSDP is stage 2 or 3, or named in parallel.fsdp.implementation; stage 1 alone is the distributed optimizer."

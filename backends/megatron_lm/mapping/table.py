@@ -43,6 +43,7 @@ def rows() -> tuple[Row, ...]:
             {"use-mcore-models": True},
             note="Megatron-core models are the only ones left.",
         ),
+        kernels.renamed_scope(),
         positions.rotary_flag(),
         model.encoder_sizes(),
         positions.NO_POSITIONS.row(),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import BEFORE_0_17, came, listed, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_17, BEFORE_0_18, came, listed, when_set
 from backends.megatron_lm.sizes import VOCABULARY_SIZE
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -42,7 +42,8 @@ def tokenizer() -> tuple[Row, ...]:
         ),
         when_set("tokenizer.extra_ids", "vocab-extra-ids"),
         when_set("tokenizer.tiktoken_pattern", "tiktoken-pattern"),
-        listed("tokenizer.tiktoken_special_tokens", "tiktoken-special-tokens"),
+        listed("tokenizer.tiktoken_special_tokens", "tiktoken-special-tokens", until=BEFORE_0_18),
+        listed("tokenizer.tiktoken_special_tokens", "tokenizer-special-tokens", since="0.18"),
         when_set("tokenizer.tiktoken_num_special_tokens", "tiktoken-num-special-tokens"),
         *vocabulary(),
     )

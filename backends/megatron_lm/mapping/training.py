@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.factories import (
+    BEFORE_0_18,
     ONLY_MEGATRON_LOOP,
     added_in_0_9,
     chosen,
@@ -24,7 +25,7 @@ def batch() -> tuple[Row, ...]:
         when_set("batch.global_batch_size", "global-batch-size"),
         when_set("batch.seq_length", "seq-length"),
         packing(),
-        rampup(int, since="0.16"),
+        rampup(int, since="0.16", until=BEFORE_0_18),
         rampup(str, until="0.15.9"),
     )
 
@@ -145,6 +146,13 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "batch.padding_free": warning("samples of a batch are separated", False),
     "batch.variable_seq_lengths": warning("training resets it to false (validate_args)", False),
     "schedule.epochs": Gap(why="training is counted in steps or samples", works=("schedule.train_iters=1000",)),
+}
+GONE: Mapping[str, Gap] = {
+    "batch.rampup_batch_size": Gap(
+        why="core 0.18 ignores --rampup-batch-size; backend.args.step-batch-size-schedule sets its successor",
+        neutral=((),),
+        works=("batch.rampup_batch_size=[]",),
+    )
 }
 BEFORE_0_12: Mapping[str, Gap] = {
     "batch.decrease_batch_size_if_needed": added_in_0_9(False),

@@ -7,6 +7,7 @@ Source: megatron/training/arguments.py and megatron/core/{transformer/transforme
 from backends.megatron_lm.mapping.tokenizer import tokenizer_kind
 from backends.megatron_lm.native_only.layers import LAYERS, passed
 from backends.megatron_lm.native_only.newer import NEWER
+from backends.megatron_lm.native_only.newest import NEWEST
 from backends.megatron_lm.native_only.single import SINGLE
 from launcher.mapping.native_only import (
     MEMORY,
@@ -300,4 +301,4 @@ NATIVE_ONLY: tuple[NativeOnlyArg, ...] = (
 
 def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
-    return (*NEWER, *NATIVE_ONLY)
+    return (*NEWEST, *NEWER, *NATIVE_ONLY)

@@ -1,6 +1,6 @@
 """Checks and changes by Megatron-LM's validate_args: arguments that require or exclude others."""
 
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments
+from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18, EVERY, UNTIL_12, arguments
 from launcher.rules.table import declare, needs, never
 
 # fmt: off
@@ -16,7 +16,7 @@ declare((
     never("MLM-ITERS-WARMUP-SAMPLES", "train-iters & lr-warmup-samples>0",
           "Training by iterations needs the warm-up in iterations.", arguments(629, 763)),
     never("MLM-ITERS-RAMPUP", "train-iters & rampup-batch-size",
-          "Batch size ramp-up needs training by samples.", arguments(631, 765)),
+          "Batch size ramp-up needs training by samples.", arguments(631, 765), versions=BEFORE_18),
     never("MLM-SAMPLES-DECAY-ITERS", "train-samples & lr-decay-iters",
           "Training by samples needs the decay in samples.", arguments(643, 777)),
     never("MLM-SAMPLES-WARMUP-ITERS", "train-samples & lr-warmup-iters!=0",

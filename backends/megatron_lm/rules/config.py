@@ -1,6 +1,16 @@
 """Checks of Megatron-core's TransformerConfig and ModelParallelConfig: recomputation, experts, FP8, offloading."""
 
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, arguments, config
+from backends.megatron_lm.rules.versions import (
+    BACKENDS,
+    EVERY,
+    ONLY_12,
+    PLAIN,
+    SINCE_12,
+    SINCE_12_TO_17,
+    UNTIL_17,
+    arguments,
+    config,
+)
 from launcher.rules.table import declare, needs, never
 from launcher.rules.training import BALANCED_PER_TOKEN, BALANCED_PER_TOKEN_MESSAGE, DROPPED_BY_POSITION
 
@@ -50,7 +60,8 @@ declare((
           "DeepEP dispatches tokens for the flex dispatcher only.", config(631, 1065)),
     needs("MLM-SHARED-OVERLAP", "moe-shared-expert-overlap & moe-shared-expert-intermediate-size?",
           "moe-token-dispatcher-type=alltoall",
-          "The shared expert overlaps with the all-to-all dispatcher only.", config(649, 1093)),
+          "The shared expert overlaps with the all-to-all dispatcher only.", config(649, 1093),
+          versions=SINCE_12_TO_17),
     never("MLM-SHARED-SIZE", "moe-shared-expert-intermediate-size? & moe-shared-expert-intermediate-size<=0",
           "The width of the shared expert is positive.", config(641, 1085)),
     needs("MLM-RC-MOE-ACT", "recompute-granularity=selective & recompute-modules~moe_act", "moe-grouped-gemm",
@@ -126,7 +137,7 @@ declare((
           config(984, 1641)),
     needs("MLM-EXPERT-BIAS", "moe-router-enable-expert-bias", "moe-router-score-function=sigmoid",
           "The learned bias of experts is defined for sigmoid scores, and checked for dense models, too.",
-          config(958, 1595)),
+          config(958, 1595), until=UNTIL_17),
     needs("MLM-RETRO", "retro-add-retriever", "retro-project-dir?",
           "Retrieval reads its lengths and samples from the preprocessed project directory.", arguments(796)),
     never("MLM-ROPE-TYPE", "rope-type=yarn & !multi-latent-attention",

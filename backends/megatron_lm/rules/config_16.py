@@ -1,6 +1,6 @@
 """Checks that only core 0.16's TransformerConfig has: overlap of expert parallelism, offloading, layouts."""
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, arguments, config
+from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, UNTIL_17, arguments, config
 from launcher.rules.table import declare, needs, never
 
 _OVERLAP = "overlap-moe-expert-parallel-comm"
@@ -17,7 +17,7 @@ declare((
     needs("MLM-GDN-FREQUENCY", "experimental-attention-variant=gated_delta_net", "linear-attention-freq?",
           "The frequency selects the layers with linear attention.", config("", 950)),
     never("MLM-GDN-CP", "experimental-attention-variant=gated_delta_net & context-parallel-size>1",
-          "Linear attention does not split sequences over context-parallel ranks.", config("", 983)),
+          "Linear attention does not split sequences over context-parallel ranks.", config("", 983), until=UNTIL_17),
     never("MLM-DSA-CP", "experimental-attention-variant=dsa & context-parallel-size>1",
           "Sparse attention does not split sequences over context-parallel ranks.", config("", 1988)),
     needs("MLM-VARIANT-TE", "experimental-attention-variant?", "transformer-impl=transformer_engine",
@@ -46,7 +46,7 @@ declare((
           "expert-tensor-parallel-size=1 or tensor-model-parallel-size=1 & !expert-tensor-parallel-size?",
           "Experts with a bias are not split by tensor parallelism.", config("", 1589)),
     never("MLM-DENSE-MOE-WIDTH", "moe-ffn-hidden-size? & !num-experts",
-          "Only MoE models have a feed-forward width of experts.", config("", 1059)),
+          "Only MoE models have a feed-forward width of experts.", config("", 1059), until=UNTIL_17),
     never("MLM-RC-SHARED-OVERLAP", "recompute-granularity=selective & recompute-modules~shared_experts & "
           "moe-shared-expert-overlap & moe-shared-expert-intermediate-size?",
           "An overlapped shared expert cannot be recomputed.", config("", 1237)),
@@ -61,13 +61,13 @@ declare((
           "moe-flex-dispatcher-backend!=deepep",
           "DeepEP does not pad experts' inputs.", config("", 1078)),
     needs("MLM-CUDA-GRAPH-FULL", "enable-cuda-graph & recompute-granularity=full", "cuda-graph-scope=full_iteration",
-          "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782)),
+          "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782), until=UNTIL_17),
     needs("MLM-CUDA-GRAPH-FULL-IMPL", "cuda-graph-impl!=none & recompute-granularity=full",
           "cuda-graph-scope=full_iteration",
-          "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782)),
+          "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782), until=UNTIL_17),
     needs("MLM-CUDA-GRAPH-FULL-EXTERNAL", "external-cuda-graph & recompute-granularity=full",
           "cuda-graph-scope=full_iteration",
-          "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782)),
+          "Full recomputation supports CUDA graphs of whole iterations only.", config("", 1782), until=UNTIL_17),
     needs("MLM-CUDA-GRAPH-EXPERTS", "enable-cuda-graph & expert-model-parallel-size>1",
           "moe-pad-experts-for-cuda-graph-inference",
           "Local CUDA graphs need experts' inputs of one size.", arguments("", 1159), until=UNTIL_16),
@@ -115,7 +115,7 @@ declare((
     never("MLM-EP-OVERLAP-MTP", f"{_OVERLAP} & mtp-num-layers>1",
           "The overlap supports one layer of multi-token prediction.", config("", 1889)),
     needs("MLM-EP-OVERLAP-MTP-PP", f"{_OVERLAP} & mtp-num-layers=1", "pipeline-model-parallel-size>1",
-          "The overlap with multi-token prediction needs a pipeline.", config("", 1893)),
+          "The overlap with multi-token prediction needs a pipeline.", config("", 1893), until=UNTIL_17),
     needs("MLM-DELAY-WGRAD-OVERLAP", "delay-wgrad-compute", _OVERLAP,
           "Delayed weight gradients are computed during the overlap.", config("", 1910)),
     needs("MLM-MLA-ROPE-FUSION", "multi-latent-attention & !no-rope-fusion & position-embedding-type=rope",

@@ -1,8 +1,20 @@
 """Checks of plain Megatron-LM only: its dialects disable them or are based on an older version."""
 
+import math
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, UNTIL_16, arguments, config
+from backends.megatron_lm.rules.versions import (
+    BACKENDS,
+    ONLY_12,
+    ONLY_16,
+    PLAIN,
+    SINCE_18,
+    UNTIL_16,
+    UNTIL_17,
+    arguments,
+    config,
+)
+from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import declare, needs, never
@@ -11,6 +23,7 @@ from launcher.rules.training import MEAN_OF_RANK, MEAN_OF_RANK_MESSAGE
 _TP, _PP, _CP = "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"
 _ENCODER_TP, _ENCODER_PP = "encoder-tensor-model-parallel-size", "encoder-pipeline-model-parallel-size"
 _SPLIT = "pipeline-model-parallel-split-rank"
+_WHOLE = "full_iteration"
 _CHUNKED = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 
 # fmt: off
@@ -50,9 +63,9 @@ declare((
     never("MLM-MUON-GATHER", "optimizer=muon|dist_muon & overlap-param-gather",
           "Muon does not overlap the gathering of weights.", arguments("", 1182), until=UNTIL_16),
     never("MLM-MUON-DISTRIBUTED", "optimizer=muon|dist_muon & use-distributed-optimizer",
-          "Muon does not work with the distributed optimizer.", arguments("", 1184)),
+          "Muon does not work with the distributed optimizer.", arguments("", 1184), until=UNTIL_17),
     needs("MLM-MUON-FORMAT", "optimizer=muon|dist_muon", "ckpt-format=torch|torch_dist",
-          "Muon supports the checkpoint formats torch and torch_dist only.", arguments("", 1187)),
+          "Muon supports the checkpoint formats torch and torch_dist only.", arguments("", 1187), until=UNTIL_17),
     needs("MLM-CPU-OFFLOAD-FP8", "optimizer-cpu-offload & fp8-param-gather", "fp8-recipe=delayed",
           "CPU offloading of the optimizer supports FP8 weights under delayed scaling only.", arguments("", 1195)),
     never("MLM-HYBRID-CP-PP", "hybrid-context-parallel & pipeline-model-parallel-size>1",
@@ -75,7 +88,7 @@ declare((
           message="--allow-ambiguous-pad-tokens: where the tokenizer pads with the end of a document, that is token 0 "
           "and has no loss"),
     never("MLM-PHASE-RAMPUP", "phase-transition-iterations & rampup-batch-size",
-          "Phase transitions do not support batch size ramp-up.", arguments("", 492)),
+          "Phase transitions do not support batch size ramp-up.", arguments("", 492), until=UNTIL_17),
 ), backends=PLAIN, since=ONLY_16[0])
 declare((
     needs("MLM-SHARDING-DISTRIBUTED", "data-parallel-sharding-strategy=optim_grads_params", "use-distributed-optimizer",
@@ -117,13 +130,22 @@ def encoder_has_room(context: RuleContext) -> Iterator[Violation]:
             yield Violation(message=message, flags=(_SPLIT, _PP, *_CHUNKED))
 
 
-def _graphs(context: RuleContext) -> tuple[str, set[str]]:
-    """Return the CUDA graph implementation and the captured parts; no parts mean whole layers."""
+GRAPHS = "enable-cuda-graph external-cuda-graph cuda-graph-impl cuda-graph-scope cuda-graph-modules"
+"""Arguments that `graphs_of` reads."""
+
+
+def graphs_of(context: RuleContext) -> tuple[str, set[str]]:
+    """Return the CUDA graph implementation and the captured parts; no parts mean whole layers.
+
+    Since 0.18 a part full_iteration means the implementation of that name, whose only part it is here.
+    """
     implied = "local" if context.flag("enable-cuda-graph") else "transformer_engine"
     old = context.flag("enable-cuda-graph") or context.flag("external-cuda-graph")
-    return implied if old else str(context.flag("cuda-graph-impl", "none")), set(
-        _words("cuda-graph-scope", context)
-    ) - {"full"}
+    impl = implied if old else str(context.flag("cuda-graph-impl", "none"))
+    if not context.has_argument("cuda-graph-modules"):
+        return impl, set(_words("cuda-graph-scope", context)) - {"full"}
+    parts = set(_words("cuda-graph-modules", context)) - {"full", "full_iteration_inference"}
+    return (_WHOLE, {_WHOLE}) if impl == _WHOLE or _WHOLE in parts else (impl, parts)
 
 
 def _words(flag: str, context: RuleContext) -> list[str]:
@@ -131,7 +153,7 @@ def _words(flag: str, context: RuleContext) -> list[str]:
     return [str(item) for item in (value if isinstance(value, (list, tuple)) else str(value).split(","))]
 
 
-def _all_experts(context: RuleContext) -> bool:
+def all_experts(context: RuleContext) -> bool:
     frequency = str(context.flag("moe-layer-freq", 1))
     return frequency == "1" or (frequency.startswith(("[", "(")) and "0" not in frequency)
 
@@ -139,14 +161,14 @@ def _all_experts(context: RuleContext) -> bool:
 @rule(
     "MLM-CUDA-GRAPH-RANDOM",
     source=config("", "1797-1825"),
-    reads="enable-cuda-graph external-cuda-graph cuda-graph-impl recompute-activations recompute-granularity "
-    "attention-dropout cuda-graph-scope hidden-dropout moe-input-jitter-eps recompute-modules",
+    reads=f"{GRAPHS} recompute-activations recompute-granularity attention-dropout hidden-dropout "
+    "moe-input-jitter-eps recompute-modules",
     backends=PLAIN,
     since=ONLY_16[0],
 )
 def graphs_recompute_nothing_random(context: RuleContext) -> Iterator[Violation]:
     """Modules that use random numbers cannot be recomputed in a CUDA graph: the numbers would differ."""
-    impl, scope = _graphs(context)
+    impl, scope = graphs_of(context)
     selective = context.flag("recompute-activations") or context.flag("recompute-granularity") == "selective"
     if impl == "none" or not selective:
         return
@@ -170,14 +192,13 @@ def graphs_recompute_nothing_random(context: RuleContext) -> Iterator[Violation]
 @rule(
     "MLM-CUDA-GRAPH-SCOPE",
     source=config("", "1736-1778"),
-    reads="enable-cuda-graph external-cuda-graph cuda-graph-impl num-experts moe-expert-capacity-factor "
-    "moe-pad-expert-input-to-capacity moe-layer-freq cuda-graph-scope",
+    reads=f"{GRAPHS} num-experts moe-expert-capacity-factor moe-pad-expert-input-to-capacity moe-layer-freq",
     backends=PLAIN,
     since=ONLY_16[0],
 )
 def graphs_cover_parts_that_exist(context: RuleContext) -> Iterator[Violation]:
     """Parts captured by CUDA graphs must exist in the layer, be listed once, and have static sizes."""
-    impl, scope = _graphs(context)
+    impl, scope = graphs_of(context)
     if impl == "none" or not scope:
         return
     if impl == "local" and scope & {"moe_router", "moe_preprocess"}:
@@ -185,13 +206,11 @@ def graphs_cover_parts_that_exist(context: RuleContext) -> Iterator[Violation]:
     experts = context.number("num-experts")
     padded = context.flag("moe-expert-capacity-factor") and context.flag("moe-pad-expert-input-to-capacity")
     faults = {
-        "full_iteration needs --cuda-graph-impl local": impl != "local" and "full_iteration" in scope,
+        "full_iteration needs --cuda-graph-impl local": impl not in ("local", _WHOLE) and _WHOLE in scope,
         "moe already contains moe_router": {"moe", "moe_router"} <= scope,
         "moe_preprocess needs moe_router": "moe_preprocess" in scope and "moe_router" not in scope,
         "a dense model has no experts": experts <= 1 and bool(scope & {"moe", "moe_router"}),
-        "every layer is an MoE layer, so that there is no mlp": "mlp" in scope
-        and experts > 1
-        and _all_experts(context),
+        "every layer is an MoE layer, so that there is no mlp": "mlp" in scope and experts > 1 and all_experts(context),
         "moe needs --moe-expert-capacity-factor and --moe-pad-expert-input-to-capacity": "moe" in scope and not padded,
     }
     for message, is_fault in faults.items():
@@ -203,14 +222,13 @@ def graphs_cover_parts_that_exist(context: RuleContext) -> Iterator[Violation]:
 @rule(
     "MLM-CUDA-GRAPH-MOE",
     source=config("", "1786-1795"),
-    reads="enable-cuda-graph external-cuda-graph cuda-graph-impl recompute-granularity recompute-activations "
-    "cuda-graph-scope recompute-modules",
+    reads=f"{GRAPHS} recompute-granularity recompute-activations recompute-modules",
     backends=PLAIN,
     since=ONLY_16[0],
 )
 def graphs_hold_no_recomputed_experts(context: RuleContext) -> Iterator[Violation]:
     """Transformer Engine's CUDA graph of the router is part of the MoE module that would be recomputed."""
-    impl, scope = _graphs(context)
+    impl, scope = graphs_of(context)
     selective = context.flag("recompute-granularity") == "selective" or context.flag("recompute-activations")
     if (
         impl == "transformer_engine"
@@ -227,19 +245,22 @@ def graphs_hold_no_recomputed_experts(context: RuleContext) -> Iterator[Violatio
 @rule(
     "MLM-GDN-HEADS",
     source=config("", "965-980"),
-    reads="experimental-attention-variant tensor-model-parallel-size linear-num-key-heads linear-num-value-heads",
+    reads="experimental-attention-variant tensor-model-parallel-size context-parallel-size linear-num-key-heads "
+    "linear-num-value-heads",
     backends=PLAIN,
     since=ONLY_16[0],
 )
 def linear_heads_divide(context: RuleContext) -> Iterator[Violation]:
-    """Value heads of linear attention are a multiple of its key heads, and both are multiples of tp."""
+    """Value heads of linear attention are a multiple of its key heads, and both of tp, since 0.18 of tp × cp."""
     if context.flag("experimental-attention-variant") != "gated_delta_net":
         return
     names = ("linear-num-key-heads", "linear-num-value-heads")
     keys, values = (context.number(name) for name in names)
-    tp = max(1, context.number(_TP, 1))
+    newer = in_range(context.version or "", SINCE_18, None)
+    ranks, size = ((_TP, _CP), "tp × cp") if newer else ((_TP,), "tp")
+    product = max(1, math.prod(context.number(name, 1) for name in ranks))
     if keys and values % keys:
         yield Violation(message=f"--{names[1]} {values} is not a multiple of --{names[0]} {keys}", flags=names)
     for name, heads in zip(names, (keys, values), strict=True):
-        if heads % tp:
-            yield Violation(message=f"--{name} {heads} is not a multiple of tp {tp}", flags=(name, _TP))
+        if heads % product:
+            yield Violation(message=f"--{name} {heads} is not a multiple of {size} {product}", flags=(name, *ranks))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY
+from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18
 from launcher.rules.registry import RuleContext, Violation, rule
 
 
@@ -28,7 +28,7 @@ def _numbers(context: RuleContext) -> tuple[int, int, int] | None:
     source=_source(233, 401, 404, 407),
     reads="rampup-batch-size",
     backends=BACKENDS,
-    versions=EVERY,
+    versions=BEFORE_18,
 )
 def ramp_is_three_numbers(context: RuleContext) -> Iterator[Violation]:
     """The ramp-up is three numbers: initial batch size, increment and number of sequences."""
@@ -49,7 +49,7 @@ def ramp_is_three_numbers(context: RuleContext) -> Iterator[Violation]:
     source=_source(425, 429, 436),
     reads="rampup-batch-size global-batch-size",
     backends=BACKENDS,
-    versions=EVERY,
+    versions=BEFORE_18,
 )
 def ramp_reaches_the_batch(context: RuleContext) -> Iterator[Violation]:
     """The global batch size is the initial size plus one or more increments; zero increments divide by zero."""
@@ -70,7 +70,7 @@ def ramp_reaches_the_batch(context: RuleContext) -> Iterator[Violation]:
     source=_source(475),
     reads="rampup-batch-size job.parallel.dp global-batch-size micro-batch-size decrease-batch-size-if-needed",
     backends=BACKENDS,
-    versions=EVERY,
+    versions=BEFORE_18,
 )
 def ramp_fits_the_ranks(context: RuleContext) -> Iterator[Violation]:
     """Every batch size of the ramp-up is a multiple of micro_batch_size × dp."""

@@ -14,8 +14,12 @@ UNTIL_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": (
 ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("2.2", None)}
 ONLY_16: Range = ("0.16", None)
 SINCE_17 = "0.17"
-# The last with what 0.17 removed or relaxed.
+SINCE_18 = "0.18"
+# The last with what 0.17, or 0.18, removed or relaxed.
 UNTIL_16 = "0.16.99"
+UNTIL_17 = "0.17.99"
+BEFORE_18: Mapping[str, Range] = {"megatron_lm": (None, UNTIL_17), "mindspeed": (None, None)}
+SINCE_12_TO_17: Mapping[str, Range] = {**SINCE_12, "megatron_lm": (None, UNTIL_17)}
 
 
 def arguments(line_12: int | str, line_16: int | str = "") -> str:

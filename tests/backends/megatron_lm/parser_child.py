@@ -1,7 +1,7 @@
 """Megatron-LM's own parser, validator and configuration on CPU: reads command lines as JSON, answers with verdicts.
 
 Run with the checkout as only argument. Transformer Engine and a Hopper device are pretended, nothing else is changed;
-`batch_invariant_kernels` is stubbed because it needs triton and is imported in any case.
+`batch_invariant_kernels` and `paged_stash` (0.18) are stubbed because they need triton and are imported in any case.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import types
+import typing
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,18 +22,26 @@ import namespaces
 # args_defaults of pretrain_gpt.py:326 @core_v0.12.1, :347 @core_v0.16.1.
 DEFAULTS = {"tokenizer_type": "GPT2BPETokenizer"}
 
+_IMPORTERS_OF_TRITON = (
+    "megatron.core.transformer.custom_layers.batch_invariant_kernels",
+    "megatron.core.transformer.moe.paged_stash",
+)
+
 
 def prepare(checkout: str) -> tuple[Any, Any]:
     """Import Megatron's arguments and transformer configuration from the checkout."""
     sys.path.insert(0, checkout)
+    # 0.18 is written for Python 3.12, whose typing.override changes nothing at run time.
+    if not hasattr(typing, "override"):
+        typing.override = lambda method: method  # type: ignore[attr-defined]
     import torch
 
     torch.compile = lambda function=None, **_: function if function is not None else lambda inner: inner
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=9, minor=0)
-    name = "megatron.core.transformer.custom_layers.batch_invariant_kernels"
-    stub = mock.MagicMock(__spec__=importlib.machinery.ModuleSpec(name, None), __path__=[])
-    sys.modules[name] = stub
+    for name in _IMPORTERS_OF_TRITON:
+        stub = mock.MagicMock(__spec__=importlib.machinery.ModuleSpec(name, None), __path__=[])
+        sys.modules[name] = stub
     from megatron.core.models.common.embeddings import rope_utils
     from megatron.core.transformer import transformer_config
     from megatron.core.transformer.moe import moe_utils

@@ -44,6 +44,8 @@ MACHINE = (
     "NCCL_GRAPH_REGISTER",
     "No such file",
     "resiliency",
+    "multistorageclient",
+    "flashinfer",
     "nvidia_modelopt",
     "check load dir",
     "retro config",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from backends.megatron_lm.mapping.chunks import chunks_of
-from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, data_ranks, sets
+from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, UNTIL_SEVENTEEN, data_ranks, sets
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, SINCE_12, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
@@ -169,7 +169,7 @@ _VALIDATED = (
         {"reuse-grad-buf-for-mxfp8-param-ag": False},
         "Megatron-FSDP does not reuse manually registered buffers.",
         arguments("", 698),
-        SIXTEEN,
+        UNTIL_SEVENTEEN,
     ),
     sets(
         "MLM-SET-SP",
@@ -206,7 +206,7 @@ _VALIDATED = (
         {_SCOPE: ()},
         "An empty scope means that the whole layer is captured.",
         arguments("", 1260),
-        SIXTEEN,
+        UNTIL_SEVENTEEN,
     ),
 )
 _CONFIGURED = (
@@ -241,7 +241,7 @@ _CONFIGURED = (
         {_SCOPE: _with_both_parts},
         "CUDA graphs of Megatron-core capture moe_router and moe_preprocess together.",
         config("", "1733, 1735"),
-        SIXTEEN,
+        UNTIL_SEVENTEEN,
         _SCOPE,
     ),
 )

@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16, UNTIL_17
 from launcher.mapping.rows import UnreadArgs
 from launcher.rules import table
 from launcher.rules.registry import Range, Rule, RuleContext, Setting
 
 ALONE: Mapping[str, Range] = {"megatron_lm": (None, None)}
 SIXTEEN: Mapping[str, Range] = {"megatron_lm": ONLY_16}
+UNTIL_SEVENTEEN: Mapping[str, Range] = {"megatron_lm": (ONLY_16[0], UNTIL_17)}
 
 
 def sets(

@@ -1,7 +1,7 @@
 """What validation sets of training: data, precision, optimizer, checkpoints."""
 
 from backends.megatron_lm.mapping.tokenizer import TOKENIZER
-from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, sets
+from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, UNTIL_SEVENTEEN, sets
 from backends.megatron_lm.rules.versions import BACKENDS, UNTIL_16, arguments
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
@@ -129,7 +129,7 @@ declare(
             {"tokenizer-special-tokens": "{tiktoken-special-tokens}"},
             "The older argument sets the special tokens of every tokenizer.",
             arguments("", 1280),
-            SIXTEEN,
+            UNTIL_SEVENTEEN,
         ),
     ),
     backends=BACKENDS,
