@@ -122,6 +122,8 @@ def programs_of(commands: Sequence[Sequence[str]]) -> list[str]:
         scripts = [word.rpartition("/")[2] for word in words if word.endswith(".py") and not word.startswith("-")]
         modules = [word for before, word in zip(["", *words], words, strict=False) if before in ("-m", "--module")]
         named = [f"{word} {rest}" for word, rest in pairwise([*words, ""]) if word in ("swift", "megatron")]
+        driven = "--use_ray" in words and words[words.index("--use_ray") + 1 :][:1] != ["false"]
+        named = [f"{name} --use_ray" if driven else name for name in named]
         modules = [word for word in modules if word not in _TOOLS]
         found += [*named, *scripts, *modules][:1]
     return found
