@@ -35,6 +35,11 @@ ENTRY = Entry(
             )
         },
     },
+    # swift/cli/_megatron/rlhf.py:6 @v4.5.2, since 4.3
+    drivers={
+        ("megatron rlhf", "--use_ray"): "it starts Ray's driver, whose file has a section of arguments for each role "
+        "(train, rollout, teacher)"
+    },
     command_argument="command",
     config=("config",),
     positional_config=True,

@@ -6,6 +6,7 @@ from launcher.mapping.substitute import (
     plain_exchange,
     positive_seed,
     stages_without_empty_layers,
+    steps_of_passes,
     without,
     without_each,
 )
@@ -21,6 +22,7 @@ def substitutes() -> tuple[Substitute, ...]:
         positive_seed(),
         plain_exchange(),
         stages_without_empty_layers(),
+        steps_of_passes(),
         without(
             "moe.force_load_balancing",
             lambda job: bool(job.moe.force_load_balancing),

@@ -5,7 +5,14 @@ import re
 from collections.abc import Callable, Mapping
 
 from launcher.job import Job, Value
-from launcher.mapping.substitute import Substitute, plain_exchange, positive_seed, stages_without_empty_layers, without
+from launcher.mapping.substitute import (
+    Substitute,
+    plain_exchange,
+    positive_seed,
+    stages_without_empty_layers,
+    steps_of_passes,
+    without,
+)
 
 
 def substitutes() -> tuple[Substitute, ...]:
@@ -37,6 +44,7 @@ def substitutes() -> tuple[Substitute, ...]:
         unmasked_chunks(),
         gathered_fp8_weights(),
         steps_of_samples(),
+        steps_of_passes(),
         weights_converted_first(lambda job: True),
     )
 

@@ -1,4 +1,4 @@
-"""Models of MindFormers' configurations that this launcher does not describe: vision, speech, BERT, T5, classifiers."""
+"""Models of MindFormers' configurations that this launcher does not describe: vision, speech, BERT, T5, classifiers, tests."""
 
 # Names of trainers and classes in configs and research of MindFormers 0.3 to 1.5.
 _TRAINERS = (
@@ -16,6 +16,8 @@ _TRAINERS = (
 )
 _MODELS = (
     *("Bert*", "T5*", "CLIP*", "Filip*", "Blip*", "ViT*", "Swin*", "Sam*", "Mllama*", "QwenVL*", "CogVLM*", "Llava*"),
+    # The base class, and models of unit tests (tests/st/test_build.yaml, test_trainer_config.yaml).
+    *("PreTrainedModel", "TestModel"),
     *("InternVL*", "Whisper*", "*Classification*", "*VLForConditionalGeneration"),
 )
 OTHER_MODELS = {"trainer.type": _TRAINERS, "model.arch.type": _MODELS}

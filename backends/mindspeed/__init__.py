@@ -25,7 +25,13 @@ ENTRY = Entry(
     },
     renames=_HERE.parent / "megatron_lm" / "renames.json",
     native_only=late("backends.mindspeed.native_only.table:rows"),
-    as_typed=("norm-topk-prob", "moe-layer-freq", "first-k-dense-replace"),
+    as_typed=(
+        "norm-topk-prob",
+        "moe-layer-freq",
+        "first-k-dense-replace",
+        "cp-attention-mask-type",
+        "attention-mask-type",
+    ),
     markers=(
         "ASCEND_",
         "HCCL_",

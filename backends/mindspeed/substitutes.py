@@ -1,5 +1,7 @@
 """What MindSpeed-LLM does in place of values of other backends' jobs that it cannot take."""
 
+from collections.abc import Mapping
+
 from backends.megatron_lm.substitutes import (
     gathered_fp8_weights,
     steps_of_samples,
@@ -7,8 +9,8 @@ from backends.megatron_lm.substitutes import (
     weights_converted_first,
 )
 from backends.mindspeed.families import FAMILIES
-from launcher.job import Job
-from launcher.mapping.substitute import Substitute, positive_seed, without, without_each
+from launcher.job import Job, Value
+from launcher.mapping.substitute import Substitute, positive_seed, steps_of_passes, without, without_each
 
 
 def substitutes() -> tuple[Substitute, ...]:
@@ -18,12 +20,28 @@ def substitutes() -> tuple[Substitute, ...]:
         undistributed_activations(),
         gathered_fp8_weights(),
         steps_of_samples(),
+        steps_of_passes(),
         weights_converted_first(_is_converted_apart),
+        Substitute(
+            fields=("parallel.distributed_optimizer",),
+            when=lambda job: bool(job.offload.optimizer) and job.parallel.distributed_optimizer is None,
+            put=lambda job: {"parallel.distributed_optimizer": True},
+            why="it swaps the optimizer that is distributed",
+        ),
         Substitute(
             fields=("kernels.transformer_impl",),
             when=lambda job: job.precision.fp8_format is not None and job.kernels.transformer_impl in (None, "local"),
             put=lambda job: {"kernels.transformer_impl": "transformer_engine"},
             why="FP8 needs these layers",
+        ),
+        # mindspeed_llm/features_manager/finetune/lora.py:63 @26.1.0
+        Substitute(
+            fields=("moe.token_dispatcher_type",),
+            when=lambda job: (
+                job.lora.rank is not None and job.model.is_moe and job.moe.token_dispatcher_type in (None, "alltoall")
+            ),
+            put=_sequential_exchange,
+            why="adapters of experts need it; the same tokens go to the same experts, in another order of exchanges",
         ),
         *without_each(
             "optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype",
@@ -49,10 +67,19 @@ def substitutes() -> tuple[Substitute, ...]:
     )
 
 
+def _sequential_exchange(job: Job) -> Mapping[str, Value]:
+    """Return the dispatcher, which splits experts as attention is split (MLM-SEQ-DISPATCHER-ETP)."""
+    found: dict[str, Value] = {"moe.token_dispatcher_type": "alltoall_seq"}
+    parallel = job.parallel
+    if job.cluster.world_size % (parallel.tp * parallel.ep * parallel.pp) == 0:
+        found["parallel.etp"] = parallel.tp
+    return found
+
+
 def _is_converted_apart(job: Job) -> bool:
-    """Return whether the converter knows the family, and the start of training does not convert it."""
+    """Return whether the converter knows the family, and the start of training does not convert it, or no FP8."""
     row = FAMILIES.get(job.model.model_type or "")
     version = job.backend.version
     if row is None or row.converter is None or version is None or job.lora.rank is not None:
         return False
-    return not row.converts_at_start(version)
+    return not row.converts_at_start(version) or (job.model.hub_id or "").endswith("-FP8")

@@ -52,7 +52,7 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
         f"# {source}: {imported.program or 'arguments'}, {origin.title} {imported.version}"
         f" -> {backend.title} {ported.job.backend.version}"
     )
-    for note in (*imported.problems, *imported.warnings):
+    for note in (*imported.problems, *imported.warnings, *ported.notes):
         print_note("note", note, sys.stdout)
     for account in ported.accounts:
         if account.status == PASSED_THROUGH:
@@ -125,6 +125,7 @@ def _port_tree(imported: Imported, ported: Ported) -> dict[str, object]:
         "counts": dict(counted(ported.accounts)),
         "missing": [each.as_tree() for each in ported.missing],
         "findings": [finding.as_tree() for finding in ported.findings],
+        "notes": [str(note) for note in ported.notes],
         "ok": ported.ok,
     }
 

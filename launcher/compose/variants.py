@@ -33,9 +33,21 @@ class Variant:
 
 _BASE = {"max_position_embeddings": 32768}
 _LONG = 262144
+# The same sizes; the weights of linear layers are in blocks of FP8, which `quantization_config` says.
+_QWEN3_FP8 = {
+    "qwen3_0_6b": "Qwen/Qwen3-0.6B-FP8",
+    "qwen3_1_7b": "Qwen/Qwen3-1.7B-FP8",
+    "qwen3_4b": "Qwen/Qwen3-4B-FP8",
+    "qwen3_8b": "Qwen/Qwen3-8B-FP8",
+    "qwen3_14b": "Qwen/Qwen3-14B-FP8",
+    "qwen3_32b": "Qwen/Qwen3-32B-FP8",
+    "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B-FP8",
+    "qwen3_235b_a22b": "Qwen/Qwen3-235B-A22B-FP8",
+}
 _BASE_SOURCE = "max_position_embeddings of config.json: 32768 of Qwen3-8B-Base, 40960 of Qwen3-8B"
 
 VARIANTS = (
+    *(Variant(preset=preset, names=name) for preset, name in _QWEN3_FP8.items()),
     Variant(preset="qwen3_0_6b", names="Qwen/Qwen3-0.6B-Base", differs=_BASE, source=_BASE_SOURCE),
     Variant(preset="qwen3_1_7b", names="Qwen/Qwen3-1.7B-Base", differs=_BASE, source=_BASE_SOURCE),
     Variant(preset="qwen3_4b", names="Qwen/Qwen3-4B-Base", differs=_BASE, source=_BASE_SOURCE),

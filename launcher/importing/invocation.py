@@ -211,6 +211,9 @@ def _entry(
     if backends:
         known = {name for backend, entry in entries() for name in entry.programs.get(program, ())}
         if command in known:
+            driver = _driver(f"{program} {command}", [shown(arg) for arg in rest])
+            if driver is not None:
+                return ExcludedCommand(program=driver[0], why=driver[1], where=where)
             return Invocation(
                 program=f"{program} {command}", backends=backends, command=command, argv=rest[1:], **details
             )
@@ -233,6 +236,17 @@ def _entry(
             **details,
         )
     return _excluded(first, where) or _unknown(first, rest, launcher, assume, details)
+
+
+def _driver(program: str, argv: Sequence[str]) -> tuple[str, str] | None:
+    """Return the other program that an option starts in place of a training, and why it is not imported."""
+    for _, entry in entries():
+        for (name, option), why in entry.drivers.items():
+            if name == program and any(
+                word == option and value.lower() != "false" for word, value in pairwise([*argv, ""])
+            ):
+                return f"{program} {option}", why
+    return None
 
 
 def _unknown(

@@ -9,7 +9,8 @@ from launcher.catalogue.catalogue import plain
 from launcher.importing.accounts import Account, Outcome, accounts
 from launcher.importing.exact import as_loaded
 from launcher.importing.imported import Imported, source_of
-from launcher.importing.presets import with_preset
+from launcher.importing.notes import Note
+from launcher.importing.presets import with_model_of_checkpoint, with_preset
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
@@ -30,12 +31,14 @@ class Ported:
         accounts: result of porting every argument of the source.
         variables: names of dropped environment variables.
         findings: findings of the target's rules and mapping, as from `launch check`, including dropped arguments.
+        notes: what was read from names.
     """
 
     job: Job
     accounts: tuple[Account, ...]
     variables: tuple[str, ...]
     findings: tuple[Finding, ...]
+    notes: tuple[Note, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -72,7 +75,8 @@ def ported(
     )
     backend = get_backend(target)
     chosen = dataclasses.replace(job.backend, name=target, version=backend.version(version), args={}, env={})
-    start = with_preset(as_loaded(dataclasses.replace(job, backend=chosen, imported=origin)))
+    loaded, name = with_model_of_checkpoint(as_loaded(dataclasses.replace(job, backend=chosen, imported=origin)))
+    start = with_preset(loaded)
     result = port_job(start, backend, backend.version(version), change_validator if fixes else None)
     outcome = judge(result.job, fixes=fixes)
     return Ported(
@@ -80,7 +84,13 @@ def ported(
         accounts=tuple(_accounts(imported, result, outcome)),
         variables=tuple(name for name in job.backend.env if name not in outcome.job.backend.env),
         findings=outcome.findings,
+        notes=() if not name else (_named_by_checkpoint(name, job),),
     )
+
+
+def _named_by_checkpoint(name: str, job: Job) -> Note:
+    message = f"the model is taken to be {name}, by the name of checkpoint.load={job.checkpoint.load}"
+    return Note(message=message, works=("model.path=DIR with another config.json",))
 
 
 def _accounts(imported: Imported, result: PortResult, judged: "Judged") -> list[Account]:

@@ -68,6 +68,28 @@ def plain_exchange() -> Substitute:
     )
 
 
+def steps_of_passes() -> Substitute:
+    """Return the row of several passes over a stated number of samples (MindFormers' `sizes` and `epochs`).
+
+    A pass is its whole batches: what is left over is dropped in each (`drop_remainder`).
+    """
+
+    def steps(job: Job) -> int:
+        return max(1, int((job.schedule.epochs or 1) * (_samples(job) // (job.batch.global_batch_size or 1))))
+
+    return Substitute(
+        fields=("schedule.epochs", "schedule.train_samples"),
+        when=lambda job: job.schedule.epochs is not None and _samples(job) > 0 and bool(job.batch.global_batch_size),
+        put=lambda job: {"schedule.epochs": None, "schedule.train_samples": None, "schedule.train_iters": steps(job)},
+        why="the steps of these passes over the stated samples; the order of samples in later passes may differ",
+        affects_training=True,
+    )
+
+
+def _samples(job: Job) -> int:
+    return job.schedule.train_samples or 0
+
+
 def stages_without_empty_layers() -> Substitute:
     """Return the row of empty layers: the sizes of stages or chunks that they leave."""
     return Substitute(

@@ -105,6 +105,8 @@ OTHERS = (
     "swift sft --model m",
     "swift export --model m",
     "megatron export --model m",
+    "megatron rlhf --use_ray true --config x.yaml",
+    "megatron rlhf --config x.yaml --use_ray",
     "torchrun train_fsdp2.py x.yaml",
     "python pretrain_bert.py --lr 1",
 )

@@ -10,6 +10,8 @@ from launcher.compose import compose
 from launcher.importing.imported import Imported
 from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
+from launcher.importing.read_command import ImportOptions
+from launcher.importing.read_file import read_file
 from launcher.job import value_at
 from launcher.pipeline import judge
 from launcher.port.substitutes import SUBSTITUTE_RULE
@@ -91,6 +93,27 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
         {"checkpoint.load": "Qwen2.5-7B-mcore"},
         "change",
     ),
+    "adapters of experts": (
+        "megatron",
+        SWIFT.replace("Qwen3-8B", "Qwen3-30B-A3B") + " --tuner_type lora --lora_rank 8 --lora_alpha 16",
+        "mindspeed",
+        {"moe.token_dispatcher_type": "alltoall_seq", "parallel.etp": 1},
+        "change",
+    ),
+    "swapped states of an optimizer that is not said to be distributed": (
+        "megatron_lm",
+        f"{LM} --optimizer-cpu-offload --use-precision-aware-optimizer",
+        "mindspeed",
+        {"parallel.distributed_optimizer": True},
+        "change",
+    ),
+    "weights in FP8, which it does not convert when it starts": (
+        "megatron",
+        SWIFT.replace("Qwen3-8B", "Qwen3-14B-FP8"),
+        "mindspeed",
+        {"checkpoint.load": "Qwen3-14B-FP8-mcore"},
+        "change",
+    ),
     "weights": ("megatron", SWIFT, "megatron_lm",
                 {"checkpoint.load": "Qwen3-8B-mcore", "checkpoint.finetune": True}, "change"),
 }  # fmt: skip
@@ -140,3 +163,52 @@ def test_a_multimodal_model_is_refused_by_name_where_language_models_are_trained
     (found,) = [each for each in ported(imported, "mindspeed", fixes=False).findings if each.rule == "PORT-MODEL"]
     assert found.severity == "error"
     assert "Qwen/Qwen2.5-VL-7B-Instruct reads pictures" in found.message
+
+
+PASSES = """
+use_legacy: False
+run_mode: train
+runner_config: {epochs: 3, batch_size: 2}
+trainer: {type: CausalLanguageModelingTrainer, model_name: llm}
+train_dataset:
+  data_loader:
+    type: BlendedMegatronDatasetDataLoader
+    sizes: [1001, 0, 0]
+    config: {seq_length: 512, data_path: ["1", "/data/text"]}
+parallel_config: {data_parallel: 2, model_parallel: 1, pipeline_stage: 1, micro_batch_num: 1}
+optimizer: {type: AdamW, weight_decay: 0.1}
+lr_schedule: {type: ConstantWarmUpLR, learning_rate: 1.e-4}
+model: {model_config: {model_type: qwen3, hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 8}}
+"""
+
+
+@pytest.mark.parametrize("target", ["megatron", "megatron_lm", "mindspeed"])
+def test_passes_over_stated_samples_are_their_whole_batches(target: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(PASSES, encoding="utf-8")
+    imported = read_file(file, ImportOptions(backend="mindformers", world_size=2))[0]
+    found = ported(imported, target, fixes=False)
+    batch = found.job.batch.global_batch_size
+    assert batch == 4
+    assert found.job.schedule.train_iters == 3 * (1001 // batch)
+    assert (found.job.schedule.epochs, found.job.schedule.train_samples) == (None, None)
+    (told,) = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and "schedule.epochs" in each.fields]
+    assert told.severity == "warning"
+
+
+OF_CHECKPOINT = {
+    "a known model": ("Qwen2.5-14B-mcore", "Qwen/Qwen2.5-14B", 5120),
+    "in a folder": ("/ckpt/Qwen3-32B-mcore/", "Qwen/Qwen3-32B", 5120),
+    "an unknown one": ("ours-mcore", None, None),
+    "another name": ("Qwen3-32B", None, None),
+}
+
+
+@pytest.mark.parametrize("case", OF_CHECKPOINT)
+def test_the_name_of_a_converted_checkpoint_is_the_model(case: str) -> None:
+    """ms-swift 3 reads the architecture from the checkpoint, which its examples call `NAME-mcore`."""
+    load, name, size = OF_CHECKPOINT[case]
+    words = SWIFT.replace("--model Qwen/Qwen3-8B", f"--load {load}").split()
+    found = ported(read_argv(words, backend="megatron", version="3.6.4"), "mindspeed", fixes=False)
+    assert (found.job.model.hub_id, found.job.model.hidden_size) == (name, size)
+    assert [name in note.message for note in found.notes] == ([True] if name else [])

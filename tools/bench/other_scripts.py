@@ -1,11 +1,14 @@
 """Imports scripts of other repositories, and compares the words of the training command with those of a real bash.
 
     python -m tools.bench.other_scripts --checkouts DIR [--refusals]
+    python -m tools.bench.other_scripts --upstream PROJECT@VERSION=DIR ... [--refusals] [--state FILE] [--write]
 
 Which repositories, commits and scripts: other_scripts.json, written before any was measured. DIR holds checkouts named
 OWNER+NAME; nothing is fetched, and the scripts run with stubs in an empty root only (tools.bench.real_bash, as root).
 A script that is refused without its checkout is read again with it (`--source`). Variables that a script does not set
 have their own name as value on both sides. Prints a table and the reasons; `--refusals` lists each with its line.
+`--upstream` measures all scripts of the upstreams' own checkouts instead (tools.bench.upstream_scripts), goes on where
+it was stopped, and with `--write` puts the table where docs/import.md takes it from; exit code 1 below 98 %.
 """
 
 import argparse
@@ -29,9 +32,15 @@ from launcher.importing.read_file import read_file
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 from launcher.mapping.add_fork import AddedFork, add_fork
+from tools.bench import upstream_scripts
 from tools.bench.real_bash import commands_of, make_root, words_after
+from tools.bench.upstream_scripts import upstream_of
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "import_upstream.md"
+STATE = Path.home() / ".cache" / "launch-tests" / "upstream_scripts.json"
 LIST = Path(__file__).with_name("other_scripts.json")
+# What a program prints, and the folder in which bash starts.
+_UNKNOWN = re.compile(r"\$\(.*\)|\$\{PWD\}|\$PWD\b")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d)")
 
 
@@ -108,21 +117,28 @@ def _compared(root: Path, folder: Path, script: str) -> tuple[bool | None, str]:
         return None, ""
     text = path.read_text(encoding="utf-8", errors="replace")
     names = {name for word in found.argv for name in _VARIABLE.findall(shown(word))}
-    names -= {name for name in names if re.search(rf"^\s*(export\s+)?{name}=", text, re.MULTILINE)}
+    names -= {"PWD"} | {name for name in names if re.search(rf"^\s*(export\s+)?{name}=", text, re.MULTILINE)}
     last = max((int(name) for name in names if name.isdigit()), default=0)
     names |= {str(number + 1) for number in range(last)}
     variables = {name: f"v_{name}" for name in sorted(names)}
     given = _invocation(path, variables) or found
     ours = [shown(word).replace(str(folder.parent), "/work") for word in given.argv]
-    if any("$(" in word for word in ours):
-        return None, ""  # what a program prints is unknown, and its stub prints nothing
     theirs = words_after(commands_of(root, folder, script, variables), given.program)
     if not theirs:
         return None, ""
-    if ours in theirs:
+    if any(_same(ours, each) for each in theirs):
         return True, ""
     pairs = zip([*ours, ""], [*theirs[0], ""], strict=False)
     return False, next((f"{one!r}, bash: {other!r}" for one, other in pairs if one != other), "the number of words")
+
+
+def _same(ours: list[str], theirs: list[str]) -> bool:
+    """Return whether the words are bash's; what a program prints is unknown, and its stub prints nothing."""
+    if not any(_UNKNOWN.search(word) for word in ours):
+        return ours == theirs
+    kept = ours if len(ours) == len(theirs) else [word for word in ours if not _UNKNOWN.fullmatch(word)]
+    patterns = (".*".join(map(re.escape, _UNKNOWN.split(word))) for word in kept)
+    return len(kept) == len(theirs) and all(map(re.fullmatch, patterns, theirs))
 
 
 def _invocation(path: Path, variables: dict[str, str]) -> Invocation | None:
@@ -165,13 +181,19 @@ def reason_of(why: str) -> str:
 
 def main() -> int:
     """Print the table; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench.other_scripts")
-    parser.add_argument("--checkouts", type=Path, required=True, metavar="DIR")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--checkouts", type=Path, metavar="DIR")
+    chosen.add_argument("--upstream", type=upstream_of, action="append", metavar="PROJECT@VERSION=DIR")
     parser.add_argument("--refusals", action="store_true", help="list every refusal and difference with its reason")
+    parser.add_argument("--state", type=Path, default=STATE, metavar="FILE", help="of --upstream")
+    parser.add_argument("--write", action="store_true", help="of --upstream: write tools/docs/import_upstream.md")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as root:
         os.environ[VARIABLE] = folder
         make_root(Path(root))
+        if given.upstream:
+            return _of_upstreams(given, Path(root))
         found = list(measured(given.checkouts.expanduser(), Path(root)))
     print("| repository | scripts | imported | with its checkout | words of bash |\n|---|---|---|---|---|")
     for name in dict.fromkeys(each.repository for each in found):
@@ -185,6 +207,16 @@ def main() -> int:
                 f"{each.repository} {each.script}: {each.why or 'other words: ' + each.differ}"[:400], file=sys.stderr
             )
     return 0
+
+
+def _of_upstreams(given: argparse.Namespace, root: Path) -> int:
+    found = list(upstream_scripts.measured(given.upstream, root, _compared, given.state))
+    print(upstream_scripts.page(found))
+    if given.refusals:
+        upstream_scripts.details(found)
+    if given.write:
+        PAGE.write_text(upstream_scripts.page(found) + "\n", encoding="utf-8")
+    return 0 if upstream_scripts.reached(found) else 1
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 _PROGRAMS = (
@@ -22,6 +23,13 @@ _STUBS = (
     *("wget", "uv"),
 )
 _STUB = '#!/bin/bash\n{ printf "%s\\037" "${0##*/}" "$@"; printf "\\036"; } >> /log\n'
+# Slurm's commands run the script that they are given, with its arguments.
+_SUBMITS = _STUB + 'while (($#)); do [[ $1 == *.sh && -f $1 ]] && exec bash "$@"; shift; done\n'
+# What scripts read on machines of Ascend, empty.
+_SOURCED = (
+    *("ascend-toolkit/set_env.sh", "nnal/atb/set_env.sh", "cann/set_env.sh", "driver/bin/setenv.bash"),
+    *("ascend-toolkit/latest/set_env.sh", "mindspore/set_env.sh"),
+)
 _SECONDS = 10
 
 
@@ -43,8 +51,11 @@ def make_root(root: Path) -> None:
     (root / "bin" / "sh").symlink_to("bash")
     for name in _STUBS:
         stub = root / "bin" / name
-        stub.write_text(_STUB, encoding="utf-8")
+        stub.write_text(_SUBMITS if name in ("srun", "sbatch") else _STUB, encoding="utf-8")
         stub.chmod(0o755)
+    for name in _SOURCED:
+        (root / "usr/local/Ascend" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "usr/local/Ascend" / name).touch()
     for path, mode in ((root / "tmp", 0o777), (root, 0o755)):
         path.chmod(mode)
 
@@ -52,19 +63,29 @@ def make_root(root: Path) -> None:
 def commands_of(root: Path, folder: Path, script: str, variables: Mapping[str, str]) -> list[list[str]]:
     """Return the words of every stub that a script starts, in their order.
 
+    The script runs in its own folder; if it starts nothing there, in that of the checkout.
+
     Args:
         folder: the scripts' checkout, copied into the root.
         script: its path there.
     """
+    for place in (Path(script).parent, Path()):
+        found = _run(root, folder, script, variables, place)
+        if programs_of(found):
+            return found
+    return found
+
+
+def _run(root: Path, folder: Path, script: str, variables: Mapping[str, str], place: Path) -> list[list[str]]:
     inside = root / "work" / folder.name
     if not inside.exists():
-        shutil.copytree(folder, inside, symlinks=True, ignore=shutil.ignore_patterns("*.py", "*.json", "*.txt"))
+        shutil.copytree(folder, inside, symlinks=True)
     log = root / "log"
     log.write_text("", encoding="utf-8")
     log.chmod(0o666)
-    place = Path("/work") / folder.name / script
+    start, path = Path("/work") / folder.name / place, Path(script).relative_to(place)
     given = " ".join(variables[name] for name in sorted(variables) if name.isdigit())
-    text = f"exec >/dev/null 2>&1 </dev/null; cd {str(place.parent)!r} && exec bash {place.name!r} {given}"
+    text = f"exec >/dev/null 2>&1 </dev/null; cd {str(start)!r} && exec bash {str(path)!r} {given}"
     timeout, unshare, chroot = (str(shutil.which(name)) for name in ("timeout", "unshare", "chroot"))
     enter = [unshare, "-n", "-p", "-f", chroot, "--userspec=65534:65534", str(root), "/bin/bash", "-c", text]
     environment = {"PATH": "/bin", "HOME": "/tmp"} | {n: text for n, text in variables.items() if not n.isdigit()}
@@ -83,6 +104,28 @@ def words_after(commands: Sequence[Sequence[str]], program: str) -> list[list[st
             if (word.rpartition("/")[2] == name) and follows:
                 found.append(list(words[at + 1 + bool(command) :]))
                 break
+    return found
+
+
+# Programs that start others, or prepare; what they start has a name of its own.
+_TOOLS = frozenset(
+    "torchrun python python3 msrun deepspeed accelerate srun sbatch mpirun nvidia-smi npu-smi rocm-smi pip conda git "
+    "docker ray module nohup nsys numactl taskset hostname date scontrol sleep kill pkill ssh scp rsync curl wget uv "
+    "bash sh env run torch.distributed.launch torch.distributed.run".split()
+)
+
+
+def programs_of(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Return the name of each program that stubs start: a script, a module, or a command with its first word."""
+    found = []
+    for words in map(_opened, commands):
+        scripts = [word.rpartition("/")[2] for word in words if word.endswith(".py") and not word.startswith("-")]
+        modules = [word for before, word in zip(["", *words], words, strict=False) if before in ("-m", "--module")]
+        named = [f"{word} {rest}" for word, rest in pairwise([*words, ""]) if word in ("swift", "megatron")]
+        driven = "--use_ray" in words and words[words.index("--use_ray") + 1 :][:1] != ["false"]
+        named = [f"{name} --use_ray" if driven else name for name in named]
+        modules = [word for word in modules if word not in _TOOLS]
+        found += [*named, *scripts, *modules][:1]
     return found
 
 

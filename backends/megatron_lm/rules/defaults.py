@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from backends.megatron_lm.environment import ENVIRONMENT
 from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, arguments, config
 from launcher.rules.registry import RuleContext, Violation, lift, lower, rule
 from launcher.rules.table import declare, never
@@ -100,7 +101,9 @@ for _backend in BACKENDS:
 def reductions_are_fixed(context: RuleContext) -> Iterator[Violation]:
     """Deterministic training needs a fixed NCCL_ALGO in the environment."""
     known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
-    if context.flag("deterministic-mode") and context.job.backend.env.get("NCCL_ALGO") not in known:
+    started = context.backend == BACKENDS[0] and not context.existing  # then the launcher sets it
+    set_here = next((each.value for each in ENVIRONMENT if each.name == "NCCL_ALGO"), None) if started else None
+    if context.flag("deterministic-mode") and context.job.backend.env.get("NCCL_ALGO", set_here) not in known:
         yield Violation(
             message=f"--deterministic-mode needs NCCL_ALGO in the environment, one of {', '.join(known)}",
             fields=("kernels.deterministic", "backend.env.NCCL_ALGO"),

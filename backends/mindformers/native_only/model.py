@@ -250,5 +250,22 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
     ),
     row(below_model("multi_latent_attention"), "switches MLA on", MODEL, _CONFIG, "model.kv_lora_rank=512"),
     row(below_model("rotary_dtype"), "computes rotary embeddings in this type", TRAINING, _CONFIG),
+    row(
+        below_model("embedding_init_type"),
+        "sets the precision of embeddings",
+        TRAINING,
+        _CONFIG,
+        source="mindformers 1.7.0 models/llama/llama.py:180",
+    ),
+    # No older class but ChatGLM2Config reads it, whose head_dim it is (mapping/legacy.py).
+    row(
+        below_model("kv_channels"),
+        "sets the width of a head",
+        MODEL,
+        _CONFIG,
+        "model.head_dim={value}",
+        read=lambda job: job.model.legacy is not True,
+        source="mindformers 1.7.0 models/llama/llama_config.py:130",
+    ),
     row(below_model("*"), "shapes the model", MODEL, _CONFIG, _FILES),
 )

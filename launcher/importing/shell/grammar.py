@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from launcher.importing.shell.diagnostics import NotReadable
-from launcher.importing.shell.placeholders import KEPT_BLANK
+from launcher.importing.shell.placeholders import BLANK_LEFT, BLANK_RIGHT, BLANK_SPACE, KEPT_BLANK
 
 Node: TypeAlias = Any
 """A tree_sitter.Node."""
@@ -33,8 +33,7 @@ _ENDS = {
 }
 # `<your_path>`, unquoted, is a redirection in bash, but a placeholder to the author.
 _BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>|(?<==)<([A-Za-z][\w ./,-]*[\w.-])>|(?<=\w )<([A-Za-z]\w*(?: [\w./-]+)+)>")
-_LEFT, _RIGHT, _SPACE = "\x02", "\x03", "\x04"
-_SHOWN = str.maketrans({_LEFT: "<", _RIGHT: ">", _SPACE: KEPT_BLANK})
+_SHOWN = str.maketrans({BLANK_LEFT: "<", BLANK_RIGHT: ">", BLANK_SPACE: KEPT_BLANK})
 # `${TEXT:$LENGTH+1}`: the grammar requires the offset without its dollar sign.
 _OFFSET = re.compile(rb"(\$\{\w+:(?![-=+?])[^}\s]*?)\$(\w+[^}\s]*\})")
 # `${N:=$((A / B))}`: the grammar parses arithmetic in a default as a command, but supports the older `$[A / B]`.
@@ -86,7 +85,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
 def text_of(node: Node) -> str:
     """Return the source text of a node."""
     text = str(node.text.decode("utf-8", "replace"))
-    return text.translate(_SHOWN) if _LEFT in text else text
+    return text.translate(_SHOWN) if BLANK_LEFT in text else text
 
 
 def line_of(node: Node) -> int:
@@ -160,7 +159,8 @@ def _is_dropped(root: Node, at: int) -> bool:
 
 
 def _as_word(blank: "re.Match[bytes]") -> bytes:
-    return b"\x02" + blank.group()[1:-1].replace(b" ", _SPACE.encode()) + b"\x03"
+    inner = blank.group()[1:-1].replace(b" ", BLANK_SPACE.encode())
+    return BLANK_LEFT.encode() + inner + BLANK_RIGHT.encode()
 
 
 def _without_loose_continuation(source: bytes, root: Node) -> bytes | None:

@@ -10,6 +10,9 @@ KEPT_BLANK = "\ue002"
 _KEPT = {" ": KEPT_BLANK, "\n": "\ue003", "\t": "\ue004"}
 _TO_KEPT, _FROM_KEPT = str.maketrans(_KEPT), str.maketrans({kept: white for white, kept in _KEPT.items()})
 _MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+# In the text of a script, the signs of a `<your path>` blank that the grammar takes as parts of a word.
+BLANK_LEFT, BLANK_RIGHT, BLANK_SPACE = "\x02", "\x03", "\x04"
+_BLANK = re.compile(f"<([^<>\n]*{KEPT_BLANK}[^<>\n]*)>")
 _NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 
 
@@ -29,8 +32,12 @@ def shown(text: str) -> str:
 
 
 def retyped(text: str) -> str:
-    """Return the text as script source: `$A` before a letter gets braces, to end its name there."""
-    return _MARKED.sub(_with_braces, text).translate(_FROM_KEPT)
+    """Return the text as script source: `$A` before a letter gets braces, to end its name there; blanks stay words."""
+    return _BLANK.sub(_as_word, _MARKED.sub(_with_braces, text)).translate(_FROM_KEPT)
+
+
+def _as_word(blank: "re.Match[str]") -> str:
+    return BLANK_LEFT + blank.group(1).replace(KEPT_BLANK, BLANK_SPACE) + BLANK_RIGHT
 
 
 def _with_braces(found: "re.Match[str]") -> str:

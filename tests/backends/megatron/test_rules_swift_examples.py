@@ -12,7 +12,10 @@ from launcher.importing.notes import ImportRefused
 
 COMMANDS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("upstream_commands.json").read_text("utf-8"))
 # Scripts that cannot be judged or are wrong, and why.
+_RAY = "it starts Ray's driver, which takes sections of arguments"
 EXCEPTIONS = {
+    "ms-swift main, examples/ray/grpo/run_colocate.sh": _RAY,
+    "ms-swift main, examples/ray/grpo/run_separate.sh": _RAY,
     "ms-swift main, examples/yaml/megatron/sft.sh": "its arguments are in a file beside it",
     "ms-swift v3.12.6, examples/ascend/train/qwen3_next/qwen3_next_megatron.sh": "an option that does not exist: "
     "--export_model_parallel_size, meant is --expert_model_parallel_size",
