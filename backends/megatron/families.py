@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backends.megatron.mapping.attention_variants import linear_pattern_is_lost
+from launcher.families.registry import FAMILIES as RECORDS
 from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.family_row import FamilyRow, by_family
@@ -78,6 +79,18 @@ FAMILIES = by_family(
         template="qwen3_nothinking",
         hub_names=r"Qwen3-Next-",
         weights_since=_COMPARED,
+    ),
+    *(
+        SwiftFamily(
+            model_type=name,
+            names=((FOUR, None, name),),
+            cannot="it came with 4.0",
+            template="qwen3_5",
+            hub_names=hub_names,
+            weights_since=_COMPARED,
+            source="ms-swift 4.0.0 megatron/model/mm_gpts/qwen3_5.py; mcore-bridge 1.6.5 model/mm_gpts/qwen3_5_gdn.py",
+        )
+        for name, hub_names in (("qwen3_5", ""), ("qwen3_5_moe", r"Qwen3\.[56]-\d+B-A\d+B"))
     ),
     SwiftFamily(
         model_type="deepseek_v2",
@@ -296,7 +309,10 @@ def families() -> Mapping[str, SwiftFamily]:
 
 
 def is_multimodal(job: Job) -> bool:
-    """Return whether a model's name is that of one that reads pictures, sound or films, too."""
+    """Return whether a model is of a family, or has a name, that reads pictures, sound or films, too."""
+    record = RECORDS.get(job.model.model_type or "")
+    if record is not None and record.outer is not None:
+        return True
     words = f"{job.model.hub_id or ''} {job.model.path or ''} {job.model.model_type or ''}".lower()
     return any(
         sign in words for sign in ("vl", "omni", "ovis", "glm4v", "4.5v", "4.6v", "vision", "llava", "kimi-k2.5")

@@ -13,6 +13,13 @@ _MODEL = "GPTModel"
 _ARGUMENTS = "Megatron-LM core_v0.16.1 training/arguments.py"
 _ONE_BY_ONE = "query and key heads are normalised one by one"
 _LAYER = "megatron-core 0.16.1, 0.19.0 transformer/transformer_layer.py TransformerLayer.__init__"
+_POSITIONS = (
+    "pretrain_gpt.py gives one position for each token, and positions in time, height and width (mrope) are three"
+)
+_MROPE = (
+    "megatron-core 0.16.1 models/common/embeddings/rotary_pos_embedding.py:307; Megatron-LM core_v0.16.1"
+    " training/utils.py get_batch_on_this_tp_rank"
+)
 _SPARSE = "sparse attention (DSA) came with core 0.16"
 
 
@@ -60,6 +67,7 @@ FAMILIES = by_family(
         cannot="compressed attention is in its development branch only, not in a release",
         source="Megatron-LM core_v0.19.0 core/transformer/experimental_attention_variant (dev d48bd6be has it)",
     ),
+    *(FamilyRow(model_type=name, cannot=_POSITIONS, source=_MROPE) for name in ("qwen3_5", "qwen3_5_moe")),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 
@@ -130,9 +138,18 @@ NORM_WITHOUT_ROPE = Unbuildable(
 )
 
 
+THREE_POSITIONS = Unbuildable(
+    doc="Positions in time, height and width (mrope).",
+    when=lambda model: model.position_embedding == "mrope",
+    describe=lambda model: f"position_embedding mrope: {_POSITIONS}",
+    fields=("model.position_embedding",),
+    source=_MROPE,
+)
+
+
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that Megatron-LM cannot build."""
-    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, NORMS_OF_OUTPUTS, WIDE_NORM, NORM_WITHOUT_ROPE
+    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, NORMS_OF_OUTPUTS, WIDE_NORM, NORM_WITHOUT_ROPE, THREE_POSITIONS
 
 
 def families() -> Mapping[str, FamilyRow]:

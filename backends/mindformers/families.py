@@ -135,6 +135,8 @@ FAMILIES = by_family(
             "glm4_moe",
             "glm4_moe_lite",
             "qwen3_next",
+            "qwen3_5",
+            "qwen3_5_moe",
             "gpt_oss",
             "llama4_text",
         )

@@ -121,6 +121,15 @@ FAMILIES = by_family(
         for name, converter in (("olmoe", None), ("minimax_m2", "minimax_m2"))
     ),
     MindSpeedFamily(model_type="llama4_text", names=(), cannot="all of its layers have the same positions"),
+    *(
+        MindSpeedFamily(
+            model_type=name,
+            names=(),
+            cannot="no layer specification of it, and no model that sees: MindSpeed-MM trains those",
+            source="MindSpeed-LLM 26.1.0, master c77308a1 mindspeed_llm/tasks/models/spec; MindSpeed-MM mindspeed_mm",
+        )
+        for name in ("qwen3_5", "qwen3_5_moe")
+    ),
     MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
 )
 

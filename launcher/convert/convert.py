@@ -27,6 +27,7 @@ from launcher.convert.logical import Logical, logical_model
 from launcher.convert.losses import Losses, Values, named_losses, overflows
 from launcher.convert.move import fill, in_parallel
 from launcher.convert.mxfp4 import note, other_method
+from launcher.convert.others import with_others_of
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
@@ -93,6 +94,8 @@ def _prepared(asked: Conversion) -> Prepared:
         problems += other_scheme(asked.source)
     if problems:
         raise ConvertError(problems)
+    if to_hf:
+        logical, stored = with_others_of(asked.donor, logical, stored)
     if to_hf and asked.dtype is None:
         logical, stored = with_scales(logical, stored)
     dtypes = _dtypes(logical, stored, asked.dtype)

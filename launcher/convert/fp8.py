@@ -79,7 +79,9 @@ def quantisable(logical: Logical) -> frozenset[str]:
     return frozenset(
         name
         for instance in logical.instances
-        if instance.place != "embedding" and instance.row.kind != "vocabulary" and instance.row.core not in _PLAIN
+        if instance.place not in ("embedding", "other")
+        and instance.row.kind != "vocabulary"
+        and instance.row.core not in _PLAIN
         for name, shape in zip(instance.logical, instance.shapes, strict=True)
         if len(shape) == 2 and min(shape) > 1 and instance.row.core.endswith(".weight")
     )

@@ -32,7 +32,8 @@ class Instance:
 
     Attributes:
         row: the row.
-        place: `embedding`, `decoder`, `mtp` (the layer's own tensors), `mtp_layer` (its transformer layer) or `final`.
+        place: `embedding`, `decoder`, `mtp` (the layer's own tensors), `mtp_layer` (its transformer layer), `final`, or
+            `other` (a module beside the language model).
         layer: number of the layer among all decoder layers, or of the MTP layer; None outside of layers.
         expert: number of the expert; None if the row does not belong to an expert.
         logical: names of the logical tensors, in the row's order.
@@ -87,42 +88,75 @@ def logical_model(model: Model) -> Logical:
 
 def without_mtp(logical: Logical) -> Logical:
     """Return the same model without its multi-token-prediction layers."""
-    return logical_model(dataclasses.replace(logical.model, num_nextn_predict_layers=0))
+    return with_mtp(logical, 0)
 
 
 def with_mtp(logical: Logical, count: int) -> Logical:
-    """Return the same model with multi-token-prediction layers, which its config.json does not mention."""
-    return logical_model(dataclasses.replace(logical.model, num_nextn_predict_layers=count))
+    """Return the same model with another number of multi-token-prediction layers than in its config.json."""
+    found = logical_model(dataclasses.replace(logical.model, num_nextn_predict_layers=count))
+    return with_others(found, others_of(logical))
 
 
-def layer_prefix(number: int) -> str:
+def with_others(logical: Logical, found: Mapping[str, Shape]) -> Logical:
+    """Return the same model with tensors of the modules beside the language model, which config.json does not describe.
+
+    Args:
+        logical: the model; other modules' tensors that it has already are kept.
+        found: names in files, and shapes.
+    """
+    enclosing = logical.family.enclosing
+    more = {name: shape for name, shape in sorted(found.items()) if name not in logical.tensors}
+    if enclosing is None or not more:
+        return logical
+    others = tuple(
+        Instance(
+            row=Row(core=enclosing.other(name) or name, hf=(HfTensor(name=name, shape=shape),)),
+            place="other",
+            layer=None,
+            expert=None,
+            logical=(name,),
+            shapes=(shape,),
+        )
+        for name, shape in more.items()
+    )
+    return dataclasses.replace(logical, tensors={**logical.tensors, **more}, instances=(*logical.instances, *others))
+
+
+def others_of(logical: Logical) -> dict[str, Shape]:
+    """Return the tensors of modules beside the language model."""
+    return {each.logical[0]: each.shapes[0] for each in logical.instances if each.place == "other"}
+
+
+def layer_prefix(family: Weights, number: int) -> str:
     """Return the name prefix of a Hugging Face layer."""
-    return f"model.layers.{number}."
+    return family.named(f"model.layers.{number}.")
 
 
 def prefix_in(logical: Logical, number: int) -> str:
     """Return the name prefix of a transformer layer in a model's files; layers after the last predict more tokens."""
     layers, names = logical.model.num_hidden_layers or 0, logical.family.mtp_names
-    return layer_prefix(number) if names is None or number < layers else names[1].format(layer=number - layers)
+    if names is None or number < layers:
+        return layer_prefix(logical.family, number)
+    return names[1].format(layer=number - layers)
 
 
 def _instances(model: Model, family: Weights) -> Iterator[Instance]:
     dims = sizes(model)
     layers = model.num_hidden_layers or 0
-    yield from _rows(model, family.embedding, dims, place="embedding")
+    yield from _rows(model, family, family.embedding, dims, place="embedding")
     for layer in range(layers):
         feed_forward = family.sparse if model.has_experts_at(layer) else family.dense
-        prefix = layer_prefix(layer)
+        prefix = layer_prefix(family, layer)
         rows = (*_attention(model, family, layer), *feed_forward)
-        yield from _rows(model, rows, dims, place="decoder", layer=layer, prefix=prefix)
-    yield from _rows(model, family.final, dims, place="final")
+        yield from _rows(model, family, rows, dims, place="decoder", layer=layer, prefix=prefix)
+    yield from _rows(model, family, family.final, dims, place="final")
     for index in range(model.num_nextn_predict_layers):
-        outer = inner = layer_prefix(layers + index)
+        outer = inner = layer_prefix(family, layers + index)
         if family.mtp_names is not None:
             outer, inner = (name.format(layer=index) for name in family.mtp_names)
         body = (*_attention(model, family, layers + index), *(family.sparse if model.is_moe else family.dense))
-        yield from _rows(model, family.mtp, dims, place="mtp", layer=index, prefix=outer)
-        yield from _rows(model, body, dims, place="mtp_layer", layer=index, prefix=inner)
+        yield from _rows(model, family, family.mtp, dims, place="mtp", layer=index, prefix=outer)
+        yield from _rows(model, family, body, dims, place="mtp_layer", layer=index, prefix=inner)
 
 
 def _attention(model: Model, family: Weights, layer: int) -> tuple[Row, ...]:
@@ -132,6 +166,7 @@ def _attention(model: Model, family: Weights, layer: int) -> tuple[Row, ...]:
 
 def _rows(
     model: Model,
+    family: Weights,
     rows: tuple[Row, ...],
     dims: Mapping[str, int],
     *,
@@ -144,7 +179,8 @@ def _rows(
             continue
         shapes = tuple(_shape(tensor, dims) for tensor in row.hf)
         for expert in range(model.num_experts or 0) if row.of_expert else (None,):
-            names = tuple(prefix + _named(tensor.name, expert) for tensor in row.hf)
+            inside = (_named(tensor.name, expert) for tensor in row.hf)
+            names = tuple(prefix + name if prefix else family.named(name) for name in inside)
             yield Instance(row=row, place=place, layer=layer, expert=expert, logical=names, shapes=shapes)
 
 
@@ -162,11 +198,12 @@ def _size(dim: Dim, dims: Mapping[str, int]) -> int:
 
 def _copies(model: Model, family: Weights) -> dict[str, Copy]:
     copies: dict[str, Copy] = {}
-    head = "model.embed_tokens.weight" if model.tie_word_embeddings else "lm_head.weight"
+    embedding = family.named("model.embed_tokens.weight")
+    head = embedding if model.tie_word_embeddings else "lm_head.weight"
     if model.tie_word_embeddings:
         copies["lm_head.weight"] = Copy(of=head, written=False)
     for index in range(model.num_nextn_predict_layers):
-        prefix = layer_prefix((model.num_hidden_layers or 0) + index)
+        prefix = layer_prefix(family, (model.num_hidden_layers or 0) + index)
         for name, of in (family.mtp_copies or {}).items():
             copies[prefix + name] = Copy(of=head if of == "lm_head.weight" else of, written=True)
     return copies

@@ -7,6 +7,7 @@ from typing import Any, Final
 from launcher.budgets import load_json, read_limited
 from launcher.families.determined import determined_fields
 from launcher.families.ignored import IGNORABLE
+from launcher.families.outer import around, inside
 from launcher.families.record import Family
 from launcher.families.registry import FAMILIES
 from launcher.families.rope import scaling_value
@@ -49,9 +50,9 @@ def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> 
     if not isinstance(config, Mapping):
         holds = "null" if config is None else f"a {type(config).__name__}"
         raise ModelConfigError(where, (f"holds {holds}, and an object ({{...}}) of the model's settings is expected",))
-    config = _text_part(config, where)
-    family = _family_of(config, where)
+    family, config, problems = language_part(config, where)
     source = Source(config, where, family.model_type)
+    source.problems += problems
     source.used.update(("architectures", "model_type"))
     found = {name: fields()[f"model.{name}"].default for name in determined_fields()}
     found["model_type"] = family.model_type
@@ -111,6 +112,8 @@ def config_from_model(
     if torch_dtype is not None:
         config["torch_dtype"] = torch_dtype
     config["use_cache"] = True
+    if family.outer is not None:
+        config = around(config, family.outer, family)
     problems = tuple(_lost(model, model_from_config(config, where)))
     if problems:
         raise ModelConfigError(where, problems)
@@ -149,15 +152,31 @@ def _effective(model: Model, name: str) -> Value:
     return value
 
 
-def _text_part(config: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the language model of a nested file; a multimodal model is rejected."""
+def language_part(config: Mapping[str, Any], where: str) -> tuple[Family, Mapping[str, Any], list[str]]:
+    """Return the family of a config.json, the keys of its language model, and problems with those around them.
+
+    Raises:
+        ModelConfigError: unknown family, or a multimodal model that is not known.
+    """
     nested = config.get("text_config")
+    known = _multimodal(config)
+    if known is not None:
+        assert known.outer is not None
+        return (_family_of(config, where), *inside(config, known.outer))
     if not isinstance(nested, Mapping) or "hidden_size" in config:
-        return config
+        return _family_of(config, where), config, []
     senses = [name for name in ("vision_config", "audio_config") if config.get(name)]
     if senses:
         raise ModelConfigError(where, (f"{', '.join(senses)}: only language models are known ({_known()})",))
-    return nested
+    return _family_of(nested, where), nested, []
+
+
+def _multimodal(config: Mapping[str, Any]) -> Family | None:
+    """Return the known multimodal family of a file, or None."""
+    named = config.get("architectures")
+    names = [config.get("model_type"), *(named if isinstance(named, (list, tuple)) else ())]
+    found = (each for each in FAMILIES.values() if each.outer is not None)
+    return next((each for each in found if {each.model_type, each.architecture} & {str(name) for name in names}), None)
 
 
 def _family_of(config: Mapping[str, Any], where: str) -> Family:
@@ -167,6 +186,7 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     if architecture is None and model_type is None:
         raise ModelConfigError(where, (f"neither architectures nor model_type is given; known: {_known()}",))
     by_class = {family.stem + suffix: family for family in FAMILIES.values() for suffix in _SUFFIXES}
+    by_class |= {family.architecture: family for family in FAMILIES.values()}
     by_type = {name: family for family in FAMILIES.values() for name in (family.model_type, *family.aliases)}
     for key, value in (("architectures", architecture), ("model_type", model_type)):
         if value is not None and not isinstance(value, str):

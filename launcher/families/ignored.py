@@ -87,6 +87,7 @@ _REASONS: Final[dict[str, tuple[str, ...]]] = {
         "ep_size",
     ),
     "rope_scaling.original_max_position_embeddings again": ("initial_context_length",),
+    "number format of the state when tokens are generated": ("mamba_ssm_dtype",),
     "derived from qk_nope_head_dim and qk_rope_head_dim": ("qk_head_dim",),
 }
 

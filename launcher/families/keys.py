@@ -31,6 +31,11 @@ def common(norm_eps: float = 1e-6, *, tied: bool = False) -> tuple[Key, ...]:
     )
 
 
+def experts_only(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+    """Return the keys of a family without dense layers, whose config.json has no intermediate_size."""
+    return tuple(key for key in keys if key.field != "intermediate_size")
+
+
 SILU = Pinned(name="hidden_act", value="silu", why="these families are known with SwiGLU (silu) only")
 NO_BIAS = Pinned(
     name="attention_bias", value=False, why="a bias on the output projection, too, has no canonical field of its own"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.families.rope import read_rope, write_rope
+from launcher.families.rope import read_mrope, read_rope, write_mrope, write_rope
 from launcher.families.source import NEEDED, Source
 from launcher.job.model import Model
 from launcher.job.schema import Value
@@ -33,6 +33,17 @@ def rope(
     return Part(
         read=lambda source: read_rope(source, theta_default, partial=partial, truncate=truncate, scaled=scaled),
         write=lambda model: write_rope(model, partial=partial is not None, truncate=truncate),
+    )
+
+
+def mrope(
+    sections: tuple[int, ...], theta_default: Any = NEEDED, *, interleaved: bool = True, partial: float | None = None
+) -> Part:
+    """Rotary positions in time, height and width; see `launcher.families.rope`."""
+    return Part(
+        read=lambda source: read_mrope(source, theta_default, sections, interleaved=interleaved, partial=partial),
+        write=lambda model: write_mrope(model, interleaved=interleaved, partial=partial is not None),
+        variants=("mrope_section",),
     )
 
 

@@ -42,6 +42,25 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    """What config.json of a multimodal model has around its language model's keys.
+
+    Attributes:
+        text_type: model_type of the section text_config.
+        tokens: the other keys, which are ids of tokens, with the defaults of the family's class.
+        vision: the section vision_config of a file without weights: the defaults of its class.
+        vision_width: its key that must be the language model's hidden_size.
+        flat: the language model's keys are written beside the others, not in text_config.
+    """
+
+    text_type: str
+    tokens: Mapping[str, int]
+    vision: Mapping[str, Any]
+    vision_width: str = "out_hidden_size"
+    flat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family of models: everything about it that no backend decides.
 
@@ -55,6 +74,7 @@ class Family:
         pinned: keys without a canonical field, which must have their usual value.
         weights: its parameters; None: its checkpoints cannot be converted.
         own_code: whether its class is in the models' own repositories (`trust_remote_code`), not in transformers.
+        outer: what its config.json has besides its language model; None: it is nothing else.
         chat_template: name of the chat template of its instruction-tuned models (`data.template`); "": not known here.
     """
 
@@ -67,12 +87,13 @@ class Family:
     aliases: tuple[str, ...] = ()
     weights: Weights | None = None
     own_code: bool = False
+    outer: Outer | None = None
     chat_template: str = ""
 
     @property
     def architecture(self) -> str:
-        """Class name of the causal language model, as in `architectures`."""
-        return f"{self.stem}ForCausalLM"
+        """Class name of the model with its output layer, as in `architectures`."""
+        return self.stem + ("ForCausalLM" if self.outer is None else "ForConditionalGeneration")
 
     @property
     def has_experts(self) -> bool:

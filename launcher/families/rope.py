@@ -58,6 +58,44 @@ def read_rope(
     return fields
 
 
+def read_mrope(
+    source: Source, theta_default: Any, sections: tuple[int, ...], *, interleaved: bool, partial: float | None = None
+) -> dict[str, Value]:
+    """Return the fields of positions in time, height and width, which are one number for text.
+
+    Args:
+        source: the config.json being read.
+        theta_default: as of `read_rope`, and `partial`, too.
+        sections: default of `mrope_section`.
+        interleaved: how the family's class orders the sections, whatever config.json says.
+    """
+    names = [name for name in ("rope_parameters", "rope_scaling") if source.has(name)]
+    blocks = {name: dict(_mapping(source, name)) for name in names}
+    found: dict[str, Any] = {"mrope_section": sections, "mrope_interleaved": interleaved}
+    for block in blocks.values():
+        found |= {key: block.pop(key) for key in tuple(found) if key in block}
+        # Qwen2-VL's first files; its class means `default` (configuration_qwen2_vl.py @5.24).
+        block |= {key: "default" for key in ("type", "rope_type") if block.get(key) == "mrope"}
+    inner = Source({**source.config, **blocks}, source.where, source.model_type)
+    fields = read_rope(inner, theta_default, partial=partial)
+    source.used |= inner.used
+    source.problems += inner.problems
+    if found["mrope_interleaved"] != interleaved:
+        shown = found["mrope_interleaved"]
+        source.problem(
+            f"mrope_interleaved={shown!r} cannot be expressed, only {interleaved}: it is what its class does"
+        )
+    return {**fields, "mrope_section": source.typed("mrope_section", found["mrope_section"], "mrope_section")}
+
+
+def write_mrope(model: Model, *, interleaved: bool, partial: bool = False) -> dict[str, Any]:
+    """Return the keys that `read_mrope` reads."""
+    written = write_rope(model, partial=partial)
+    block = written["rope_scaling"] or {"rope_type": "default", "type": "default"}
+    sections = {"mrope_section": list(model.mrope_section), **({"mrope_interleaved": True} if interleaved else {})}
+    return {**written, "rope_scaling": {**block, **sections}}
+
+
 def _mapping(source: Source, name: str) -> Mapping[str, Any]:
     raw = source.get(name, {})
     if isinstance(raw, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from launcher.families.weights import Row, Spelling, Weights, hf
+from launcher.families.weights import Enclosing, Row, Spelling, Weights, hf
 
 _GATED: Final = ("gate_proj", "up_proj", "down_proj")
 
@@ -221,13 +221,25 @@ QWEN_SPARSE: Final = (
 )
 
 
-def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED) -> tuple[Spelling, ...]:
+def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED, **how: bool) -> tuple[Spelling, ...]:
     """Return the fused expert tensors of transformers 5 (in memory, optionally on disk): one for all experts."""
     gate, up, down = (f"{prefix}.{{expert}}.{name}.weight" for name in names)
     return (
-        Spelling(stored="mlp.experts.gate_up_proj", parts=(gate, up)),
-        Spelling(stored="mlp.experts.down_proj", parts=(down,)),
+        Spelling(stored="mlp.experts.gate_up_proj", parts=(gate, up), **how),
+        Spelling(stored="mlp.experts.down_proj", parts=(down,), **how),
     )
+
+
+# Qwen3-VL, Qwen3.5: names in files (transformers 5.24 modeling_qwen3_5.py) and in mcore-bridge's model (1.6.5
+# model/mm_gpt_model.py, mm_gpts/qwen3_5.py module_mapping). A language model saved by itself has shorter names.
+IN_LANGUAGE_MODEL: Final = Enclosing(
+    language="model.language_model.",
+    core="language_model.",
+    others={"model.visual.": "visual.visual."},
+    aliases={
+        name: f"model.language_model.{name[6:]}" for name in ("model.embed_tokens.", "model.layers.", "model.norm.")
+    },
+)
 
 
 # Grouped-query attention and dense layers, without anything of its own: Llama, Qwen2, Qwen3.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from launcher.job.model import Model
 
@@ -16,11 +16,13 @@ from launcher.job.model import Model
 #   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column. Three tensors, or one
 #               that has all queries, then all keys, then all values
 #   gate_up     the gate's rows, then the up projection's; each of the two halves is split. Two tensors, or one
-#   key_heads   linear attention: the rows of each tensor that belong to the first key head, then the second's …; column
-#   conv        linear attention: its convolution's queries, keys and values (one tensor), sorted by key head; column
-Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up", "key_heads", "conv"]
+#   key_heads   linear attention: the rows of each tensor that belong to the first key head, then the second's …;
+#               column. A tensor is sorted so itself, or has all queries, then all keys, then all values (`linear_conv`)
+Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up", "key_heads"]
 # Name of a size (see `sizes`), or a literal int.
 Dim = str | int
+# Prefix of a language model's tensors in the tables and in its own files.
+_LANGUAGE: Final = "model."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class Spelling:
         interleaved: rows of the parts alternate instead.
         transposed: the last two dimensions are swapped.
         written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
+        in_mtp: multi-token-prediction layers are written so, too.
         mxfp4: it is also published in MXFP4, not transposed then: `stored` with `_blocks` and `_scales`; read only.
     """
 
@@ -92,7 +95,38 @@ class Spelling:
     interleaved: bool = False
     transposed: bool = False
     written: bool = False
+    in_mtp: bool = True
     mxfp4: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosing:
+    """The multimodal model that a language model is part of.
+
+    Attributes:
+        language: prefix that the language model's tensors have in its files instead of `model.`.
+        core: prefix that they have in Megatron-core.
+        others: prefix of each other module in its files, and in Megatron-core; such tensors are copied unchanged.
+        aliases: other prefixes in files, for reading only, and what they are in the usual ones.
+    """
+
+    language: str
+    core: str
+    others: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def other(self, name: str) -> str | None:
+        """Return Megatron-core's name of a tensor of another module than the language model; None for its own."""
+        return next((core + name.removeprefix(hf) for hf, core in self.others.items() if name.startswith(hf)), None)
+
+    def other_in_core(self, key: str) -> str | None:
+        """Return the name in files of a Megatron-core tensor of another module; None for the language model's."""
+        return next((hf + key.removeprefix(core) for hf, core in self.others.items() if key.startswith(core)), None)
+
+    def usual(self, name: str) -> str:
+        """Return the usual name of a tensor in files."""
+        found = next((prefix for prefix in self.aliases if name.startswith(prefix)), None)
+        return name if found is None else self.aliases[found] + name.removeprefix(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +142,7 @@ class Weights:
         mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
         spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
+        enclosing: the multimodal model that it is part of, if any.
     """
 
     embedding: tuple[Row, ...]
@@ -120,6 +155,13 @@ class Weights:
     mtp_copies: Mapping[str, str] | None = None
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None
+    enclosing: Enclosing | None = None
+
+    def named(self, name: str) -> str:
+        """Return the name in files of a tensor of these tables, which is named as in a model of language alone."""
+        if self.enclosing is None or not name.startswith(_LANGUAGE):
+            return name
+        return self.enclosing.language + name.removeprefix(_LANGUAGE)
 
 
 def sizes(model: Model) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from launcher.importing.imported import Imported
-from launcher.importing.presets import preset_of, specified_model_fields, without_preset
+from launcher.importing.presets import PREDICTION, preset_of, specified_model_fields, without_preset
 from launcher.job import Job, Value, fields, value_at
 from launcher.job.file_text import job_file_text
 
@@ -58,7 +58,10 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
     preset = preset_of(imported.job)
     named = preset is not None or job.model.path is not None
     # Where the model's own files fill the section, a default that the arguments state must be stated, too.
-    tree = job_tree(job, {f"model.{name}" for name in specified_model_fields(imported)} if named else ())
+    specified = set(specified_model_fields(imported)) if named else set()
+    if preset is not None and preset.fields.get(PREDICTION, 0):
+        specified.add(PREDICTION)
+    tree = job_tree(job, {f"model.{name}" for name in specified})
     if preset is not None:
         without_preset(tree, preset)
     backend = tree.setdefault("backend", {})

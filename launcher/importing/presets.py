@@ -18,7 +18,7 @@ from launcher.job.derive import with_fields
 from launcher.job.model import Model
 
 # Backends read the number of these layers from an argument, not from config.json.
-_PREDICTION = "num_nextn_predict_layers"
+PREDICTION = "num_nextn_predict_layers"
 _DEFAULT = Model()
 _CONVERTED = "-mcore"
 # The `model` sections of the presets that were needed, by the model's name.
@@ -57,12 +57,12 @@ def _with_architecture(imported: Imported) -> tuple[Job, str]:
     file = Path(job.model.path or "").expanduser() / "config.json"
     if job.model.path is None or not file.is_file():
         preset = preset_of(job)
-        return (job, "") if preset is None else (_with_fields(job, preset, specified, {*_kept(job), _PREDICTION}), "")
+        return (job, "") if preset is None else (_with_fields(job, preset, specified, {*_kept(job), PREDICTION}), "")
     try:
         known = model_of(read_config(file))
     except (OSError, ValueError, BeyondBudget, ModelConfigError) as error:
         return job, f"{file}: {error}"
-    return filled(job, known, str(file), specified, {*_kept(job), _PREDICTION}), ""
+    return filled(job, known, str(file), specified, {*_kept(job), PREDICTION}), ""
 
 
 def with_model_of_checkpoint(job: Job) -> tuple[Job, str]:

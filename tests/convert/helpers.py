@@ -113,22 +113,41 @@ def with_mtp(model: Callable[[str], Path], folder: Path, name: str = "deepseek_v
     return write(folder, {**plain, **layer, **changed}, config)
 
 
-def with_next_mtp(model: Callable[[str], Path], folder: Path) -> Path:
-    """Qwen3-Next with one MTP layer, as Qwen publishes it: no key of config.json mentions it."""
+def with_next_mtp(model: Callable[[str], Path], folder: Path, name: str = "qwen3_next") -> Path:
+    """Qwen3-Next or Qwen3.5 with one MTP layer, as Qwen publishes it: with one tensor for each of its experts."""
     import json
 
     import numpy as np
 
-    plain = arrays_of(model("qwen3_next"))
-    config = json.loads((model("qwen3_next") / "config.json").read_text())
-    rng, hidden = np.random.default_rng(1), config["hidden_size"]
-    layer = {name.replace("model.layers.3.", "mtp.layers.0."): plain[name] + 1 for name in plain if "layers.3." in name}
+    plain = arrays_of(model(name))
+    config = json.loads((model(name) / "config.json").read_text())
+    text = config.get("text_config")
+    if text is not None:
+        text["mtp_num_hidden_layers"] = 1
+    rng, hidden = np.random.default_rng(1), (text or config)["hidden_size"]
+    layer: dict[str, Any] = {}
+    for key, array in plain.items():
+        if "layers.3." not in key:
+            continue
+        inside, shifted = "mtp.layers.0." + key.partition("layers.3.")[2], array + np.float32(1)
+        if inside.endswith("experts.gate_up_proj"):
+            halves = zip(("gate_proj", "up_proj"), np.split(shifted, 2, axis=1), strict=True)
+            layer |= {
+                f"{inside.rpartition('.')[0]}.{expert}.{part}.weight": np.ascontiguousarray(half[expert])
+                for part, half in halves
+                for expert in range(len(half))
+            }
+        elif inside.endswith("experts.down_proj"):
+            stem = inside.rpartition(".")[0]
+            layer |= {f"{stem}.{expert}.down_proj.weight": each.copy() for expert, each in enumerate(shifted)}
+        else:
+            layer[inside] = shifted
     new = {
         "pre_fc_norm_embedding": (hidden,),
         "pre_fc_norm_hidden": (hidden,),
         "norm": (hidden,),
         "fc": (hidden, 2 * hidden),
     }
-    for name, shape in new.items():
-        layer[f"mtp.{name}.weight"] = rng.standard_normal(shape).astype("float32")
+    for stem, shape in new.items():
+        layer[f"mtp.{stem}.weight"] = rng.standard_normal(shape).astype("float32")
     return write(folder, {**plain, **layer}, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,33 @@ LATENT: dict[str, Any] = {
     "v_head_dim": 16,
 }
 INDEXER: dict[str, Any] = {"index_n_heads": 4, "index_head_dim": 16, "index_topk": 8}
+LINEAR: dict[str, Any] = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 16,
+}
+VISION: dict[str, Any] = {
+    "depth": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "patch_size": 4,
+    "out_hidden_size": BASE["hidden_size"],
+    "num_position_embeddings": 16,
+}
+
+
+def _seeing(text: dict[str, Any], **vision: Any) -> dict[str, Any]:
+    """Arguments of a model that has a vision tower beside its language model."""
+    tied = text["tie_word_embeddings"]
+    return {"tie_word_embeddings": tied, "text_config": text, "vision_config": {**VISION, **vision}}
+
+
+def _positions(*sections: int, **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [*sections], **more}}
+
+
 # Name to (transformers' configuration class, its arguments).
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", BASE),
@@ -145,11 +173,37 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             **EXPERTS,
             "head_dim": 32,
             "shared_expert_intermediate_size": 48,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 16,
+            **LINEAR,
         },
+    ),
+    "qwen3_5": (
+        "Qwen3_5Config",
+        _seeing({**BASE, **LINEAR, "head_dim": 64, **_positions(3, 3, 2, partial_rotary_factor=0.25)}),
+    ),
+    "qwen3_5_tied": (
+        "Qwen3_5Config",
+        _seeing(
+            {
+                **BASE,
+                **LINEAR,
+                "head_dim": 64,
+                "tie_word_embeddings": True,
+                **_positions(3, 3, 2, partial_rotary_factor=0.25),
+            }
+        ),
+    ),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeConfig",
+        _seeing(
+            {
+                **{key: value for key, value in BASE.items() if key != "intermediate_size"},
+                **EXPERTS,
+                **LINEAR,
+                "head_dim": 64,
+                "shared_expert_intermediate_size": 48,
+                **_positions(3, 3, 2, partial_rotary_factor=0.25),
+            }
+        ),
     ),
     "deepseek_v32": ("DeepseekV32Config", {**LATENT, **INDEXER, "num_nextn_predict_layers": 0}),
     # mcore-bridge reads what transformers' class takes for granted.
@@ -172,8 +226,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 # Families that plain megatron-core cannot build; mcore-bridge does (tests/backends/megatron/test_bridge_checkpoint.py).
 BRIDGED = ("olmoe", "minimax_m2")
+# Language models inside a model that sees: only mcore-bridge builds them.
+ENCLOSED = tuple(name for name, (_, values) in MODELS.items() if "vision_config" in values)
+# Families that are published with one tensor for all experts, and whether its last dimensions are swapped.
+FUSED = {"qwen3_5_moe": False}
 # Families that no stack loads in the older format of Megatron-LM.
-NO_LEGACY = (*BRIDGED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
+NO_LEGACY = (*BRIDGED, *ENCLOSED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
 
 
 def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
@@ -184,7 +242,7 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
     kind, values = MODELS[name]
     torch.manual_seed(sum(map(ord, name)))
     config = getattr(transformers, kind)(**values)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model = _class(name).from_config(config, dtype=getattr(torch, dtype))
     with torch.no_grad():
         for key, value in (*model.named_parameters(), *model.named_buffers()):
             if value.is_floating_point() and "inv_freq" not in key:
@@ -195,9 +253,34 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
             # transformers 5.24 makes routers in float32 whatever dtype is asked for; published models have one dtype.
             parameter.data = parameter.data.to(getattr(torch, dtype))
     model.save_pretrained(folder)
+    if name in FUSED:
+        _fuse(folder / "model.safetensors", transposed=FUSED[name])
     if name in (*TWINS, *ALIASED):
         respelled(name, folder)
     return folder
+
+
+def _fuse(file: Path, *, transposed: bool) -> None:
+    """Store the experts of a layer in one tensor, as the family is published; transformers writes what it likes."""
+    import numpy as np
+    from safetensors.numpy import load_file, save_file
+
+    plain = load_file(file)
+    found = {name: array for name, array in plain.items() if ".experts." not in name}
+    for prefix in {name.split(".experts.")[0] for name in plain if ".experts.0." in name}:
+        count = sum(name.startswith(f"{prefix}.experts.") for name in plain) // 3
+        for fused, parts in {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.items():
+            names = [[f"{prefix}.experts.{expert}.{part}.weight" for part in parts] for expert in range(count)]
+            stacked = np.stack([np.concatenate([plain[name] for name in each]) for each in names])
+            found[f"{prefix}.experts.{fused}"] = np.ascontiguousarray(stacked.swapaxes(1, 2) if transposed else stacked)
+    if len(found) < len(plain):
+        save_file(found, file, {"format": "pt"})
+
+
+def _class(name: str) -> Any:
+    import transformers
+
+    return transformers.AutoModelForImageTextToText if name in ENCLOSED else transformers.AutoModelForCausalLM
 
 
 def logits(folder: Path, tokens: Any) -> Any:
@@ -206,7 +289,9 @@ def logits(folder: Path, tokens: Any) -> Any:
     import transformers
 
     folder = twin_of(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    seeing = "vision_config" in json.loads((folder / "config.json").read_text())
+    auto = transformers.AutoModelForImageTextToText if seeing else transformers.AutoModelForCausalLM
+    model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
     with torch.no_grad():
         return model(torch.from_numpy(tokens)).logits.numpy()

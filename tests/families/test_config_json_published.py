@@ -24,6 +24,9 @@ PARAMETERS: dict[str, int] = json.loads(Path(__file__).with_name("parameters.jso
 KNOWN = [path for path in PUBLISHED if json.loads(path.read_text(encoding="utf-8"))["model_type"] not in TWINS]
 
 
+FAMILY_OF_TEXT = {family.outer.text_type: name for name, family in FAMILIES.items() if family.outer is not None}
+
+
 def _load(path: Path) -> dict[str, Any]:
     config = json.loads(path.read_text(encoding="utf-8"))
     assert isinstance(config, dict)
@@ -38,6 +41,8 @@ def _model(values: dict[str, Any]) -> Model:
 
 def as_transformers_5(config: dict[str, Any]) -> dict[str, Any]:
     """The same facts as transformers 5 writes them: theta inside rope_parameters, dtype, num_local_experts."""
+    if "text_config" in config:
+        return {**config, "text_config": as_transformers_5(config["text_config"])}
     new = dict(config)
     scaling = new.pop("rope_scaling", None) or {"rope_type": "default"}
     if "rope_theta" in new or "rope_parameters" not in new:
@@ -48,7 +53,7 @@ def as_transformers_5(config: dict[str, Any]) -> dict[str, Any]:
     if "num_experts" in new:
         new["num_local_experts"] = new.pop("num_experts")
     layers = new["num_hidden_layers"]
-    if new["model_type"] == "qwen3_next":
+    if new["model_type"] in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         interval = new.pop("full_attention_interval")
         kinds = ["linear_attention"] * (interval - 1) + ["full_attention"]
         new["layer_types"] = (kinds * layers)[:layers]
@@ -116,6 +121,14 @@ def test_written_and_read_again_is_the_same(path: Path) -> None:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_what_is_written_says_what_the_published_file_says(path: Path) -> None:
     published, written = _load(path), config_from_model(_model(model_from_config(_load(path))))
+    if "text_config" in published:
+        beside = set(published) - {"text_config", "vision_config", "transformers_version"}
+        assert {key: written[key] for key in beside} == {key: published[key] for key in beside}
+        # Of the vision tower only the usual one can be written.
+        tower, usual = published["vision_config"], written["vision_config"]
+        assert {key: usual[key] for key in usual} == {key: tower[key] for key in usual}
+        published, written = published["text_config"], {"model_type": published["model_type"], **written["text_config"]}
+        published["model_type"] = written["model_type"] = FAMILY_OF_TEXT[published["model_type"]]
     common = set(published) & set(written) - {"torch_dtype", "max_window_layers", "rope_scaling"}
     common -= {"attn_temperature_tuning"}  # a number in the first files, which means true
     common -= {"sliding_window"} if published["model_type"].startswith("qwen") else set()

@@ -128,6 +128,20 @@ _GEMMA = {
     "attn_logit_softcapping": _CAPS,
     "final_logit_softcapping": _CAPS,
 }
+_LINEAR = {
+    "experimental_attention_variant": st.just("gated_delta_net"),
+    "attention_output_gate": st.just(True),
+    "norm_zero_centered": st.just(True),
+    "partial_rotary_factor": _PARTIAL,
+    "full_attention_interval": st.integers(1, 8),
+    "linear_num_key_heads": st.sampled_from([1, 16]),
+    "linear_num_value_heads": st.sampled_from([16, 32]),
+    "linear_key_head_dim": st.integers(1, 128),
+    "linear_value_head_dim": st.integers(1, 128),
+    "linear_conv_kernel_dim": st.integers(1, 8),
+}
+_POSITIONS = {"position_embedding": st.just("mrope"), "mrope_section": st.sampled_from([(11, 11, 10), (24, 20, 20)])}
+_QWEN3_5 = {**_LINEAR, **_POSITIONS, "num_nextn_predict_layers": st.integers(0, 1)}
 # What families have besides heads, experts and latent attention.
 _VARIANTS = {
     "deepseek_v32": st.fixed_dictionaries(_INDEXED),
@@ -203,20 +217,9 @@ _VARIANTS = {
         }
     ),
     "glm4_moe": st.fixed_dictionaries({"partial_rotary_factor": _PARTIAL}),
-    "qwen3_next": st.fixed_dictionaries(
-        {
-            "experimental_attention_variant": st.just("gated_delta_net"),
-            "attention_output_gate": st.just(True),
-            "norm_zero_centered": st.just(True),
-            "partial_rotary_factor": _PARTIAL,
-            "full_attention_interval": st.integers(1, 8),
-            "linear_num_key_heads": st.sampled_from([1, 16]),
-            "linear_num_value_heads": st.sampled_from([16, 32]),
-            "linear_key_head_dim": st.integers(1, 128),
-            "linear_value_head_dim": st.integers(1, 128),
-            "linear_conv_kernel_dim": st.integers(1, 8),
-        }
-    ),
+    "qwen3_next": st.fixed_dictionaries(_LINEAR),
+    "qwen3_5": st.fixed_dictionaries(_QWEN3_5),
+    "qwen3_5_moe": st.fixed_dictionaries({**_QWEN3_5, "intermediate_size": st.none()}),
     "gpt_oss": st.fixed_dictionaries(
         {
             "hidden_act": st.just("quick_geglu"),
@@ -237,11 +240,11 @@ def _experts(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "num_experts": draw(st.sampled_from([8, 64])),
         "num_experts_per_tok": draw(st.integers(1, 8)),
         "moe_intermediate_size": width,
-        "norm_topk_prob": family in ("mixtral", "gpt_oss", "minimax_m2") or draw(st.booleans()),
+        "norm_topk_prob": family in ("mixtral", "gpt_oss", "minimax_m2", "qwen3_5_moe") or draw(st.booleans()),
     }
-    if family not in ("mixtral", "gpt_oss", "olmoe", "minimax_m2"):
+    if family not in ("mixtral", "gpt_oss", "olmoe", "minimax_m2", "qwen3_5_moe"):
         values["first_k_dense_replace"] = draw(st.integers(0, 3))
-    if family in ("qwen2_moe", "qwen3_next"):
+    if family in ("qwen2_moe", "qwen3_next", "qwen3_5_moe"):
         values.update(shared_expert_intermediate_size=draw(st.integers(1, 999)), shared_expert_gate=True)
     if family.startswith(("deepseek", "glm")):
         v3 = family != "deepseek_v2"

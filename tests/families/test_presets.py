@@ -14,6 +14,7 @@ from launcher.pipeline import judge
 _SCRIPT = "megatron sft --dataset x --max_length 4096 --train_iters 10 --micro_batch_size 1 --global_batch_size 16"
 NAMED = {
     "Qwen/Qwen3-Next-80B-A3B-Instruct": ("qwen3_next_80b_a3b", "experimental_attention_variant", "gated_delta_net"),
+    "Qwen/Qwen3.5-35B-A3B": ("qwen3_5_35b_a3b", "mrope_section", (11, 11, 10)),
     "deepseek-ai/DeepSeek-V3.2": ("deepseek_v3_2", "index_topk", 2048),
     "zai-org/GLM-4.5-Air": ("glm4_5_air", "partial_rotary_factor", 0.5),
     "openai/gpt-oss-20b": ("gpt_oss_20b", "softmax_type", "learnable"),
@@ -42,6 +43,7 @@ def test_what_config_json_specifies_is_not_repeated(name: str, tmp_path: Path) -
     assert not [finding.message for finding in outcome.findings if finding.rule == "MAP-UNSUPPORTED"]
     assert outcome.native.get("model") == name
     assert not outcome.native.has("megatron_extra_kwargs")
+    assert not outcome.native.has("mtp_num_layers")
 
 
 def test_names_of_the_same_sizes() -> None:

@@ -60,6 +60,8 @@ NEEDS = {
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],
     ("mindspeed", "gemma2"): ["model.attn_logit_softcapping=null", "parallel.cp_mask_type=general"],
     ("megatron", "internlm3"): ["model.pretrained=true"],
+    ("megatron", "qwen3_5"): ["model.pretrained=true"],
+    ("megatron", "qwen3_5_moe"): ["model.pretrained=true"],
     ("megatron", "deepseek_v3"): ["model.num_nextn_predict_layers=0"],
 }
 # A version builds the family, but not as published: its config.json has values that the version cannot express.

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron.families import FAMILIES, ids
+from backends.megatron.families import FAMILIES, ids, is_multimodal
 from backends.megatron.mapping.factories import FOUR, THREE, mapping_of
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, output_dir
@@ -12,6 +12,8 @@ from launcher.mapping.rows import NativeView, Row, Unsupported, fixed, same
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 # First version that loads weights from safetensors, through mcore-bridge.
 BRIDGED = "3.10"
+# First version with language_model_only (swift/megatron/arguments/megatron_args.py:738 @4.6.0).
+WITHOUT_VISION = "4.3"
 # swift infers model type and template from a folder name that is a model name on a hub (model_meta.py:165 @4.6.0).
 _HUB_NAME = re.compile(r"(Qwen[\d.]*|Llama|Meta-Llama|DeepSeek|Mixtral)-[\w.\-]+")
 
@@ -122,6 +124,15 @@ def model_rows(version: str) -> tuple[Row, ...]:
             note="no hub has this model; swift would ask for its newest revision, 20 s where there is no network",
         ),
         Row(
+            fields=(),
+            flags=("language_model_only",),
+            emit=lambda job: (("language_model_only", True),),
+            when=lambda job: is_described(job, version) and is_multimodal(job),
+            since=WITHOUT_VISION,
+            derived=True,
+            note="there are no weights of a vision tower to train text with",
+        ),
+        Row(
             fields=("model.pretrained",),
             flags=("no_initialization",),
             emit=lambda job: (("no_initialization", False),),
@@ -140,6 +151,9 @@ def _model_path(version: str) -> Row:
             raise Unsupported("model.pretrained", "neither model.path nor model.hub_id names weights to start from")
         if is_described(job, version):
             config_json(job)
+            if is_multimodal(job) and not in_range(version, WITHOUT_VISION, None):
+                why = f"it builds the vision tower, too, and has no weights for it; {WITHOUT_VISION} leaves it out"
+                raise Unsupported("model.pretrained", why, ("model.pretrained=true", "backend.version=4.6.0"))
             yield "model", _as_path(model_dir(job))
         elif job.model.path is not None:
             yield "model", source(job)

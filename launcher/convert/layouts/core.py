@@ -22,7 +22,6 @@ _SPLITS: dict[Kind, Split | None] = {
     "qkv": Split(axis=0),
     "gate_up": Split(axis=0, parts=2),
     "key_heads": Split(axis=0),
-    "conv": Split(axis=0),
     "row": Split(axis=1),
 }
 # Name prefix of each place.
@@ -32,6 +31,7 @@ _PREFIX = {
     "mtp": "mtp.layers.{layer}.",
     "mtp_layer": "mtp.layers.{layer}.transformer_layer.",
     "final": "",
+    "other": "",
 }
 
 
@@ -42,7 +42,7 @@ class CoreTensor:
     Attributes:
         name: inside its place, such as `self_attention.linear_qkv.weight` or `mlp.experts.{expert}.linear_fc1.weight`
             (the format replaces `{expert}`).
-        place: `embedding`, `decoder`, `mtp`, `mtp_layer` or `final`.
+        place: `embedding`, `decoder`, `mtp`, `mtp_layer`, `final` or `other`.
         layer: number of the decoder layer or of the MTP layer; None outside of layers.
         expert: number of the expert, or None.
         shape: shape including padding.
@@ -123,8 +123,6 @@ def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Te
         return _by_query_group(model, instance)
     if instance.row.kind == "key_heads":
         return _by_key_head(model, instance)
-    if instance.row.kind == "conv":
-        return _convolution(model, instance)
     if instance.row.kind == "gate_up" and len(instance.logical) > 1:
         (gate, up), shape = instance.logical, instance.shapes[0]
         boxes = (
@@ -157,24 +155,16 @@ def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], 
 
 
 def _by_key_head(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
-    """Order rows by key head: those of each tensor, whose own rows are sorted so (mcore-bridge gated_delta_net.py)."""
-    boxes, at, heads = [], 0, model.linear_num_key_heads or 1
-    for head in range(heads):
-        for name, shape in zip(instance.logical, instance.shapes, strict=True):
-            count = shape[0] // heads
-            boxes.append(rows(name, shape, head * count, count, stored_first=at))
-            at += count
-    return (at, *instance.shapes[0][1:]), tuple(boxes)
+    """Order rows by key head: those of each tensor that belong to the first one, then the second's (mcore-bridge).
 
-
-def _convolution(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
-    """Order the channels of one tensor, all queries, all keys, all values, by key head."""
-    (name,), (shape,) = instance.logical, instance.shapes
+    The rows of a tensor are sorted by key head already, or are all queries, all keys and all values (`linear_conv`).
+    """
     heads, key = model.linear_num_key_heads or 1, model.linear_key_head_dim or 0
-    value = (model.linear_num_value_heads or 0) * (model.linear_value_head_dim or 0) // heads
     boxes, at = [], 0
     for head in range(heads):
-        for first, count in ((0, key), (heads * key, key), (2 * heads * key, value)):
-            boxes.append(rows(name, shape, first + head * count, count, stored_first=at))
-            at += count
-    return shape, tuple(boxes)
+        for tensor, name, shape in zip(instance.row.hf, instance.logical, instance.shapes, strict=True):
+            first, count = 0, shape[0] // heads
+            for part in (key, key, count - 2 * key) if tensor.shape[0] == "linear_conv" else (count,):
+                boxes.append(rows(name, shape, first + head * part, part, stored_first=at))
+                first, at = first + heads * part, at + part
+    return (at, *instance.shapes[0][1:]), tuple(boxes)

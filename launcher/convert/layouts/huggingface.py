@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
-from launcher.convert.logical import Logical, prefix_in, with_mtp, without_mtp
+from launcher.convert.logical import Logical, prefix_in, with_mtp, with_others, without_mtp
 from launcher.convert.mxfp4 import BLOCKS, SCALES, packed_content
 from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
 from launcher.convert.slices import flipped, rows, stacked, whole
 from launcher.families.weights import Spelling
 from launcher.nearest import nearest
-
-_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ def _whole(name: str, shape: tuple[int, ...]) -> _Meaning:
 def _fused(logical: Logical) -> Iterator[tuple[str, _Meaning]]:
     """Yield the tensors that the family stores in another way than one for each canonical name."""
     for spelling in logical.family.spellings:
-        for number in _layers(logical) if spelling.written else ():
+        for number in _written(logical, spelling):
             meaning = _spelled(logical, prefix_in(logical, number), spelling)
             if meaning is not None:
                 yield prefix_in(logical, number) + spelling.stored, meaning
@@ -61,7 +59,8 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
         ConvertError: tensors that the model does not have, or with a wrong shape.
     """
     notes: list[str] = []
-    logical = _as_stored(logical, slots, notes)
+    slots = _usually_named(logical, slots)
+    logical = _with_others(_as_stored(logical, slots, notes), slots, notes)
     by_name = {slot.name: slot for slot in slots}
     meanings = dict(_meanings(logical, by_name))
     contents: list[Content] = []
@@ -105,6 +104,32 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
 
 
+def _usually_named(logical: Logical, slots: Sequence[Slot]) -> Sequence[Slot]:
+    enclosing = logical.family.enclosing
+    if enclosing is None or not enclosing.aliases:
+        return slots
+    return [replace(slot, name=enclosing.usual(slot.name)) for slot in slots]
+
+
+def _with_others(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
+    """Add the tensors of the modules beside a language model: a vision tower is copied, whatever it holds."""
+    enclosing = logical.family.enclosing
+    if enclosing is None:
+        return logical
+    found = {slot.name: slot.shape for slot in slots if enclosing.other(slot.name) is not None}
+    notes += [
+        f"the files hold no tensor {prefix}*: the checkpoint has the language model only"
+        for prefix in enclosing.others
+        if not any(name.startswith(prefix) for name in found)
+    ]
+    return with_others(logical, found)
+
+
+def _layer(logical: Logical) -> re.Pattern[str]:
+    """Return the pattern of names in layers: their number, and the name inside."""
+    return re.compile(re.escape(logical.family.named("model.layers.")) + r"(\d+)\.(.+)")
+
+
 def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
     """Drop MTP layers that the files lack (transformers' DeepSeek-V3); add those that no key of config.json counts."""
     count, names = logical.model.num_nextn_predict_layers, logical.family.mtp_names
@@ -113,7 +138,8 @@ def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Log
         held = {int(found[1]) + 1 for slot in slots if (found := inner.fullmatch(slot.name))}
         return _with_as_many(logical, max(held, default=0), notes)
     first = logical.model.num_hidden_layers or 0
-    numbers = {int(found[1]) for slot in slots if (found := _LAYER.fullmatch(slot.name))}
+    layer = _layer(logical)
+    numbers = {int(found[1]) for slot in slots if (found := layer.fullmatch(slot.name))}
     if count and not any(number >= first for number in numbers):
         notes.append(f"config.json has {count} MTP layer(s), the files hold none: converted without")
         return without_mtp(logical)
@@ -146,6 +172,13 @@ def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[s
             meaning = _spelled(logical, prefix_in(logical, number), packed) if packed is not None else None
             if meaning is not None:
                 yield name + BLOCKS, replace(meaning, packed=True)
+
+
+def _written(logical: Logical, spelling: Spelling) -> range:
+    """Return the layers that are written in a spelling."""
+    if not spelling.written:
+        return range(0)
+    return _layers(logical) if spelling.in_mtp else range(logical.model.num_hidden_layers or 0)
 
 
 def _layers(logical: Logical) -> range:
@@ -183,7 +216,7 @@ def _ignored(logical: Logical, name: str) -> str | None:
 
 
 def _unknown(logical: Logical, slot: Slot) -> str:
-    layer = _LAYER.fullmatch(slot.name)
+    layer = _layer(logical).fullmatch(slot.name)
     layers = len(_layers(logical))
     if layer and int(layer[1]) >= layers:
         why = f"config.json has {layers} layers (num_hidden_layers + num_nextn_predict_layers)"
@@ -221,8 +254,8 @@ def _natural(name: str) -> tuple[int | str, ...]:
 
 
 def _rank(name: str) -> int:
-    if name.startswith("model.embed_tokens"):
+    if ".embed_tokens." in name:
         return 0
-    if name.startswith("model.layers."):
+    if name.startswith("model.") and ".layers." in name:
         return 1
     return 2

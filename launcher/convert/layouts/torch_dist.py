@@ -11,7 +11,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
-from launcher.convert.logical import Logical, with_mtp, without_mtp
+from launcher.convert.logical import Logical, with_mtp, with_others, without_mtp
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import cut, stacked
 
@@ -91,11 +91,22 @@ def torch_dist_chunks(
         yield _chunk(tensor, logical, naming=naming, stack=stacked_layers)
 
 
+def _prefix(logical: Logical) -> str:
+    """Return what precedes the names of a language model's tensors in the model that it is part of."""
+    return logical.family.enclosing.core if logical.family.enclosing is not None else ""
+
+
+def is_stacked(logical: Logical, keys: Iterable[str]) -> bool:
+    """Return whether a checkpoint's global tensors hold all layers."""
+    start = f"{_prefix(logical)}decoder.layers."
+    return any(key.startswith(start) and not key.removeprefix(start).partition(".")[0].isdigit() for key in keys)
+
+
 def _chunk(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool) -> Chunk:
     key, leading = _key(tensor, logical, naming=naming, stack=stack)
     at = tuple(index for index, _ in leading)
     return Chunk(
-        key=key,
+        key=key if tensor.place == "other" else _prefix(logical) + key,
         whole=(*(count for _, count in leading), *tensor.shape),
         at=(*at, *(0 for _ in tensor.shape)),
         shape=(*(1 for _ in leading), *tensor.shape),
@@ -121,22 +132,25 @@ def _key(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool) -
 def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None) -> Iterator[str]:
     """Yield the keys of the empty `_extra_state` objects that megatron-core's modules expect."""
     stacked_layers = stacks_layers(logical) if stack is None else stack
-    seen = set()
+    seen, prefix = set(), _prefix(logical)
     for tensor in core_tensors(logical, naming=naming):
+        if tensor.place == "other":
+            continue
         key, leading = _key(tensor, logical, naming=naming, stack=stacked_layers)
         module = key.rpartition(".")[0]
         if not has_state(module, key, naming):
             continue
         offsets = ".".join(str(index) for index, _ in leading) or "0"
         counts = ".".join(str(count) for _, count in leading) or "1"
-        state = f"{module}._extra_state/shard_{offsets}_{counts}"
+        state = f"{prefix}{module}._extra_state/shard_{offsets}_{counts}"
         if state not in seen:
             seen.add(state)
             yield state
     if naming == "transformer_engine" and logical.model.experimental_attention_variant != "dsa":
         # Its attention has an extra state in MTP layers only (seen in checkpoints of training runs).
         for layer in range(logical.model.num_nextn_predict_layers):
-            yield f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention._extra_state/shard_0_1"
+            attention = f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention"
+            yield f"{prefix}{attention}._extra_state/shard_0_1"
 
 
 def has_state(module: str, key: str, naming: Naming) -> bool:
@@ -169,7 +183,7 @@ def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell =
     Raises:
         ConvertError: tensors that the model does not have, or with a wrong shape.
     """
-    keys = {chunk.key for chunk in found}
+    keys = {chunk.key.removeprefix(_prefix(logical)) for chunk in found}
     notes = []
     if logical.model.num_nextn_predict_layers and not any(key.startswith("mtp.") for key in keys):
         notes.append("config.json has MTP layers, the checkpoint has none: converted without")
@@ -177,9 +191,10 @@ def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell =
     elif logical.family.mtp_names is not None and not logical.model.num_nextn_predict_layers:
         held = {int(number[1]) + 1 for key in keys if (number := _OF_MTP.match(key))}
         logical = with_mtp(logical, max(held)) if held else logical
+    logical = _with_others(logical, found)
     known = {
-        **_known(logical, found, keys, "local", respell),
-        **_known(logical, found, keys, "transformer_engine", respell),
+        **_known(logical, found, "local", respell),
+        **_known(logical, found, "transformer_engine", respell),
     }
     contents, problems = [], []
     for chunk in found:
@@ -194,6 +209,15 @@ def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell =
     if problems:
         raise ConvertError(problems)
     return logical, Stored(contents=tuple(contents), notes=tuple(notes))
+
+
+def _with_others(logical: Logical, found: Sequence[Found]) -> Logical:
+    """Add the tensors of the modules beside a language model that a checkpoint holds."""
+    enclosing = logical.family.enclosing
+    if enclosing is None:
+        return logical
+    named = ((enclosing.other_in_core(chunk.key), chunk.whole) for chunk in found)
+    return with_others(logical, {name: shape for name, shape in named if name is not None})
 
 
 def _missing(logical: Logical, contents: Sequence[Content], known: Mapping[str, _Global]) -> list[str]:
@@ -253,11 +277,9 @@ def _padding(part: Chunk, at: Sequence[int], shape: Sequence[int]) -> int:
     return max(0, at[0] + shape[0] - max(at[0], rows)) * shape[1]
 
 
-def _known(
-    logical: Logical, found: Iterable[Found], keys: set[str], naming: Naming, respell: Respell
-) -> Mapping[str, _Global]:
-    stack = any(key.startswith("decoder.layers.") and not key.split(".")[2].isdigit() for key in keys)
-    rows = {chunk.whole[0] for chunk in found if chunk.key == "embedding.word_embeddings.weight"}
+def _known(logical: Logical, found: Sequence[Found], naming: Naming, respell: Respell) -> Mapping[str, _Global]:
+    stack = is_stacked(logical, (chunk.key for chunk in found))
+    rows = {chunk.whole[0] for chunk in found if chunk.key == f"{_prefix(logical)}embedding.word_embeddings.weight"}
     vocabulary = max(rows, default=None)
     if vocabulary is not None and vocabulary < (logical.model.vocab_size or 0):
         raise ConvertError(

@@ -74,7 +74,7 @@ def fused_modules(
 
 def _spellings(base: Logical) -> Iterator[tuple[str, Spelling]]:
     for layer in range((base.model.num_hidden_layers or 0) + base.model.num_nextn_predict_layers):
-        prefix = layer_prefix(layer)
+        prefix = layer_prefix(base.family, layer)
         for spelling in base.family.spellings:
             shape = base.tensors.get(prefix + spelling.parts[0].replace("{expert}", "0"), ())
             # Of parameters with other dimensions, factors would be other matrices.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.logical import Copy, Instance, Logical, without_mtp
+from launcher.convert.logical import Copy, Instance, Logical, prefix_in, without_mtp
 from launcher.families.weights import Kind, Row, hf
 
 A: Final = ".lora_A.weight"
@@ -80,7 +80,7 @@ def without_unused_mtp(base: Logical, modules: Collection[str]) -> Logical:
     if not base.model.num_nextn_predict_layers:
         return base
     first = base.model.num_hidden_layers or 0
-    extra = tuple(f"model.layers.{first + index}." for index in range(base.model.num_nextn_predict_layers))
+    extra = tuple(prefix_in(base, first + index) for index in range(base.model.num_nextn_predict_layers))
     return base if any(module.startswith(extra) for module in modules) else without_mtp(base)
 
 
@@ -167,7 +167,7 @@ def _factors(instance: Instance, parts: tuple[str, ...], first: str, rank: int) 
     yield Instance(
         row=Row(
             core=f"{stem}{_MARK}B.{ADAPTER}.weight",
-            hf=tuple(hf("", shape[0], rank) for shape in instance.shapes),
+            hf=tuple(hf("", tensor.shape[0], rank) for tensor in row.hf),
             kind=_side(row.kind, row.kind != "row"),
             local_kind=row.local_kind,
         ),

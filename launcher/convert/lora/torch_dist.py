@@ -23,6 +23,7 @@ from launcher.convert.layouts.torch_dist import (
     Chunk,
     Found,
     extra_states,
+    is_stacked,
     other_state,
     torch_dist_chunks,
     torch_dist_read,
@@ -140,13 +141,10 @@ def _stored_arguments(path: Path) -> Mapping[str, Any]:
 def _modules(base: Logical, keys: set[str]) -> Iterator[str]:
     """Yield the modules whose factors are in a checkpoint, by matching the keys of a full adapter."""
     full = adapter_logical(base, every_module(base), rank=2, alpha=1)
-    for chunk in torch_dist_chunks(full, naming="transformer_engine", vocabulary=None, stack=_is_stacked(keys)):
+    stack = is_stacked(base, keys)
+    for chunk in torch_dist_chunks(full, naming="transformer_engine", vocabulary=None, stack=stack):
         if chunk.key in keys:
             yield from (box.logical.removesuffix(B) for box in chunk.boxes if box.logical.endswith(B))
-
-
-def _is_stacked(keys: set[str]) -> bool:
-    return any(key.startswith("decoder.layers.") and not key.split(".")[2].isdigit() for key in keys)
 
 
 # --- writing ---

@@ -34,7 +34,7 @@ _LINEAR: Final = (
     Row(
         core="self_attention.conv1d.weight",
         hf=(hf("linear_attn.conv1d.weight", "linear_conv", 1, "linear_kernel"),),
-        kind="conv",
+        kind="key_heads",
     ),
     Row(core="self_attention.dt_bias", hf=(hf("linear_attn.dt_bias", "linear_values"),), kind="column"),
     Row(core="self_attention.A_log", hf=(hf("linear_attn.A_log", "linear_values"),), kind="column"),
@@ -47,11 +47,16 @@ _LINEAR: Final = (
 )
 
 # mcore-bridge 1.6.5 model/gpts/qwen3_next.py:525; its transformer layer has softmax attention and experts.
-_MTP: Final = (
+MTP: Final = (
     Row(core="enorm.weight", hf=(hf("pre_fc_norm_embedding.weight", "hidden"),)),
     Row(core="hnorm.weight", hf=(hf("pre_fc_norm_hidden.weight", "hidden"),)),
     Row(core="eh_proj.weight", hf=(hf("fc.weight", "hidden", "2*hidden"),), kind="column"),
     Row(core="final_layernorm.weight", hf=(hf("norm.weight", "hidden"),)),
+)
+MTP_NAMES: Final = ("mtp.", "mtp.layers.{layer}.")
+ATTENTION: Final = (
+    *(replace(row, hf=tuple(map(_gated, row.hf)), mixer="full") for row in GROUPED_ATTENTION),
+    *(replace(row, mixer="linear") for row in _LINEAR),
 )
 
 FAMILY = Family(
@@ -79,15 +84,12 @@ FAMILY = Family(
     weights=Weights(
         embedding=EMBEDDING,
         final=FINAL,
-        attention=(
-            *(replace(row, hf=tuple(map(_gated, row.hf)), mixer="full") for row in GROUPED_ATTENTION),
-            *(replace(row, mixer="linear") for row in _LINEAR),
-        ),
+        attention=ATTENTION,
         dense=DENSE,
         sparse=QWEN_SPARSE,
         spellings=fused(),
-        mtp=_MTP,
-        mtp_names=("mtp.", "mtp.layers.{layer}."),
+        mtp=MTP,
+        mtp_names=MTP_NAMES,
         ignored=IGNORED,
     ),
 )

@@ -38,6 +38,11 @@ MODELS = {
     "gpt_oss": "gpt_oss",
     "qwen3_next": "qwen3_next",
     "qwen3_next_mtp": "qwen3_next",
+    "qwen3_5": "qwen3_5",
+    "qwen3_5_tied": "qwen3_5",
+    "qwen3_5_mtp": "qwen3_5",
+    "qwen3_5_moe": "qwen3_5_moe",
+    "qwen3_5_moe_mtp": "qwen3_5_moe",
     "deepseek_v32_mtp": "deepseek_v32",
     "deepseek_v32": "deepseek_v32",
     "glm_moe_dsa": "glm_moe_dsa",
@@ -58,7 +63,9 @@ REFUSED = {
 LOST = {"qwen3 with biases of attention": "linear_proj.bias"}
 # Families that only its own modules compute. Those with an indexer need megatron-core 0.17 (dsa_indexer.py:150).
 INDEXED = ("deepseek_v32", "glm_moe_dsa")
-COMPUTED = (*zoo.BRIDGED, "qwen3_next", *INDEXED)
+COMPUTED = (*zoo.BRIDGED, *zoo.ENCLOSED, "qwen3_next", *INDEXED)
+# Families with MTP layers under names of their own.
+QWEN_MTP = ("qwen3_next", "qwen3_5")
 # Dense layers of those.
 DENSE = {"deepseek_v3 all sparse": 0, "deepseek_v3 all dense": 4}
 # Where the CPU stand-ins are installed in a script (`NATIVE_CPU.script`).
@@ -74,8 +81,8 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
     out = folder / "hf"
-    if name == "qwen3_next_mtp":
-        with_next_mtp(made, out)
+    if name.startswith(QWEN_MTP) and name.endswith("_mtp"):
+        with_next_mtp(made, out, name.removesuffix("_mtp"))
     elif name.endswith("_mtp"):
         with_mtp(made, out, name.removesuffix("_mtp"))
     elif name in DENSE:
@@ -126,10 +133,26 @@ def _kernels(folder: Path) -> Path:
     return folder / "kernels"
 
 
+def _pictures(folder: Path) -> Path:
+    """Return a folder with what ms-swift imports for every model that sees, also where it only reads text.
+
+    The real qwen_vl_utils needs torchvision, which PyPI has for GPUs only. None of its functions is called.
+    """
+    for name in ("qwen_vl_utils", "decord"):
+        for file in ("__init__", "vision_process"):
+            path = folder / "pictures" / name / f"{file}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        facts = folder / "pictures" / f"{name}-0.0.14.dist-info" / "METADATA"
+        facts.parent.mkdir(exist_ok=True)
+        facts.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.14\n")
+    return folder / "pictures"
+
+
 def _path(folder: Path, *first: Path) -> dict[str, str]:
     """Return PYTHONPATH with the stand-ins and the kernels, after other folders."""
     stand_ins = environment(NATIVE_CPU, {})["PYTHONPATH"]
-    return {"PYTHONPATH": os.pathsep.join(map(str, (stand_ins, *first, _kernels(folder))))}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (stand_ins, *first, _kernels(folder), _pictures(folder))))}
 
 
 @pytest.mark.sample(keep=1)
