@@ -149,7 +149,8 @@ THREE_POSITIONS = Unbuildable(
 
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that Megatron-LM cannot build."""
-    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, NORMS_OF_OUTPUTS, WIDE_NORM, NORM_WITHOUT_ROPE, THREE_POSITIONS
+    norms = NORMS_OF_OUTPUTS, WIDE_NORM, NORM_WITHOUT_ROPE
+    return ALL_DENSE, SHARED_GATE, OUTPUT_BIAS, SOME_WINDOWS, THREE_POSITIONS, *norms
 
 
 def families() -> Mapping[str, FamilyRow]:
