@@ -251,8 +251,8 @@ ROWS: tuple[Unbuildable, ...] = (
             " rules.disable=[SW-BUILD-LINEAR-LAYERS]"
         ),
         fields=("model.full_attention_interval", "model.experimental_attention_variant"),
-        # transformers 5.3.0 and 4.57.3 hand the key on (kwargs.get), 5.4.0 takes it away (kwargs.pop).
-        source="mcore-bridge 1.0.2, 1.2.3 config/parser.py:44; transformers 5.4.0 configuration_qwen3_next.py:123",
+        # transformers 4.57.3 and 5.3.0 hand the key on (kwargs.get); mcore-bridge 1.0.2 and 1.2.3 read as 1.6.5 does.
+        source="mcore-bridge 1.6.5 config/parser.py:50; transformers 5.4.0 configuration_qwen3_next.py (kwargs.pop)",
         since="4.1",
         until="4.2.99",
     ),
