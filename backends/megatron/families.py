@@ -259,11 +259,13 @@ ROWS: tuple[Unbuildable, ...] = (
         doc="Linear attention in another pattern than three of four layers: every fourth layer attends fully anyway.",
         when=linear_pattern_is_lost,
         describe=lambda model: (
-            f"full_attention_interval {model.full_attention_interval}: transformers 5 keeps it as layer_types, which is"
-            " not read, and every fourth layer attends fully"
+            f"full_attention_interval {model.full_attention_interval}: transformers since 5.4 keeps it as layer_types,"
+            " which is not read, and every fourth layer attends fully; with transformers before 5.4 it is read:"
+            " rules.disable=[SW-BUILD-LINEAR-LAYERS]"
         ),
         fields=("model.full_attention_interval", "model.experimental_attention_variant"),
-        source="mcore-bridge 1.6.5 config/parser.py:50",
+        # transformers 4.57.3 and 5.3.0 hand the key on (kwargs.get); mcore-bridge 1.0.2 and 1.2.3 read as 1.6.5 does.
+        source="mcore-bridge 1.6.5 config/parser.py:50; transformers 5.4.0 configuration_qwen3_next.py (kwargs.pop)",
         since="4.1",
         until="4.2.99",
     ),

@@ -374,7 +374,7 @@ def expert_bias_needs_sigmoid(context: RuleContext) -> Iterator[Violation]:
     # A class that only the backend defines has its own default, which an existing file need not write.
     named = context.catalogue is not None and context.catalogue.style != "argparse"
     unknown = context.existing and named and (model.model_type is None or not any(map(context.given, flags)))
-    if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
+    if model.router_expert_bias and model.scoring_func == "softmax" and not unknown:
         yield Violation(
             message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",
             fields=("model.router_expert_bias", "model.scoring_func"),

@@ -283,8 +283,8 @@ def in_config(job: Job, name: str) -> bool:
 def linear_pattern_is_lost(model: Model) -> bool:
     """Return whether swift builds another pattern of linear attention than config.json has: every fourth layer.
 
-    transformers 5 keeps the pattern as layer_types only (configuration_qwen3_next.py:130 @5.24.0), which mcore-bridge
-    does not read (config/parser.py:50, :344 @1.6.5).
+    transformers since 5.4 keeps the pattern as layer_types only (configuration_qwen3_next.py:123 @5.4.0), which
+    mcore-bridge does not read (config/parser.py:50, :344 @1.6.5).
     """
     return model.experimental_attention_variant == "gated_delta_net" and (model.full_attention_interval or 4) != 4
 

@@ -144,6 +144,13 @@ CHANGES: Mapping[str, Pair] = {
         {"model": _BIASED, "lora": {"rank": 8}},
         {"model": _BIASED, "lora": {"rank": 8}, "moe": {"bias_update_rate": 0.0}},
     ),
+    "SW-INDEXER-ROTATION": Pair(
+        {"model": {**LATENT, "model_type": "glm_moe_dsa", "path": "/models/GLM-5"}},
+        {
+            "model": {**LATENT, "model_type": "glm_moe_dsa", "path": "/models/GLM-5"},
+            **args(megatron_extra_kwargs={"dsa_indexer_rotary_interleaved": True}),
+        },
+    ),
     "SW-SCORING": Pair({"model": LATENT}, {"model": {**LATENT, "scoring_func": "softmax"}}),
     "SW-NPU-EXPERTS": Pair(
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}},

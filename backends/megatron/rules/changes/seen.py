@@ -39,6 +39,14 @@ def _scores(context: RuleContext) -> bool:
     )
 
 
+def _rotates_by_halves(context: RuleContext) -> bool:
+    """Return whether a local GLM-5 is loaded; the published files have the key."""
+    model = context.job.model
+    return bool(model.path and model.model_type == "glm_moe_dsa") and "dsa_indexer_rotary_interleaved" not in _extra(
+        context
+    )
+
+
 SEEN = (
     Rule(
         id="SW-SET-INITIALIZATION",
@@ -165,6 +173,21 @@ SEEN = (
         "pass megatron_extra_kwargs {{moe_router_score_function: sigmoid}}",
         severity="warning",
         since=FOUR,
+    ),
+    Rule(
+        id="SW-INDEXER-ROTATION",
+        phase="model",
+        doc="mcore-bridge rotates the indexer of a GLM-5 by halves where config.json has no indexer_rope_interleave.",
+        source=f"{_BRIDGE}:83; transformers 5.24 configuration_glm_moe_dsa.py (it has no such key)",
+        flags=("megatron_extra_kwargs",),
+        fields=("model.path",),
+        check=_rotates_by_halves,
+        reads="job.model.path job.model.model_type",
+        message="if its config.json has no indexer_rope_interleave (transformers' class has no such key), mcore-bridge "
+        "rotates the indexer as DeepSeek-V3.2's: write indexer_rope_interleave: true into the file, or pass "
+        "megatron_extra_kwargs {{dsa_indexer_rotary_interleaved: true}}",
+        severity="warning",
+        since="4.3",
     ),
     Rule(
         id="SW-NPU-EXPERTS",
