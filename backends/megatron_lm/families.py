@@ -61,7 +61,10 @@ FAMILIES = by_family(
         FamilyRow(model_type=name, cannot="the outputs of its layers are not normalised", source=_LAYER)
         for name in ("gemma2", "gemma3_text")
     ),
-    *(FamilyRow(model_type=name, cannot=_POSITIONS, source=_MROPE) for name in ("qwen3_5", "qwen3_5_moe")),
+    *(
+        FamilyRow(model_type=name, cannot=_POSITIONS, source=_MROPE)
+        for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+    ),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 
@@ -125,7 +128,7 @@ WIDE_NORM = Unbuildable(
 THREE_POSITIONS = Unbuildable(
     doc="Positions in time, height and width (mrope).",
     when=lambda model: model.position_embedding == "mrope",
-    describe=lambda model: f"position_embedding mrope: {_POSITIONS}",
+    describe=lambda model: _POSITIONS,
     fields=("model.position_embedding",),
     source=_MROPE,
 )
