@@ -93,6 +93,27 @@ FAMILIES = by_family(
         for name, hub_names in (("qwen3_5", ""), ("qwen3_5_moe", r"Qwen3\.[56]-\d+B-A\d+B"))
     ),
     SwiftFamily(
+        model_type="qwen2_5_vl",
+        names=(("3.10", None, "qwen2_5_vl"),),
+        cannot="that earlier versions train it is not known here",
+        template="qwen2_5_vl",
+        weights_since=_COMPARED,
+        source="ms-swift 3.10.0 megatron/model/mm_gpt/qwen.py; mcore-bridge 1.6.5 model/mm_gpts/qwen.py",
+    ),
+    *(
+        SwiftFamily(
+            model_type=name,
+            names=(("3.10", None, name),),
+            cannot="that earlier versions train it is not known here",
+            template="qwen3_vl",
+            hub_names=hub_names,
+            reads_dense_layers=False,
+            weights_since=_COMPARED,
+            source="ms-swift 3.10.0 megatron/model/mm_gpt/qwen3_vl.py; mcore-bridge 1.6.5 model/mm_gpts/qwen3_vl.py",
+        )
+        for name, hub_names in (("qwen3_vl", ""), ("qwen3_vl_moe", r"Qwen3-VL-\d+B-A\d+B"))
+    ),
+    SwiftFamily(
         model_type="deepseek_v2",
         names=(("3.6", None, "deepseek_v2"),),
         template="deepseek_v2_5",

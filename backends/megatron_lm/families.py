@@ -67,7 +67,10 @@ FAMILIES = by_family(
         cannot="compressed attention is in its development branch only, not in a release",
         source="Megatron-LM core_v0.19.0 core/transformer/experimental_attention_variant (dev d48bd6be has it)",
     ),
-    *(FamilyRow(model_type=name, cannot=_POSITIONS, source=_MROPE) for name in ("qwen3_5", "qwen3_5_moe")),
+    *(
+        FamilyRow(model_type=name, cannot=_POSITIONS, source=_MROPE)
+        for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+    ),
     FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
 )
 
@@ -141,7 +144,7 @@ NORM_WITHOUT_ROPE = Unbuildable(
 THREE_POSITIONS = Unbuildable(
     doc="Positions in time, height and width (mrope).",
     when=lambda model: model.position_embedding == "mrope",
-    describe=lambda model: f"position_embedding mrope: {_POSITIONS}",
+    describe=lambda model: _POSITIONS,
     fields=("model.position_embedding",),
     source=_MROPE,
 )

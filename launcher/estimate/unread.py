@@ -31,6 +31,7 @@ _UNREAD = {
     "model.heterogeneous_layers_config_path": "layers are counted as if all had one shape",
     "model.hybrid_attention_ratio": "every layer is counted as Mamba without model.hybrid_override_pattern",
     "model.hybrid_mlp_ratio": "every layer is counted as Mamba without model.hybrid_override_pattern",
+    "model.mrope_section": "a vision tower, whole on each rank of the first stage, is not counted",
     "model.o_lora_rank": "the output projection is counted as one product",
     "moe.permute_fusion": "counted as fused",
     "moe.router_dtype": "scores are counted in fp32",

@@ -230,6 +230,14 @@ def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED, **h
     )
 
 
+# Qwen2-VL, Qwen2.5-VL: as published (mcore-bridge 1.6.5 mm_gpts/qwen.py hf_state_dict_mapping); transformers' classes
+# have the names of the later models.
+BESIDE_LANGUAGE_MODEL: Final = Enclosing(
+    language="model.",
+    core="language_model.",
+    others={"visual.": "visual.visual."},
+    aliases={"model.language_model.": "model.", "model.visual.": "visual."},
+)
 # Qwen3-VL, Qwen3.5: names in files (transformers 5.24 modeling_qwen3_5.py) and in mcore-bridge's model (1.6.5
 # model/mm_gpt_model.py, mm_gpts/qwen3_5.py module_mapping). A language model saved by itself has shorter names.
 IN_LANGUAGE_MODEL: Final = Enclosing(

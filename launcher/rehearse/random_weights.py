@@ -16,6 +16,20 @@ from typing import Any
 _NOT_TOKENIZER = ("config.json", "generation_config.json")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".py")
 _GIB = 1 << 30
+# Beside a language model: the section of config.json, and what the names of its tensors have in them.
+_VISION, _TOWER = "vision_config", "visual."
+# Families whose experts' matrices are published, and read by mcore-bridge, with swapped dimensions.
+_SWAPPED = ("qwen3_vl_moe",)
+# Its sizes while the language model is built: it is not kept (Qwen2-VL's width is embed_dim).
+_SMALLEST = {
+    "depth": 1,
+    "embed_dim": 8,
+    "intermediate_size": 8,
+    "num_heads": 1,
+    "num_position_embeddings": 4,
+    "fullatt_block_indexes": [],
+    "deepstack_visual_indexes": [],
+}
 
 
 def make_directory(
@@ -42,11 +56,11 @@ def make_directory(
         raise FileExistsError(f"{out} is not empty: random weights do not replace other files")
     built = _configuration(transformers, config)
     _check_vocabulary(transformers, tokenizer, built)
-    _check_size(torch, transformers, built, limit_gib)
+    _check_size(torch, transformers, config, built, limit_gib)
     # Its bar is drawn in logs, too; random weights are written in seconds.
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(built, **_float32(torch, transformers))
+    model = _auto_class(transformers, config).from_config(built, **_float32(torch, transformers))
     for vector in (tensor for tensor in model.state_dict().values() if tensor.dim() == 1 and spread):
         vector.add_(torch.randn_like(vector) * spread)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -54,10 +68,12 @@ def make_directory(
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     unfinished.chmod(0o755)
     model.to(_dtype(torch, config)).save_pretrained(unfinished, max_shard_size="1000GB")
+    if config.get(_VISION):
+        _remove_vision(config, unfinished)
     _add_mtp_layers(torch, transformers, config, unfinished, seed)
     copy_tokenizer(tokenizer, unfinished)
     unfinished.replace(out)  # an interrupted run leaves no incomplete directory at `out`
-    return int(sum(parameter.numel() for parameter in model.parameters()))
+    return int(sum(parameter.numel() for name, parameter in model.named_parameters() if _TOWER not in name))
 
 
 def copy_tokenizer(tokenizer: Path, out: Path) -> None:
@@ -70,12 +86,34 @@ def copy_tokenizer(tokenizer: Path, out: Path) -> None:
 def _configuration(transformers: Any, config: Mapping[str, Any]) -> Any:
     values = {name: value for name, value in config.items() if name not in ("architectures", "auto_map")}
     model_type = values.pop("model_type", None)
+    if values.get(_VISION):
+        vision = values[_VISION]
+        small = {name: size for name, size in _SMALLEST.items() if name in vision}
+        narrow = {"hidden_size": 8} if "out_hidden_size" in vision else {}
+        values[_VISION] = {**vision, **small, **narrow}
     if model_type is None:
         raise ValueError("config.json has no model_type: the model to build is unknown")
     try:
         return transformers.AutoConfig.for_model(model_type, **values)
     except ValueError as error:
         raise ValueError(f"transformers {transformers.__version__} has no model_type {model_type!r}") from error
+
+
+def _auto_class(transformers: Any, config: Mapping[str, Any]) -> Any:
+    return transformers.AutoModelForImageTextToText if config.get(_VISION) else transformers.AutoModelForCausalLM
+
+
+def _remove_vision(config: Mapping[str, Any], out: Path) -> None:
+    """Leave the language model alone: a vision tower of random weights is of no use to a training of text."""
+    from safetensors.torch import load_file, save_file
+
+    (weights,) = out.glob("*.safetensors")
+    language = {name: value for name, value in load_file(weights).items() if _TOWER not in name}
+    if config.get("model_type") in _SWAPPED:
+        swapped = (name for name in language if name.endswith((".gate_up_proj", ".down_proj")))
+        language |= {name: language[name].transpose(1, 2).contiguous() for name in swapped}
+    save_file(language, weights, metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _float32(torch: Any, transformers: Any) -> dict[str, Any]:
@@ -87,9 +125,9 @@ def _dtype(torch: Any, config: Mapping[str, Any]) -> Any:
     return getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "bfloat16").removeprefix("torch."))
 
 
-def _check_size(torch: Any, transformers: Any, built: Any, limit_gib: float) -> None:
+def _check_size(torch: Any, transformers: Any, config: Mapping[str, Any], built: Any, limit_gib: float) -> None:
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(built)
+        model = _auto_class(transformers, config).from_config(built)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if parameters * 4 > limit_gib * _GIB:
         raise ValueError(
@@ -133,10 +171,10 @@ def _add_mtp_layers(torch: Any, transformers: Any, config: Mapping[str, Any], ou
 
 def _check_vocabulary(transformers: Any, tokenizer: Path, built: Any) -> None:
     tokens = len(transformers.AutoTokenizer.from_pretrained(tokenizer))
-    if tokens > built.vocab_size:
+    size = built.get_text_config().vocab_size
+    if tokens > size:
         raise ValueError(
-            f"the tokenizer has {tokens} tokens but model.vocab_size is {built.vocab_size}: "
-            "token numbers would be out of range"
+            f"the tokenizer has {tokens} tokens but model.vocab_size is {size}: token numbers would be out of range"
         )
 
 

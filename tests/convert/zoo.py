@@ -176,6 +176,29 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             **LINEAR,
         },
     ),
+    "qwen2_5_vl": (
+        "Qwen2_5_VLConfig",
+        _seeing({**BASE, **_positions(2, 3, 3)}, fullatt_block_indexes=[1], window_size=16),
+    ),
+    "qwen3_vl": (
+        "Qwen3VLConfig",
+        _seeing({**BASE, "head_dim": 32, **_positions(6, 5, 5)}, deepstack_visual_indexes=[0, 1]),
+    ),
+    "qwen3_vl_tied": (
+        "Qwen3VLConfig",
+        _seeing(
+            {**BASE, "head_dim": 32, "tie_word_embeddings": True, **_positions(6, 5, 5)},
+            deepstack_visual_indexes=[1],
+        ),
+    ),
+    "qwen3_vl_moe": (
+        "Qwen3VLMoeConfig",
+        _seeing(
+            # No matrix of an expert is square: transformers tells by shapes whether they are swapped.
+            {**BASE, **EXPERTS, "moe_intermediate_size": 24, "head_dim": 32, **_positions(6, 5, 5)},
+            deepstack_visual_indexes=[1],
+        ),
+    ),
     "qwen3_5": (
         "Qwen3_5Config",
         _seeing({**BASE, **LINEAR, "head_dim": 64, **_positions(3, 3, 2, partial_rotary_factor=0.25)}),
@@ -229,7 +252,7 @@ BRIDGED = ("olmoe", "minimax_m2")
 # Language models inside a model that sees: only mcore-bridge builds them.
 ENCLOSED = tuple(name for name, (_, values) in MODELS.items() if "vision_config" in values)
 # Families that are published with one tensor for all experts, and whether its last dimensions are swapped.
-FUSED = {"qwen3_5_moe": False}
+FUSED = {"qwen3_5_moe": False, "qwen3_vl_moe": True}
 # Families that no stack loads in the older format of Megatron-LM.
 NO_LEGACY = (*BRIDGED, *ENCLOSED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
 
@@ -266,6 +289,10 @@ def _fuse(file: Path, *, transposed: bool) -> None:
     from safetensors.numpy import load_file, save_file
 
     plain = load_file(file)
+    if not any(".experts.0." in name for name in plain):
+        swapped = {name: np.ascontiguousarray(plain[name].swapaxes(1, 2)) for name in plain if ".experts." in name}
+        save_file({**plain, **(swapped if transposed else {})}, file, {"format": "pt"})
+        return
     found = {name: array for name, array in plain.items() if ".experts." not in name}
     for prefix in {name.split(".experts.")[0] for name in plain if ".experts.0." in name}:
         count = sum(name.startswith(f"{prefix}.experts.") for name in plain) // 3
@@ -273,8 +300,7 @@ def _fuse(file: Path, *, transposed: bool) -> None:
             names = [[f"{prefix}.experts.{expert}.{part}.weight" for part in parts] for expert in range(count)]
             stacked = np.stack([np.concatenate([plain[name] for name in each]) for each in names])
             found[f"{prefix}.experts.{fused}"] = np.ascontiguousarray(stacked.swapaxes(1, 2) if transposed else stacked)
-    if len(found) < len(plain):
-        save_file(found, file, {"format": "pt"})
+    save_file(found, file, {"format": "pt"})
 
 
 def _class(name: str) -> Any:

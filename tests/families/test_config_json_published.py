@@ -18,10 +18,17 @@ from tests.convert.twins import TWINS
 PUBLISHED = sorted(Path(__file__).with_name("published").glob("*.json"))
 
 # Parameters as stored on the hub (safetensors metadata), those of families newer than transformers 5.0 as its classes
-# build them from the published file; multi-token-prediction layers are not counted.
+# build them from the published file; multi-token-prediction layers and vision towers are not counted.
 PARAMETERS: dict[str, int] = json.loads(Path(__file__).with_name("parameters.json").read_text(encoding="utf-8"))
 # Files of families that transformers has a class of.
 KNOWN = [path for path in PUBLISHED if json.loads(path.read_text(encoding="utf-8"))["model_type"] not in TWINS]
+
+
+def one_tie(saved: dict[str, Any]) -> dict[str, Any]:
+    """The file without what transformers adds to Qwen3-VL-MoE's text_config: a default that contradicts the model's."""
+    if saved["model_type"] == "qwen3_vl_moe":
+        assert saved["text_config"].pop("tie_word_embeddings") is True
+    return saved
 
 
 FAMILY_OF_TEXT = {family.outer.text_type: name for name, family in FAMILIES.items() if family.outer is not None}
@@ -66,7 +73,7 @@ def as_transformers_5(config: dict[str, Any]) -> dict[str, Any]:
         new["indexer_types"] = ["full"] * layers
     if new["model_type"] == "glm4_moe_lite":
         del new["first_k_dense_replace"]
-    if new["model_type"] in ("qwen2", "qwen3", "qwen2_moe"):
+    if new["model_type"] in ("qwen2", "qwen3", "qwen2_moe", "qwen2_5_vl"):
         new["layer_types"] = ["full_attention"] * new["num_hidden_layers"]
         new["sliding_window"] = None
     if new["model_type"] == "gemma3_text":
@@ -121,12 +128,14 @@ def test_written_and_read_again_is_the_same(path: Path) -> None:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_what_is_written_says_what_the_published_file_says(path: Path) -> None:
     published, written = _load(path), config_from_model(_model(model_from_config(_load(path))))
+    if "vision_config" in published and "text_config" not in published:
+        published.pop("vision_config")
     if "text_config" in published:
         beside = set(published) - {"text_config", "vision_config", "transformers_version"}
         assert {key: written[key] for key in beside} == {key: published[key] for key in beside}
         # Of the vision tower only the usual one can be written.
         tower, usual = published["vision_config"], written["vision_config"]
-        assert {key: usual[key] for key in usual} == {key: tower[key] for key in usual}
+        assert {key: usual[key] for key in usual if key in tower} == {key: tower[key] for key in usual if key in tower}
         published, written = published["text_config"], {"model_type": published["model_type"], **written["text_config"]}
         published["model_type"] = written["model_type"] = FAMILY_OF_TEXT[published["model_type"]]
     common = set(published) & set(written) - {"torch_dtype", "max_window_layers", "rope_scaling"}
@@ -151,7 +160,7 @@ def test_real_transformers_saves_a_file_that_reads_the_same(path: Path, tmp_path
         config["head_dim"] = config["qk_rope_head_dim"]
     loaded = transformers.AutoConfig.for_model(**config)
     loaded.save_pretrained(tmp_path)
-    assert model_from_config(_load(tmp_path / "config.json")) == expected
+    assert model_from_config(one_tie(_load(tmp_path / "config.json"))) == expected
 
 
 @pytest.mark.sample(keep=8)
@@ -164,9 +173,12 @@ def test_real_transformers_builds_the_published_number_of_parameters(path: Path,
     if written["model_type"] in TWINS:  # without biases, as published, both are Llama
         written |= {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    seeing = "vision_config" in written
+    auto = transformers.AutoModelForImageTextToText if seeing else transformers.AutoModelForCausalLM
     with torch.device("meta"):
-        built = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
-    assert sum(weight.numel() for weight in built.parameters()) == PARAMETERS[path.stem]
+        built = auto.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
+    language = (weight for name, weight in built.named_parameters() if "visual." not in name)
+    assert sum(weight.numel() for weight in language) == PARAMETERS[path.stem]
 
 
 def _at(model: Model, path: str) -> Any:

@@ -14,8 +14,11 @@ HERE = Path(__file__).with_name("published")
 
 
 def published(name: str, **changes: Any) -> dict[str, Any]:
-    """A published file with some keys changed; `...` removes a key."""
-    config = {**json.loads((HERE / f"{name}.json").read_text(encoding="utf-8")), **changes}
+    """A published file with some keys (those of its text_config, too) changed; `...` removes a key."""
+    whole = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
+    if "text_config" in whole and "text_config" in changes:
+        changes["text_config"] = {**whole["text_config"], **changes["text_config"]}
+    config = {**whole, **changes}
     return {key: value for key, value in config.items() if value is not ...}
 
 
@@ -73,6 +76,23 @@ REFUSED = {
         {"hidden_size": ..., "text_config": {}, "vision_config": {"depth": 1}},
         "only language models",
     ),
+    "sections in another order": (
+        "qwen3_5_27b",
+        {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "mrope_interleaved": False}}},
+        "mrope_interleaved=False cannot be expressed",
+    ),
+    "embeddings tied in one of two places": (
+        "qwen3_5_27b",
+        {"text_config": {"tie_word_embeddings": True}},
+        "works: text_config.tie_word_embeddings=false",
+    ),
+    "the language model of another family": (
+        "qwen3_5_27b",
+        {"text_config": {"model_type": "qwen3_5_moe_text"}},
+        "only 'qwen3_5_text' is known there",
+    ),
+    "an unknown key around the language model": ("qwen3_5_27b", {"audio_config": {"depth": 1}}, "the key audio_config"),
+    "no gate": ("qwen3_5_27b", {"text_config": {"attn_output_gate": False}}, "attn_output_gate=False"),
     "unknown routing": ("deepseek_v3", {"topk_method": "greedy"}, "topk_method='greedy'"),
     "unknown scores": ("deepseek_v2", {"scoring_func": "sigmoid"}, "scoring_func='sigmoid'"),
     "partly rotated": ("llama3_8b", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),

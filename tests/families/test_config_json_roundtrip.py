@@ -83,8 +83,9 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
         or family.startswith("qwen3")
         or (family == "glm4_moe" and draw(st.booleans()))
     )
-    values["attention_bias"] = family in ("qwen2", "gpt_oss") or (
-        family in ("llama", "qwen2_moe", "glm4_moe", "qwen3", "qwen3_moe") and draw(st.booleans())
+    values["attention_bias"] = family in ("qwen2", "qwen2_5_vl", "gpt_oss") or (
+        family in ("llama", "qwen2_moe", "glm4_moe", "qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_moe")
+        and draw(st.booleans())
     )
     values["linear_bias"] = family == "gpt_oss" or (
         family == "llama" and values["attention_bias"] and draw(st.booleans())
@@ -218,6 +219,9 @@ _VARIANTS = {
     ),
     "glm4_moe": st.fixed_dictionaries({"partial_rotary_factor": _PARTIAL}),
     "qwen3_next": st.fixed_dictionaries(_LINEAR),
+    "qwen2_5_vl": st.fixed_dictionaries(_POSITIONS),
+    "qwen3_vl": st.fixed_dictionaries(_POSITIONS),
+    "qwen3_vl_moe": st.fixed_dictionaries(_POSITIONS),
     "qwen3_5": st.fixed_dictionaries(_QWEN3_5),
     "qwen3_5_moe": st.fixed_dictionaries({**_QWEN3_5, "intermediate_size": st.none()}),
     "gpt_oss": st.fixed_dictionaries(
@@ -240,7 +244,8 @@ def _experts(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "num_experts": draw(st.sampled_from([8, 64])),
         "num_experts_per_tok": draw(st.integers(1, 8)),
         "moe_intermediate_size": width,
-        "norm_topk_prob": family in ("mixtral", "gpt_oss", "minimax_m2", "qwen3_5_moe") or draw(st.booleans()),
+        "norm_topk_prob": family in ("mixtral", "gpt_oss", "minimax_m2", "qwen3_5_moe", "qwen3_vl_moe")
+        or draw(st.booleans()),
     }
     if family not in ("mixtral", "gpt_oss", "olmoe", "minimax_m2", "qwen3_5_moe"):
         values["first_k_dense_replace"] = draw(st.integers(0, 3))

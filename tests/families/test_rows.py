@@ -60,8 +60,7 @@ NEEDS = {
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],
     ("mindspeed", "gemma2"): ["model.attn_logit_softcapping=null", "parallel.cp_mask_type=general"],
     ("megatron", "internlm3"): ["model.pretrained=true"],
-    ("megatron", "qwen3_5"): ["model.pretrained=true"],
-    ("megatron", "qwen3_5_moe"): ["model.pretrained=true"],
+    **{("megatron", name): ["model.pretrained=true"] for name, each in FAMILIES.items() if each.outer is not None},
     ("megatron", "deepseek_v3"): ["model.num_nextn_predict_layers=0"],
 }
 # A version builds the family, but not as published: its config.json has values that the version cannot express.
@@ -101,6 +100,7 @@ ELSEWHERE = {
     "launcher/compose/variants.py": "names of presets",
     "launcher/parity/conversations.py": "names of chat templates",
     "launcher/convert/fp8.py": "a file format that one family is published in",
+    "launcher/rehearse/random_weights.py": "a family that is published otherwise than transformers stores it",
     "backends/megatron/rules/changes/config.py": "families whose experts mcore-bridge balances in a way of their own",
     "backends/megatron/rules/changes/seen.py": "rules about one family",
     "backends/mindformers/checkpoint/older.py": "layouts of one family's legacy class",

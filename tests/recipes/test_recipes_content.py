@@ -109,7 +109,10 @@ def test_the_model_is_the_preset_itself(path: Path) -> None:
         assert "tokens" in path.read_text(encoding="utf-8").splitlines()[1]
     if "attn_logit_softcapping" in overridden:  # MindSpeed-LLM builds Gemma 2 without it
         assert "caps no logits" in path.read_text(encoding="utf-8").partition("defaults:")[0]
-    assert overridden <= {"max_position_embeddings", "attn_logit_softcapping"}
+    if "num_nextn_predict_layers" in overridden:  # its script trains none of the layers that the model has
+        assert job.model.num_nextn_predict_layers == 0
+        assert job.task.type != "pretrain"
+    assert overridden <= {"max_position_embeddings", "attn_logit_softcapping", "num_nextn_predict_layers"}
     config_from_model(job.model)
 
 

@@ -65,7 +65,7 @@ def rows(version: str) -> tuple[Row, ...]:
         ),
         _unless_in_config(one_of("model.softmax_type", "softmax_type", _SINKS, since=_OLD, until=THREE)),
         _unless_in_config(_windowed_layers()),
-        _sections(),
+        _unless_in_config(_sections()),
         _with_indexer("dsa_indexer_loss_coeff", INDEXER["dsa_indexer_loss_coeff"]),
         _with_indexer("dsa_indexer_use_sparse_loss", DSA_SPARSE_LOSS),
         _old_initialization(),

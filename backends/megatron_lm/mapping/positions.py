@@ -1,7 +1,9 @@
 """Rows for position embeddings: rotary embeddings with Llama 3, linear and YaRN scaling."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from backends.megatron_lm.families import THREE_POSITIONS
 from backends.megatron_lm.mapping.factories import valued
 from backends.megatron_lm.mapping.model import is_mla
 from launcher.job import Job, Value, field_paths
@@ -32,10 +34,24 @@ NO_POSITIONS = UnreadArgs(
 )
 
 
+def kind_of_positions() -> Row:
+    """Return the row of the kind of positions; three for each token are rejected."""
+    row = valued("model.position_embedding", "position-embedding-type", "learned_absolute")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if THREE_POSITIONS.when(job.model):
+            path = THREE_POSITIONS.fields[0]
+            # Of text the three are the same number, and the angles those of rope.
+            raise Unsupported(path, THREE_POSITIONS.describe(job.model), (f"{path}=rope",))
+        return row.emit(job)
+
+    return replace(row, emit=emit)
+
+
 def positions() -> tuple[Row, ...]:
     """Return the rows of position embeddings, with Llama 3, linear and YaRN scaling."""
     return (
-        valued("model.position_embedding", "position-embedding-type", "learned_absolute"),
+        kind_of_positions(),
         computed(
             ("model.rope_theta",),
             ("rotary-base",),

@@ -13,7 +13,7 @@ from backends.megatron_lm.mapping.attention_variants import (
     variant_of,
 )
 from backends.megatron_lm.mapping.factories import chosen, listed, many, valued, when_set
-from backends.megatron_lm.mapping.positions import has_rope
+from backends.megatron_lm.mapping.positions import has_rope, kind_of_positions
 from backends.megatron_lm.mapping.state_space import size, stack
 from backends.mindspeed.versions import accepts, came_with
 from launcher.job import Job, Value
@@ -278,7 +278,7 @@ def _partial_rotation() -> Row:
 
 def _positions() -> Row:
     path, flag = "model.position_embedding", "position-embedding-type"
-    fallback = valued(path, flag, "learned_absolute")
+    fallback = kind_of_positions()
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         compressed = variant_of(job) == "dsv4_hybrid" and has_rope(job)

@@ -62,7 +62,12 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     slots = _usually_named(logical, slots)
     logical = _with_others(_as_stored(logical, slots, notes), slots, notes)
     by_name = {slot.name: slot for slot in slots}
-    meanings = dict(_meanings(logical, by_name))
+    meanings: dict[str, _Meaning] = {}
+    for name, spelled in _meanings(logical, by_name):
+        # The same name may be spelled in two ways, which shapes tell apart; else it is the first one.
+        known, held = meanings.get(name), by_name.get(name)
+        if known is None or (held is not None and held.shape == spelled.shape != known.shape):
+            meanings[name] = spelled
     contents: list[Content] = []
     problems: list[str] = []
     dropped: dict[str, str] = {}
