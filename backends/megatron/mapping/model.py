@@ -211,9 +211,10 @@ def _model_type(version: str) -> Row:
 
 # Chat formats that only MindSpeed-LLM knows (--prompt-type of 2.1 to 26.1): in none of swift/template/constant.py of
 # 3.5 to 4.6 (swift/llm/template/constant.py up to 3.12).
-_NO_TEMPLATES = frozenset(
-    "alpaca baichuan2 bailing_mini chatglm3 chatglm3_system chatml_de cpm deepseek2 deepseek2-lite deepseek3 deepseek4 "
-    "empty glm4_moe intern2 llama2 magistral minicpm3 mistral mixtral plm qwen_lf qwen_math_r1 qwen_r1 trl".split()
+_NO_TEMPLATES = (
+    *("alpaca", "baichuan2", "bailing_mini", "chatglm3", "chatglm3_system", "chatml_de", "cpm", "deepseek2"),
+    *("deepseek2-lite", "deepseek3", "deepseek4", "empty", "glm4_moe", "intern2", "llama2", "magistral", "minicpm3"),
+    *("mistral", "mixtral", "plm", "qwen_lf", "qwen_math_r1", "qwen_r1", "trl"),
 )
 
 
