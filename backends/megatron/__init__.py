@@ -57,6 +57,7 @@ BACKEND = Backend(
     devices=("cuda", "npu"),
     table=table,
     catalogue=catalogue,
+    parser_source=late("backends.megatron.parser_source:parser_source"),
     launch=launch,
     native_cpu="backends.megatron.rehearse",
     default_ffn_size=late("backends.megatron.sizes:default_ffn_size"),

@@ -1,4 +1,4 @@
-"""Models of MindFormers' configurations that this launcher does not describe: vision, speech, BERT, T5, classifiers, tests."""
+"""Models of MindFormers' configurations that no job describes: vision, speech, BERT, T5, classifiers, unit tests."""
 
 # Names of trainers and classes in configs and research of MindFormers 0.3 to 1.5.
 _TRAINERS = (

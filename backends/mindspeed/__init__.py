@@ -73,6 +73,7 @@ BACKEND = Backend(
     default_version="26.1.0",
     devices=("npu",),
     table=late("backends.mindspeed.mapping.table:table"),
+    parser_source=late("backends.mindspeed.parser_source:parser_source"),
     catalogue=catalogue,
     launch=late("backends.mindspeed.launch:launch"),
     native_cpu="backends.mindspeed.rehearse",

@@ -57,7 +57,7 @@ def environment_of(env: Mapping[str, str]) -> dict[str, str]:
 def _as_reference(name: str, value: str, variables: Variables) -> str:
     if is_open(value):
         return f"${{{variable_of(name)}}}" if is_secret(name) else _referring(value)
-    return str(by_reference(name, value, variables, is_variable=True))
+    return str(by_reference(name, shown(value), variables, is_variable=True))
 
 
 def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.catalogue.checkout.files import Checkout, CheckoutRefused
-from launcher.catalogue.checkout.read import ReadParser, read_parser
+from launcher.catalogue.checkout.read import NOTHING, ReadParser, read_parser
 from launcher.catalogue.checkout.rows import Row
 from launcher.catalogue.user import NAME, OUTSIDE, Fork, ForkDetails, folder, forks, load_fork, write_fork
 from launcher.catalogue.versions import FORK
@@ -92,7 +92,9 @@ def add_fork(
         source["revision"] = details.revision
     if chosen.parser.outside:
         source[OUTSIDE] = ", ".join(chosen.parser.outside)
-    head = {"source": source, "style": base.style}
+    head: dict[str, Any] = {"source": source, "style": base.style}
+    if chosen.parser.commands:
+        head["commands"] = list(chosen.parser.commands)
     write_fork(fork, head, details, [_compact(row) for row in rows])
     for each in earlier:
         if each.file != fork.file:
@@ -106,7 +108,7 @@ def add_fork(
         catalogue=load_fork(fork).catalogue,
         alike=None if like is not None or not chosen.parser.parser else chosen.alike,
         rows_dropped=tuple(sorted(gaps)),
-        notes=tuple(_notes(chosen.parser)),
+        notes=tuple(_notes(chosen.parser, f"{backend.title} {version}")),
     )
 
 
@@ -133,7 +135,7 @@ def _chosen(checkout: Checkout, like: str | None) -> _Candidate:
         except CheckoutRefused as error:
             refused.append(error)
     if not candidates:
-        raise refused[0]
+        raise _of_all(refused)
     best = max(candidates, key=lambda each: each.alike)
     official = set(map(_plain, best.backend.catalogue(best.version).names()))
     known = len(official & set(map(_plain, best.parser.names)))
@@ -146,17 +148,37 @@ def _chosen(checkout: Checkout, like: str | None) -> _Candidate:
     return best
 
 
+def _of_all(refused: Sequence[CheckoutRefused]) -> CheckoutRefused:
+    """Return the refusal of a checkout that no backend can read: the one that says more than that nothing is there."""
+    telling = [each for each in refused if not each.message.startswith(NOTHING)]
+    if telling or len(refused) == 1:
+        return (telling or refused)[0]
+    message = f"{NOTHING}: " + "; or ".join(each.message.removeprefix(f"{NOTHING}: ") for each in refused)
+    return CheckoutRefused(message, refused[-1].where, refused[-1].works)
+
+
 def _candidates(checkout: Checkout, backend: Backend, version: str) -> list[_Candidate]:
     assert backend.parser_source is not None
     source = backend.parser_source()
+    if source.extends:  # what it extends is that of a version: each has its own
+        versions = [version] if version else _versions(backend)
+        parsers = {each: read_parser(checkout, source, _rows(backend, each)) for each in versions}
+        return [
+            _Candidate(backend=backend, version=each, parser=parser, alike=_alike(parser, backend.catalogue(each)))
+            for each, parser in parsers.items()
+        ]
     base = version or backend.default_version
-    parser = read_parser(checkout, source, [row_of_argument(each) for each in backend.catalogue(base).arguments])
+    parser = read_parser(checkout, source, _rows(backend, base))
     # What extends a parser that is not in the checkout says nothing of its version.
     versions = [version] if version else [base] if not parser.parser else _versions(backend)
     return [
         _Candidate(backend=backend, version=each, parser=parser, alike=_alike(parser, backend.catalogue(each)))
         for each in versions
     ]
+
+
+def _rows(backend: Backend, version: str) -> list[Row]:
+    return [row_of_argument(each) for each in backend.catalogue(version).arguments]
 
 
 def _versions(backend: Backend) -> list[str]:
@@ -285,7 +307,9 @@ def _compact(row: Row) -> Row:
     }
 
 
-def _notes(parser: ReadParser) -> Iterable[str]:
+def _notes(parser: ReadParser, like: str) -> Iterable[str]:
+    if parser.extends:
+        yield f"{parser.parser}: extends the parsers of other packages, whose arguments are taken to be those of {like}"
     for where, text in parser.unread.items():
         yield f"{where}: an argument whose name only running it gives: {text}"
     for name, where in parser.outside.items():

@@ -51,8 +51,8 @@ class Entry:
         scripts: suffixes of training script paths, with the sub-command that each corresponds to ("": none).
         excluded: programs ("swift sft") and scripts of the same project that are started in the same way, and why they
             are not imported.
-        drivers: options with which a program ("megatron rlhf") starts another one, and why that is not imported; followed
-            by `false` it does not.
+        drivers: options with which a program ("megatron rlhf") starts another one, and why that is not imported; with
+            `false` after it, it does not.
         fork_options: options of forks, whose scripts also take this backend's arguments, and the project of each.
         command_argument: name under which the table reads the sub-command; None: there is none.
         config: options that name a configuration file; its values apply at the position of the option.

@@ -194,7 +194,7 @@ def test_defaults_of_megatron_core_0_16_1_are_those_of_the_package() -> None:
 
     if version("megatron-core") != "0.16.1":
         pytest.skip(f"megatron-core {version('megatron-core')} is installed, 0.16.1 is what the catalogue describes")
-    from tools.catalogue.source import Package, Unknown, dataclass_fields
+    from launcher.catalogue.checkout.classes import Package, Unknown, dataclass_fields
 
     files = ("megatron/core/transformer/transformer_config.py", "megatron/core/model_parallel_config.py")
     package = Package(root=Path(spec.origin).parents[2], folders=files)

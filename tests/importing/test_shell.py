@@ -6,6 +6,8 @@ import pytest
 
 from launcher.importing.evaluate import notes, run_script
 from launcher.importing.notes import ImportRefused
+from launcher.importing.read_command import ImportOptions
+from launcher.importing.read_file import read_file
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 
@@ -192,3 +194,15 @@ def test_undecided_condition_is_reported() -> None:
     state = commands("if [ -f x ]; then TP=8; fi\nrun $TP")
     assert "taken as false" in str(state.warnings[0])
     assert "x.sh:1" in str(state.warnings[0])
+
+
+def test_a_blank_stays_one_word_in_the_text_of_another_shell(tmp_path: Path) -> None:
+    """Scripts hand such texts on: `CMD="python ${DIR}/pretrain_gpt.py …"; srun sh -c "${CMD}"`."""
+    script = tmp_path / "x.sh"
+    script.write_text(
+        'export DIR=<path to megatron>\nCMD="python -u ${DIR}/pretrain_gpt.py --num-layers 2"\nsrun sh -c "${CMD}"\n'
+    )
+    imported = read_file(script, ImportOptions())[0]
+    assert imported.program == "pretrain_gpt.py"
+    assert imported.job.model.num_hidden_layers == 2
+    assert imported.job.backend.env["DIR"] == "<path to megatron>"

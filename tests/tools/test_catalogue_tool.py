@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from launcher.catalogue.catalogue import from_json
+from launcher.catalogue.checkout import hf_parser
+from launcher.catalogue.checkout.classes import Package, Unknown, dataclass_fields, evaluate
 from tools.catalogue import __main__ as command_line
-from tools.catalogue import hf_parser, launchers, megatron_swift, renames
+from tools.catalogue import launchers, megatron_swift, renames
 from tools.catalogue.recorder import Recorder
-from tools.catalogue.source import Package, Unknown, dataclass_fields, evaluate
 from tools.catalogue.writer import render
 
 CLASSES = """

@@ -38,6 +38,7 @@ CORPORA = {
     "corpus_mindspeed.jsonl": ("mindspeed", {}),
     "corpus_mindformers.jsonl": ("mindformers", {}),
 }
+_OF_TESTS = ("TestModel", "PreTrainedModel")
 _GOALS = {"imported": 1.0, "identical": 0.98, "canonical": 0.85}
 _SECONDS = 20.0
 
@@ -106,11 +107,21 @@ def _outside(record: Mapping[str, Any], backend: str) -> str:
         }
         if record.get("run_mode") in ("predict", "eval"):
             return f"run_mode {record['run_mode']}: no training"
+        if _model_class(record["yaml"]) in _OF_TESTS:
+            return "a model of unit tests"
         return kinds.get(str(record.get("kind")), "")
     command = record.get("command") or record.get("entry") or ""
     if command.startswith("swift "):
         return f"{command}: not the Megatron program"
+    if "--use_ray" in record["argv"]:
+        return f"{command} --use_ray: Ray's driver"
     return "train_fsdp2.py: another program, YAML of its own" if command == "train_fsdp2.py" else ""
+
+
+def _model_class(tree: Mapping[str, Any]) -> Any:
+    model = tree.get("model")
+    arch = model.get("arch") if isinstance(model, Mapping) else None
+    return arch.get("type") if isinstance(arch, Mapping) else None
 
 
 def _imported(record: Mapping[str, Any], backend: str, versions: Mapping[str, str]) -> Imported:

@@ -15,7 +15,6 @@ from pathlib import Path
 from launcher.importing.judge import judge_existing
 from tools.bench.corpus import CORPORA, outcomes
 
-_RAY = "a driver file of Ray: its sections name roles with arguments of their own, no command line of this program"
 _TYPO = "upstream's own parser refuses it: the argument does not exist"
 _MISSPELT = f"{_TYPO.partition(':')[0]}: no such choice of --model-type-hf (qwen3-moe-moe)"
 _BLANK_WORD = (
@@ -35,8 +34,6 @@ _UNREAD = (
 _SEED = "the seed's document refuses it (26.1), the version does nothing with it: rules.strict=upstream accepts it"
 # Part of the path: why the example cannot run as it is.
 BROKEN = {
-    "examples/ray/grpo/run_colocate.sh": _RAY,
-    "examples/ray/grpo/run_separate.sh": _RAY,
     "qwen3_next/qwen3_next_megatron.sh": f"{_TYPO} (--export_model_parallel_size)",
     "tests/poc/qwen3_235b_": _CONVERT,
     "qwen3-14b/pretrain_qwen3_14b_ms.sh": f"{_TYPO.partition(':')[0]}: --load has no value",
@@ -57,7 +54,6 @@ BROKEN = {
     "alltoall dispatcher and --moe-alltoall-overlap-comm (alltoall_feature)",
     "test_grace_exit_save_ckpt.yaml": "its test builds another model in Python; with 4 heads on 8 key/value heads this "
     "model would repeat them 0 times (llama_transformer.py:147)",
-    "tests/st/test_build.yaml": "a unit test of builders, no training: trainer.type is null (template.py:109)",
     "mindspore/pretrain_deepseek3_671b.yaml": "this version's TopkBiasBalanceCallback takes no num_layers and no "
     "mtp_depth",
     "telechat3_moe/pretrain_telechat3_105b_a4b_4k.yaml": "45 layers on 8 stages with offset 0: MindFormers refuses it",

@@ -108,11 +108,10 @@ def words_after(commands: Sequence[Sequence[str]], program: str) -> list[list[st
 
 
 # Programs that start others, or prepare; what they start has a name of its own.
-_TOOLS = frozenset(
-    "torchrun python python3 msrun deepspeed accelerate srun sbatch mpirun nvidia-smi npu-smi rocm-smi pip conda git "
-    "docker ray module nohup nsys numactl taskset hostname date scontrol sleep kill pkill ssh scp rsync curl wget uv "
-    "bash sh env run torch.distributed.launch torch.distributed.run".split()
-)
+_TOOLS = frozenset({*_STUBS, "bash", "sh", "env", "run", "torch.distributed.launch", "torch.distributed.run"}) - {
+    "megatron",
+    "swift",
+}
 
 
 def programs_of(commands: Sequence[Sequence[str]]) -> list[str]:

@@ -181,7 +181,7 @@ def page(found: Sequence[Script]) -> str:
     train = [each for each in found if each.trains]
     running = [each for each in train if each.verdict == EXACT or not each.broken]
     lines += [
-        f"{share(train):.1%} of the scripts that train, {share(running):.1%} of those that upstream's own parser takes.",
+        f"{share(train):.1%} of those that train, {share(running):.1%} of those that upstream's own parser takes.",
         *("", "| not imported with its exact argv | line and reason | upstream |", "|---|---|---|"),
     ]
     lines += [

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.catalogue.source import Unknown, evaluate
+from launcher.catalogue.checkout.classes import Unknown, evaluate
 from tools.catalogue.writer import Row, write
 
 _BACKENDS = Path(__file__).resolve().parents[2] / "backends"

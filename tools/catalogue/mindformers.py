@@ -7,9 +7,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from launcher.catalogue.checkout.classes import (
+    ClassSource,
+    FieldSource,
+    Module,
+    Package,
+    Unknown,
+    dataclass_fields,
+    evaluate,
+)
 from tools.catalogue import mindformers_model
 from tools.catalogue.mindformers_types import MINDSPORE_CONTEXT, TYPES, annotation_type, value_type
-from tools.catalogue.source import ClassSource, FieldSource, Module, Package, Unknown, dataclass_fields, evaluate
 from tools.catalogue.writer import Row
 
 _TEMPLATE = "mindformers/tools/register/template.py"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from launcher.catalogue.checkout.classes import ClassSource, FieldSource, Package, Unknown, dataclass_fields, evaluate
 from tools.catalogue.mindformers_types import annotation_type, value_type
-from tools.catalogue.source import ClassSource, FieldSource, Package, Unknown, dataclass_fields, evaluate
 from tools.catalogue.writer import Row
 
 _UTILS = "mindformers/parallel_core/transformer_config_utils.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tools.catalogue.hf_parser import union
+from launcher.catalogue.checkout.hf_parser import union
 from tools.catalogue.writer import Row
 
 MINDSPORE_CONTEXT = {"context": "set_context", "parallel": "set_auto_parallel_context"}

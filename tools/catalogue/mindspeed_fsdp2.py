@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tools.catalogue.hf_parser import argument
-from tools.catalogue.source import Package, dataclass_fields
+from launcher.catalogue.checkout.classes import Package, dataclass_fields
+from launcher.catalogue.checkout.hf_parser import argument
 from tools.catalogue.writer import Row
 
 

@@ -223,8 +223,20 @@ def _model_type(version: str) -> Row:
     return Row(fields=("model.model_type",), flags=("model_type",), emit=emit, read=read)
 
 
+# Chat formats that only MindSpeed-LLM knows (--prompt-type of 2.1 to 26.1): in none of swift/template/constant.py of
+# 3.5 to 4.6 (swift/llm/template/constant.py up to 3.12).
+_NO_TEMPLATES = (
+    *("alpaca", "baichuan2", "bailing_mini", "chatglm3", "chatglm3_system", "chatml_de", "cpm", "deepseek2"),
+    *("deepseek2-lite", "deepseek3", "deepseek4", "empty", "glm4_moe", "intern2", "llama2", "magistral", "minicpm3"),
+    *("mistral", "mixtral", "plm", "qwen_lf", "qwen_math_r1", "qwen_r1", "trl"),
+)
+
+
 def _template(version: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.data.template in _NO_TEMPLATES and "external_plugins" not in job.backend.args:
+            why = "ms-swift has no template of this name; without one it takes the model's own"
+            raise Unsupported("data.template", why, ("data.template=null",))
         needed = in_range(version, FOUR, None) and (
             is_described(job, version) or (job.model.path is not None and not _is_local_folder(job))
         )

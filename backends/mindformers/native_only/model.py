@@ -255,17 +255,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         "sets the precision of embeddings",
         TRAINING,
         _CONFIG,
-        source="mindformers 1.7.0 models/llama/llama.py:180",
-    ),
-    # No older class but ChatGLM2Config reads it, whose head_dim it is (mapping/legacy.py).
-    row(
-        below_model("kv_channels"),
-        "sets the width of a head",
-        MODEL,
-        _CONFIG,
-        "model.head_dim={value}",
-        read=lambda job: job.model.legacy is not True,
-        source="mindformers 1.7.0 models/llama/llama_config.py:130",
+        source="mindformers 1.7.0 models/llama/llama.py",
     ),
     row(below_model("*"), "shapes the model", MODEL, _CONFIG, _FILES),
 )

@@ -40,12 +40,14 @@ class Evaluator(ABC):
     Attributes:
         provider_argument: keyword argument that passes a function which adds arguments.
         group_class: class that adds a dataclass's fields as arguments, by `build_group`.
+        choice_method: method that adds a choice to an argument: (parser, option, choice).
         found: what the source does.
     """
 
     checkout: Checkout
     provider_argument: str = ""
     group_class: str = ""
+    choice_method: str = ""
     found: Found = field(default_factory=Found)
     _steps: int = 0
 

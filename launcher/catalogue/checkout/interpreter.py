@@ -35,6 +35,7 @@ from launcher.catalogue.checkout.values import (
 _MAX_DEPTH = 60
 # A function without a parser among its arguments is followed if it is as short as this, or adds arguments itself.
 _SHORT = 15
+_OF_CHOICE = 3
 OF_PARSERS = frozenset({"add_argument", "add_argument_group", "ArgumentParser"})
 
 
@@ -257,6 +258,9 @@ class Interpreter(Evaluator):
                 kwargs.update({str(name): item for name, item in value.items()})
         where = f"{file.path}:{node.lineno}"
         self._provided(function, kwargs)
+        if self._adds_choice(node, args):
+            self._change(str(args[1]), "choice", args[2], node, file)
+            return None
         if isinstance(function, Method) and isinstance(function.of, ParserValue):
             return self._of_parser(function.of, function.name, args, kwargs, node, where)
         if isinstance(function, Method) and isinstance(function.of, ChoicesRef):
@@ -278,6 +282,10 @@ class Interpreter(Evaluator):
         if isinstance(function, External):
             return self._outside(function, args, kwargs, where, ast.unparse(node))
         return Unknown(ast.unparse(node))
+
+    def _adds_choice(self, node: ast.Call, args: list[Value]) -> bool:
+        named = isinstance(node.func, ast.Attribute) and node.func.attr == self.choice_method
+        return named and len(args) == _OF_CHOICE and isinstance(args[0], ParserValue) and isinstance(args[1], str)
 
     def _provided(self, function: Value, kwargs: Mapping[str, Value]) -> None:
         """Follow a function that a call hands on to add further arguments."""

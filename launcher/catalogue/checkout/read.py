@@ -6,11 +6,16 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from launcher.catalogue.checkout.classes import Package
+from launcher.catalogue.checkout.commands import CommandClasses, outside_bases, rows_of_commands
 from launcher.catalogue.checkout.dataclass_group import add_dataclass
+from launcher.catalogue.checkout.features import follow_features
 from launcher.catalogue.checkout.files import Checkout, CheckoutRefused, SourceFile
 from launcher.catalogue.checkout.interpreter import OF_PARSERS, Interpreter
 from launcher.catalogue.checkout.rows import Row, Rows
 from launcher.catalogue.checkout.values import FunctionValue, ParserValue, Unknown
+
+NOTHING = "no parser found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +25,13 @@ class ParserSource:
     Attributes:
         files: path ends of the file with the parser; the first that a checkout has counts.
         functions: functions that make the parser; the first that the file has counts.
+        classes: the dataclasses of its commands, of a stack that has these in place of such functions.
+        extends: the parser is that of other packages, of which the checkout has none: project name with which the
+            catalogue's sources of the checkout's own arguments begin (`MindSpeed-LLM/`); "": it is whole.
+        within: where the checkout has a copy of what it extends, if it has one: its arguments count, too.
+        features: file that makes objects whose method `feature_method` adds arguments, and the function that lists
+            them; without that function the file's own level does.
+        choice_method: method with which a feature adds a choice to an argument.
         provider_argument: keyword with which an entry script hands on the function that adds its own arguments.
         training_call: function that an entry script trains by.
         positional_call: function that takes the provider as its first argument, too.
@@ -30,8 +42,14 @@ class ParserSource:
         outside: functions of other packages that add arguments, with the rows.
     """
 
-    files: tuple[str, ...]
-    functions: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    classes: CommandClasses | None = None
+    extends: str = ""
+    within: ParserSource | None = None
+    features: tuple[str, str] = ("", "")
+    feature_method: str = ""
+    choice_method: str = ""
     provider_argument: str = ""
     training_call: str = ""
     positional_call: str = ""
@@ -55,6 +73,8 @@ class ReadParser:
         unread: calls whose arguments the source does not determine, by place.
         outside: functions of other packages that were given the parser and whose arguments are unknown, by name.
         unreadable: files that could not be read, with the reason.
+        commands: its commands, where each has arguments of its own.
+        extends: it extends a parser that is not in the checkout, of which the base has the arguments.
     """
 
     rows: tuple[Row, ...]
@@ -65,6 +85,8 @@ class ReadParser:
     unread: Mapping[str, str] = field(default_factory=dict)
     outside: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
+    extends: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -82,45 +104,96 @@ def read_parser(checkout: Checkout, source: ParserSource, base: Iterable[Row] = 
         CheckoutRefused: it is no checkout of such a stack, or its parser cannot be read.
     """
     try:
+        if source.classes is not None:
+            return _read_classes(checkout, source.classes)
         return _read(checkout, source, base)
     except RecursionError:
         raise CheckoutRefused("its parser is nested too deeply to be read", str(checkout.root)) from None
 
 
+def _read_classes(checkout: Checkout, source: CommandClasses) -> ReadParser:
+    package = Package.of_checkout(checkout, source.folders)
+    entries = [source.entry.format(command=command) for command in source.commands]
+    try:
+        classes = source.classes_in(package)
+        rows = rows_of_commands(package, classes)
+        outside = outside_bases(package, classes)
+    except (LookupError, ValueError, AttributeError, TypeError, SyntaxError) as error:
+        broken = next((f"{path} {why}" for path, why in checkout.unreadable.items()), "")
+        raise CheckoutRefused(broken or f"the classes of its arguments: {error}", str(checkout.root)) from None
+    if not classes:
+        raise CheckoutRefused(f"{NOTHING}: looked for {', '.join(entries)}", str(checkout.root))
+    first = package.find(next(iter(classes.values())))
+    return ReadParser(
+        rows=tuple(rows),
+        parser="" if first is None else f"{first.module.path}:{first.name}",
+        added=frozenset(row["name"] for row in rows),
+        outside=outside,
+        unreadable=dict(checkout.unreadable),
+        commands=tuple(classes),
+    )
+
+
 def _read(checkout: Checkout, source: ParserSource, base: Iterable[Row]) -> ReadParser:
+    base = list(base)
     if not checkout.paths:
         raise CheckoutRefused("holds no Python file: it is no checkout", str(checkout.root))
     interpreter = Interpreter(
         checkout=checkout,
         provider_argument=source.provider_argument,
         group_class=source.group_class,
+        choice_method=source.choice_method,
         add_dataclass=add_dataclass,
     )
     found = interpreter.found
     root = _root(checkout, source)
     if root is not None:
         interpreter.follow(root, [ParserValue()] if _takes_parser(root) else [], {})
-    own = bool(found.events) and not found.extended
-    scripts = _entries(interpreter, source)
-    if not found.events or not (own or found.providers):
+    features = follow_features(interpreter, *source.features, source.feature_method) if source.feature_method else ""
+    own = bool(found.events) and not found.extended and not source.extends
+    scripts = _entries(interpreter, source) if source.training_call else ()
+    if not found.events or not (own or found.providers or source.extends):
         raise _nothing(checkout, source)
     rows = Rows(types=source.types)
-    before = [] if own else [dict(row) for row in base]
+    before = [] if own else [dict(row) for row in base if not _is_of(row, source)]
     rows.seed(before)
     rows.apply(found.events)
     for function in found.outside:
         rows.seed(dict(row) for row in source.outside.get(function, ()) if row["name"] not in rows.rows)
+    for row in base if source.extends else ():  # the packages that are not in the checkout add choices, too
+        own_row = rows.rows.get(row["name"])
+        if own_row is not None and own_row.get("choices") and row.get("choices"):
+            more = [choice for choice in row["choices"] if choice not in own_row["choices"]]
+            own_row["choices"] = [*own_row["choices"], *more]
+    if source.within is not None:
+        names = {name for row in rows.rows.values() for name in (row["name"], *row.get("aliases", ()))}
+        rows.seed(row for row in _copy(checkout, source.within) if row["name"] not in names)
     known = {row["name"] for row in before}
     return ReadParser(
         rows=tuple(rows.rows.values()),
-        parser=f"{root.file.path}:{root.name}" if root is not None and own else "",
+        parser=f"{root.file.path}:{root.name}" if root is not None and (own or source.extends) else features,
         scripts=scripts,
         providers=tuple(dict.fromkeys(found.providers)),
         added=frozenset(set(rows.rows) - known),
         unread=dict(found.unread),
         outside={name: where for name, where in found.outside.items() if name not in source.outside},
         unreadable=dict(checkout.unreadable),
+        extends=bool(source.extends),
     )
+
+
+def _copy(checkout: Checkout, source: ParserSource) -> tuple[Row, ...]:
+    """Return the arguments of a checkout's copy of another parser; none: it has no copy."""
+    try:
+        found = _read(checkout, source, ())
+    except CheckoutRefused:
+        return ()
+    return found.rows if found.parser else ()
+
+
+def _is_of(row: Row, source: ParserSource) -> bool:
+    """Return whether a row of the version that a checkout extends is the checkout's own to declare."""
+    return bool(source.extends) and str(row.get("source", "")).startswith(source.extends)
 
 
 def _root(checkout: Checkout, source: ParserSource) -> FunctionValue | None:
@@ -227,8 +300,11 @@ def _nothing(checkout: Checkout, source: ParserSource) -> CheckoutRefused:
     if broken:
         path, why = next(iter(broken.items()))
         return CheckoutRefused(f"the file of its parser {why}", f"{checkout.root}/{path}")
+    if source.feature_method:
+        message = f"{NOTHING}: looked for {', '.join((*source.files, source.features[0]))}"
+        return CheckoutRefused(message, str(checkout.root))
     message = (
-        f"no parser found: looked for {', '.join(source.files)}, and for scripts that call {source.training_call}(…) "
+        f"{NOTHING}: looked for {', '.join(source.files)}, and for scripts that call {source.training_call}(…) "
         f"with {source.provider_argument}"
     )
     return CheckoutRefused(message, str(checkout.root), ("the folder of the checkout itself, with its submodules",))

@@ -119,6 +119,14 @@ declare(
             "The decay by layer is read with layer_scale only.",
             "mindformers 1.6.0 trainer/base_trainer.py:556",
         ),
+        # Its heads are hidden_size / num_heads wide; ChatGLM2Config alone of the older classes has the key.
+        unread(
+            "MF-UNREAD-HEAD-WIDTH",
+            f"{MODEL}type=LlamaConfig",
+            f"{MODEL}kv_channels",
+            "LlamaConfig has no width of heads of its own.",
+            "mindformers 1.6.0 models/llama/llama_config.py",
+        ),
         unread(
             "MF-UNREAD-PREFETCH",
             "!swap_config.swap",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tools.catalogue.source import FieldSource, Unknown, evaluate
-from tools.catalogue.writer import Row
+from launcher.catalogue.checkout.classes import FieldSource, Unknown, evaluate
+from launcher.catalogue.checkout.rows import Row
 
 _SIMPLE = {"int": "int", "float": "float", "str": "str", "bool": "bool", "dict": "dict", "Any": "any"}
 

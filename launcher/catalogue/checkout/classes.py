@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from launcher.catalogue.checkout.files import Checkout
+
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -18,6 +20,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
 }
+
+
+_LARGEST, _LARGEST_POWER = 1e15, 64
 
 
 class Unknown(Exception):
@@ -40,10 +45,23 @@ def evaluate(node: ast.AST, names: dict[str, ast.expr] | None = None) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -evaluate(node.operand, names)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](evaluate(node.left, names), evaluate(node.right, names))
+        left, right = evaluate(node.left, names), evaluate(node.right, names)
+        if not _is_small(node.op, left, right):
+            raise Unknown(ast.unparse(node))
+        return _OPERATORS[type(node.op)](left, right)
     if isinstance(node, ast.Name) and names and node.id in names:
         return evaluate(names[node.id], {key: value for key, value in names.items() if key != node.id})
     raise Unknown(ast.unparse(node))
+
+
+def _is_small(op: ast.operator, left: Any, right: Any) -> bool:
+    """Return whether a result is small enough to compute: a checkout's expressions are anybody's."""
+    if isinstance(op, ast.Add):
+        return type(left) is type(right)
+    numbers = all(isinstance(each, (int, float)) and abs(each) <= _LARGEST for each in (left, right))
+    if isinstance(op, (ast.Div, ast.FloorDiv)) and numbers:
+        return bool(right)
+    return numbers and not (isinstance(op, ast.Pow) and abs(right) > _LARGEST_POWER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +109,30 @@ class ClassSource:
 
 @dataclass(kw_only=True)
 class Package:
-    """The source files below some folders (or some single files) of a checkout or an installed package."""
+    """The source files below some folders (or some single files) of a checkout or an installed package.
+
+    Attributes:
+        missing_bases: base classes that are outside of the folders.
+        parsed: the files, already read; None: they are read from the folders.
+    """
 
     root: Path
     folders: tuple[str, ...]
     missing_bases: set[str] = field(default_factory=set)
+    parsed: list[Module] | None = None
+
+    @classmethod
+    def of_checkout(cls, checkout: Checkout, folders: tuple[str, ...]) -> Package:
+        """Return the files below folders of a checkout that can be read; the others are in its `unreadable`."""
+        chosen = [path for path in checkout.paths if path.startswith(tuple(f"{folder}/" for folder in folders))]
+        files = [file for path in chosen if (file := checkout.file(path)) is not None]
+        parsed = [Module(path=file.path, tree=file.tree) for file in files]
+        return cls(root=checkout.root, folders=folders, parsed=parsed)
 
     @cached_property
     def modules(self) -> list[Module]:
+        if self.parsed is not None:
+            return self.parsed
         places = [self.root / folder for folder in self.folders]
         files = [[place] if place.is_file() else sorted(place.rglob("*.py")) for place in places]
         return [self.module(path) for group in files for path in group]
