@@ -58,6 +58,7 @@ RULES = tuple(
             "config_16",
             "config_17",
             "config_18",
+            "config_19",
             "reinforcement",
             "sizes",
             "rampup",
@@ -69,6 +70,7 @@ RULES = tuple(
             "effective.training",
             "effective.since_17",
             "effective.since_18",
+            "effective.since_19",
             "effective.unread",
         ),
     )

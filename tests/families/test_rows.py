@@ -103,6 +103,7 @@ ELSEWHERE = {
     "launcher/rehearse/random_weights.py": "a family that is published otherwise than transformers stores it",
     "backends/megatron/rules/changes/config.py": "families whose experts mcore-bridge balances in a way of their own",
     "backends/megatron/rules/changes/seen.py": "rules about one family",
+    "backends/megatron/mapping/model.py": "names of chat templates of another stack",
     "backends/mindformers/checkpoint/older.py": "layouts of one family's legacy class",
     "backends/mindformers/class_defaults.py": "defaults of classes, by the backend's own names",
     "backends/mindformers/mapping/attention_variants.py": "what one class does with keys",

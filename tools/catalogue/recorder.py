@@ -86,9 +86,14 @@ class Recorder:
         actions = [
             action for action in parser._actions if action.option_strings and "--help" not in action.option_strings
         ]
-        return [self._row(action, groups.get(id(action), "")) for action in actions]
+        # argparse takes the default of the first option of a destination (parse_known_args).
+        defaults: dict[str, Any] = {}
+        for action in actions:
+            if action.default is not argparse.SUPPRESS:
+                defaults.setdefault(action.dest, action.default)
+        return [self._row(action, groups.get(id(action), ""), defaults) for action in actions]
 
-    def _row(self, action: argparse.Action, group: str) -> Row:
+    def _row(self, action: argparse.Action, group: str, defaults: Mapping[str, Any]) -> Row:
         source, owner = self.places.get(id(action), ("", ""))
         name, *aliases = [option.lstrip("-") for option in action.option_strings]
         row: Row = {
@@ -102,7 +107,7 @@ class Recorder:
             "required": action.required,
         }
         if action.default is not argparse.SUPPRESS:
-            row |= self._default(action.default)
+            row |= self._default(defaults[action.dest])
         row |= _deprecation(action.help or "")
         if row["action"] not in ("store", "append"):
             return row | {"type": "bool"}

@@ -1,6 +1,7 @@
 """Effects of arguments without a canonical field that came with Megatron-LM 0.18 or later.
 
-Source: megatron/training/{arguments.py,config/training_config.py} and megatron/core/fault_injector.py @core_v0.18.2.
+Source: megatron/training/{arguments.py,config/training_config.py}, megatron/core/fault_injector.py and
+megatron/core/transformer/transformer_config.py @core_v0.18.2 and core_v0.19.0.
 """
 
 from launcher.mapping.native_only import MEMORY, NOTHING, OUTPUT, SPEED, TRAINING, NativeOnlyArg, row, single_rows
@@ -50,8 +51,89 @@ _PHRASES = {
     "save-params-interval": "sets how often weights are written to files beside checkpoints, in iterations",
     "save-tokens-per-expert-interval": "sets how often the tokens of each expert are written to files, in iterations",
 }
+_NINETEEN = {
+    "logits-save-dir": "writes logits to files, for distillation",
+    "logits-save-dtype": "sets the type of saved logits",
+    "logits-save-top-k": "sets how many logits of a token are saved",
+    "logits-save-top-p": "saves the logits that make up this probability",
+    "logits-save-top-p-min-k": "sets how many logits of a token are saved at least",
+    "logits-load-dir": "trains on logits from files (distillation)",
+    "logits-load-kd-loss-alpha": "weights the loss on these logits",
+    "logits-load-ignore-errors": "goes on where these logits cannot be read",
+    "logits-load-decode-threads": "sets how many threads read these logits",
+    "logits-load-prefetch-factor": "sets how many batches of these logits are read ahead",
+    "logits-load-msc-prefetch-depth": "sets how many files of these logits are fetched ahead",
+    "mamba-training-ssm-states-dtype": "sets the type of the states between chunks of Mamba layers",
+    "megatron-fsdp-max-pool-double-buffer": "gathers weights of Megatron FSDP into two buffers of the largest size",
+    "moe-routing-trace-path": "writes the routing of tokens to files",
+    "moe-routing-trace-capture-hidden-states": "writes the input of routers, too",
+    "moe-routing-trace-capture-logits": "writes the scores of routers, too",
+    "moe-routing-trace-dump-weights": "writes the weights of routers, too",
+    "moe-routing-trace-max-training-iters": "ends the trace of routing after this iteration",
+    "no-stream-ckpt-dequant": "converts a checkpoint from FP8 before it is read, not part by part",
+    "override-ckpt-iteration": "goes on at another iteration than the checkpoint's",
+    "freeze-all-layers": "trains no weights",
+    "flash-attention-version": "chooses the generation of FlashAttention",
+    "mtp-detach-heads": "keeps the loss of multi-token prediction from the model itself",
+    "tensor-parallel-num-weight-shards": "splits weights over more ranks than tensor parallelism, and gathers them",
+    "expert-tensor-parallel-num-weight-shards": "splits weights of experts over more ranks, and gathers them",
+    "moe-router-quantile-balancing-ema": "sets the memory of the bias of quantile balancing",
+    "dataloader-inter-document-masking": "keeps documents of a sequence from attending to each other",
+    "activation-offload-fraction": "sets the share of activations that is offloaded",
+    "delta-offload-bytes-across-pp-ranks": "offloads less on later pipeline stages",
+    "delay-offload-until-cuda-graph": "offloads activations after the CUDA graph",
+    "dsa-kernel-backend": "chooses the kernels of sparse attention",
+    "dsa-indexer-topk-freq": "shares an indexer among this many layers",
+    "dsa-indexer-skip-topk-offset": "begins to share indexers after these layers",
+    "dsa-indexer-rope-interleaved": "rotates the indexer's queries and keys in pairs",
+    "dsa-indexer-k-norm-epsilon": "sets the constant in the norm of the indexer's keys",
+    "dsa-indexer-k-norm-fp32": "computes the norm of the indexer's keys in fp32",
+    "no-dsa-indexer-rotate-activation": "leaves the indexer's queries and keys without the Hadamard transform",
+    "no-dsa-indexer-scoring-relu": "leaves the indexer's scores without ReLU",
+    "yarn-original-max-position-embeddings": "sets the length before YaRN scaling",
+    "yarn-beta-fast": "sets the number of rotations above which YaRN leaves a dimension",
+    "yarn-beta-slow": "sets the number of rotations below which YaRN stretches a dimension",
+    "yarn-correction-range-round-to-int": "rounds the range of dimensions that YaRN blends",
+    "no-yarn-correction-range-round-to-int": "does not round the range of dimensions that YaRN blends",
+    "fsdp-db-use-persist-buf-on-alloc-fail": "takes a persistent buffer where FSDP's two buffers cannot be made",
+    "moe-shared-expert-glu-interleave-size": "stores gates and linear units of the shared expert in alternating blocks",
+    "moe-flex-dispatcher-num-sms": "sets how many multiprocessors exchange tokens",
+    "moe-hybridep-pad-uneven-dispatch-inputs": "pads the tokens of a rank to the most of a group for HybridEP",
+    "moe-ncclep-static-shape": "gives experts buffers of one size with NCCL's exchange",
+    "moe-ncclep-zero-copy": "exchanges tokens with NCCL without copies",
+    "use-grouped-gemm-for-shared-expert": "computes the shared expert with the grouped GEMM of one expert",
+    "use-same-sampling-seed-across-dp-ranks": "samples alike on all replicas, for generation",
+}
 NEWEST: tuple[NativeOnlyArg, ...] = (
     *single_rows(_PHRASES),
+    *single_rows(_NINETEEN),
+    row("logits-load-*", "trains on logits from files", TRAINING, _LOOP, without="training has the labels only"),
+    row(
+        "logits-save-* moe-routing-trace-* no-stream-ckpt-dequant override-ckpt-iteration",
+        "chooses what is written and read beside training",
+        OUTPUT,
+        _LOOP,
+    ),
+    row(
+        "mamba-training-ssm-states-dtype",
+        "sets the type of states between chunks",
+        TRAINING,
+        "Mamba layers are Megatron-core's and MindSpeed-LLM's",
+        without="states have the type of activations",
+    ),
+    row(
+        "activation-offload-fraction delta-offload-bytes-across-pp-ranks fsdp-db-use-persist-buf-on-alloc-fail "
+        "*tensor-parallel-num-weight-shards",
+        "tunes which memory weights and activations take",
+        MEMORY,
+        "it is a switch of megatron-core's layers",
+    ),
+    row(
+        "use-same-sampling-seed-across-dp-ranks",
+        "is for text generation",
+        NOTHING,
+        "it is for another program of Megatron-LM than pre-training of language models",
+    ),
     row(
         "eval-global-batch-size eval-micro-batch-size start-eval-at-iter validation-set-names",
         "chooses how evaluation runs",
@@ -69,7 +151,10 @@ NEWEST: tuple[NativeOnlyArg, ...] = (
     ),
     row(
         "fine-grained-offloading-max-inflight-offloads high-priority-a2a-comm-stream "
-        "moe-hybridep-num-sms-preprocessing overlap-dispatch-backward-with-experts-wgrad mlp-chunks-for-training use-grouped-gemm-for-dense-mlp "
+        "moe-hybridep-num-sms-preprocessing moe-flex-dispatcher-num-sms moe-ncclep-* "
+        "moe-hybridep-pad-uneven-dispatch-inputs overlap-dispatch-backward-with-experts-wgrad mlp-chunks-for-training "
+        "use-grouped-gemm-for-dense-mlp use-grouped-gemm-for-shared-expert delay-offload-until-cuda-graph "
+        "flash-attention-version dsa-kernel-backend megatron-fsdp-max-pool-double-buffer "
         "use-transformer-engine-op-fuser moe-single-grouped-bias moe-single-grouped-weight",
         "tunes how and when layers compute, copy and exchange",
         SPEED,

@@ -1,6 +1,6 @@
 """Checks and changes by Megatron-LM's validate_args: arguments that require or exclude others."""
 
-from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18, EVERY, UNTIL_12, arguments
+from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18, BEFORE_19, EVERY, UNTIL_12, arguments
 from launcher.rules.table import declare, needs, never
 
 # fmt: off
@@ -68,7 +68,7 @@ declare((
             arguments(870, 1053))
       for name, one in (("MOCK", "mock-data"), ("SPLIT", "data-path")) for split in ("valid", "test")),
     never("MLM-DETERMINISTIC-FLASH", "deterministic-mode & use-flash-attn",
-          "Flash attention is not deterministic.", arguments(877, 1074)),
+          "Flash attention is not deterministic.", arguments(877, 1074), versions=BEFORE_19),
     never("MLM-GONE-BATCH-SIZE", "batch-size?",
           "The argument was removed: use --micro-batch-size.", arguments(362, 414)),
     never("MLM-GONE-WARMUP", "warmup?", "The argument was removed: use --lr-warmup-fraction.", arguments(365, 417)),

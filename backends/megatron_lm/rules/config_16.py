@@ -1,6 +1,6 @@
 """Checks that only core 0.16's TransformerConfig has: overlap of expert parallelism, offloading, layouts."""
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, UNTIL_17, arguments, config
+from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, UNTIL_17, UNTIL_18, arguments, config
 from launcher.rules.table import declare, needs, never
 
 _OVERLAP = "overlap-moe-expert-parallel-comm"
@@ -19,7 +19,7 @@ declare((
     never("MLM-GDN-CP", "experimental-attention-variant=gated_delta_net & context-parallel-size>1",
           "Linear attention does not split sequences over context-parallel ranks.", config("", 983), until=UNTIL_17),
     never("MLM-DSA-CP", "experimental-attention-variant=dsa & context-parallel-size>1",
-          "Sparse attention does not split sequences over context-parallel ranks.", config("", 1988)),
+          "Sparse attention does not split sequences over context-parallel ranks.", config("", 1988), until=UNTIL_18),
     needs("MLM-VARIANT-TE", "experimental-attention-variant?", "transformer-impl=transformer_engine",
           "Linear and sparse attention support Transformer Engine's layers only.",
           "megatron-core 0.16.1 models/gpt/experimental_attention_variant_module_specs.py:356"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from backends.megatron_lm.rules.plain import GRAPHS, all_experts, graphs_of
-from backends.megatron_lm.rules.versions import PLAIN, SINCE_18, configured, validated
+from backends.megatron_lm.rules.versions import PLAIN, SINCE_18, UNTIL_18, configured, validated
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import checked, declare, needs, never
 
@@ -11,7 +11,7 @@ _V = "0.18.2"
 _IMPL, _PARTS, _SCOPE = "cuda-graph-impl", "cuda-graph-modules", "inference-cuda-graph-scope"
 _WHOLE, _GENERATION = "full_iteration", "full_iteration_inference"
 _DELAYED = "delay-wgrad-compute & overlap-grad-reduce & cuda-graph-modules~attn"
-_FINE = "fine-grained-activation-offloading"
+FINE = "fine-grained-activation-offloading"
 _GENERATES = "transformer-impl=inference_optimized & num-experts>0"
 _EMERGING = "optimizer!=adam|sgd"
 _WEIGHT, _BIAS = "moe-single-grouped-weight", "moe-single-grouped-bias"
@@ -36,11 +36,16 @@ def _generates_in_fp8(context: RuleContext) -> bool:
     return older or context.flag(_SCOPE) == "block"
 
 
-def _offloads(context: RuleContext) -> str:
+def offloads_with_graphs(context: RuleContext, *, local: bool = False) -> str:
+    """Return why activations cannot be offloaded with CUDA graphs.
+
+    Args:
+        local: graphs of Megatron-core can.
+    """
     impl, parts = graphs_of(context)
     if impl == "none":
         return ""
-    if impl == "local":
+    if impl == "local" and not local:
         return "activations are offloaded with CUDA graphs of Transformer Engine or of whole iterations only"
     if "moe" in parts:
         return "activations are not offloaded with MoE layers in CUDA graphs"
@@ -82,10 +87,10 @@ declare((
           "Delayed weight gradients in a CUDA graph need fused gradient accumulation.", validated(_V, 1706)),
     never("MLM-DELAY-WGRAD-GRAPH-BIAS-18", f"{_DELAYED} & add-qkv-bias",
           "Delayed weight gradients in a CUDA graph need attention without a bias.", validated(_V, 1713)),
-    checked("MLM-FINE-OFFLOAD-GRAPH", _offloads, "CUDA graphs restrict which activations are offloaded.",
-            configured(_V, "2351-2372"), when=_FINE,
+    checked("MLM-FINE-OFFLOAD-GRAPH", offloads_with_graphs, "CUDA graphs restrict which activations are offloaded.",
+            configured(_V, "2351-2372"), until=UNTIL_18, when=FINE,
             reads=f"{GRAPHS} cuda-graph-warmup-steps fine-grained-offloading-max-inflight-offloads",
-            flags=(_FINE, _IMPL, _PARTS)),
+            flags=(FINE, _IMPL, _PARTS)),
     needs("MLM-EMERGING-FORMAT", _EMERGING, "ckpt-format=torch|torch_dist",
           "Optimizers beside Adam and SGD support the checkpoint formats torch and torch_dist only.",
           validated(_V, 1574)),
@@ -135,12 +140,12 @@ declare((
     needs("MLM-SINGLE-BIAS-GEMM", _BIAS, "moe-grouped-gemm",
           "The biases of experts are one parameter in the grouped GEMM only.", configured(_V, 1415)),
     needs("MLM-SINGLE-WEIGHT-MXFP8", _WEIGHT, "fp8-format & fp8-recipe=mxfp8 & !fp4-format",
-          "The weights of experts are one parameter in MXFP8 only.", configured(_V, 1432)),
+          "The weights of experts are one parameter in MXFP8 only.", configured(_V, 1432), until=UNTIL_18),
     never("MLM-SINGLE-BIAS", f"{_BIAS} & disable-bias-linear",
           "Experts have biases where linear layers have.", configured(_V, 1437)),
     needs("MLM-RANK-CAPACITY", _RANK_CAPACITY, "use-transformer-engine-op-fuser & moe-flex-dispatcher-backend=hybridep",
           "A capacity for each rank is that of HybridEP with Transformer Engine's fused operations.",
-          configured(_V, "1516, 1521")),
+          configured(_V, "1516, 1521"), until=UNTIL_18),
     needs("MLM-STASH-CAPACITY", _STASH, _RANK_CAPACITY,
           "Activations of experts are kept in pages where each rank has a capacity.", configured(_V, 1686)),
     never("MLM-STASH-OFFLOAD", f"{_STASH} & offload-modules~expert_fc1|moe_act",

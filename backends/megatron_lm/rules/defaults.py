@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from backends.megatron_lm.environment import ENVIRONMENT
-from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, arguments, config
+from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, SINCE_19, arguments, config
+from launcher.catalogue.versions import in_range
 from launcher.rules.registry import RuleContext, Violation, lift, lower, rule
 from launcher.rules.table import declare, never
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
@@ -100,10 +101,19 @@ for _backend in BACKENDS:
 )
 def reductions_are_fixed(context: RuleContext) -> Iterator[Violation]:
     """Deterministic training needs a fixed NCCL_ALGO in the environment."""
-    known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
+    known: tuple[str, ...] = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
+    if not context.flag("deterministic-mode"):
+        return
     started = context.backend == BACKENDS[0] and not context.existing  # then the launcher sets it
     set_here = next((each.value for each in ENVIRONMENT if each.name == "NCCL_ALGO"), None) if started else None
-    if context.flag("deterministic-mode") and context.job.backend.env.get("NCCL_ALGO", set_here) not in known:
+    given = context.job.backend.env.get("NCCL_ALGO", set_here)
+    if context.backend == BACKENDS[0] and in_range(context.version or "", SINCE_19, None):
+        # It sets Ring where nothing is given, and takes several (determinism.py @core_v0.19.0).
+        known, parts = known[1:], str(given).split(",")
+        is_fixed = given is None or all(part.strip() in known for part in parts)
+    else:
+        is_fixed = given in known
+    if not is_fixed:
         yield Violation(
             message=f"--deterministic-mode needs NCCL_ALGO in the environment, one of {', '.join(known)}",
             fields=("kernels.deterministic", "backend.env.NCCL_ALGO"),

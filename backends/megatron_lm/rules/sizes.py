@@ -11,10 +11,13 @@ from backends.megatron_lm.rules.versions import (
     ONLY_16,
     PLAIN,
     SINCE_12,
+    SINCE_12_TO_18,
+    SINCE_19,
     UNTIL_12,
     arguments,
     config,
 )
+from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
 from launcher.rules.sanity_checks import layout_error
@@ -75,7 +78,7 @@ declare((
         stricter=True,
         reason="it trains, with wrong gradients of experts",
     ),
-), backends=BACKENDS, versions=SINCE_12)
+), backends=BACKENDS, versions=SINCE_12_TO_18)
 declare((
     never("MLM-CPU-OFFLOAD-LAYERS", "cpu-offloading-num-layers>0 & cpu-offloading-num-layers>={num-layers}",
           "Activations of at least one layer are not offloaded.", config(670, 1140),
@@ -289,6 +292,8 @@ def recomputed_modules_exist(context: RuleContext) -> Iterator[Violation]:
         return
     newer = context.backend == "megatron_lm" and context.version != "0.12.1"
     known = (*_MODULES, "shared_experts") if newer else _MODULES
+    if context.backend == "megatron_lm" and in_range(context.version or "", SINCE_19, None):
+        known = (*known, "gdn_norm_out")
     unknown = [str(name) for name in _items(context.flag("recompute-modules")) if name not in known]
     if unknown:
         yield Violation(

@@ -15,11 +15,15 @@ ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("
 ONLY_16: Range = ("0.16", None)
 SINCE_17 = "0.17"
 SINCE_18 = "0.18"
-# The last with what 0.17, or 0.18, removed or relaxed.
+SINCE_19 = "0.19"
+# The last with what 0.17, 0.18, or 0.19, removed or relaxed.
 UNTIL_16 = "0.16.99"
 UNTIL_17 = "0.17.99"
+UNTIL_18 = "0.18.99"
 BEFORE_18: Mapping[str, Range] = {"megatron_lm": (None, UNTIL_17), "mindspeed": (None, None)}
+BEFORE_19: Mapping[str, Range] = {"megatron_lm": (None, UNTIL_18), "mindspeed": (None, None)}
 SINCE_12_TO_17: Mapping[str, Range] = {**SINCE_12, "megatron_lm": (None, UNTIL_17)}
+SINCE_12_TO_18: Mapping[str, Range] = {**SINCE_12, "megatron_lm": (None, UNTIL_18)}
 
 
 def arguments(line_12: int | str, line_16: int | str = "") -> str:

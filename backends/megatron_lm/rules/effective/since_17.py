@@ -1,7 +1,7 @@
 """What validation sets since Megatron-LM 0.17: types of Megatron FSDP, maximal update parameterization, saving."""
 
 from backends.megatron_lm.rules.effective.tables import sets
-from backends.megatron_lm.rules.versions import PLAIN, SINCE_17, configured, validated
+from backends.megatron_lm.rules.versions import PLAIN, SINCE_17, UNTIL_18, configured, validated
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import declare
@@ -63,7 +63,7 @@ declare(
             {_COMM: "bf16"},
             "Gradients that are reduced in bf16 are so in Megatron FSDP, too.",
             validated(_V, 927),
-            _SEVENTEEN,
+            {"megatron_lm": (SINCE_17, UNTIL_18)},
         ),
         sets(
             "MLM-SET-MUP-BASE",
