@@ -4,7 +4,7 @@ import functools
 import os
 from typing import Any
 
-from launcher.rehearse.cpu import recorder, triton_standin, with_transformer_engine
+from launcher.rehearse.cpu import linear_attention, recorder, triton_standin, with_transformer_engine
 from launcher.rehearse.cpu.after_import import after_import
 
 UNGUARDED_TRITON = ("mcore_bridge.model.modules.kernels.qsa_block_sparse_attn",)
@@ -15,6 +15,7 @@ def install(_script: str) -> None:
     """Install the stand-ins for CUDA, Transformer Engine and triton, and skip the hub's model check."""
     with_transformer_engine.install()
     triton_standin.install((*triton_standin.MEGATRON_CORE, *UNGUARDED_TRITON))
+    linear_attention.install(("mcore_bridge.model.modules.gated_delta_net",))
     after_import("modelscope.hub.check_model", _no_questions)
     after_import("mcore_bridge.utils.safetensors", _saved_tensors_are_copies)
     after_import("swift.megatron.trainers.base", _recorded)

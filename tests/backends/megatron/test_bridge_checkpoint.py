@@ -17,7 +17,7 @@ from launcher.rehearse.native import environment
 from tests.convert import zoo
 from tests.convert.helpers import launch, with_mtp, with_next_mtp
 from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
-from tests.rehearse.native.environments import core_0_17, swift_python
+from tests.rehearse.native.environments import core_0_17, pictures, swift_python
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import make_tokenizer
 
@@ -137,26 +137,10 @@ def _kernels(folder: Path) -> Path:
     return folder / "kernels"
 
 
-def _pictures(folder: Path) -> Path:
-    """Return a folder with what ms-swift imports for every model that sees, also where it only reads text.
-
-    The real qwen_vl_utils needs torchvision, which PyPI has for GPUs only. None of its functions is called.
-    """
-    for name in ("qwen_vl_utils", "decord"):
-        for file in ("__init__", "vision_process"):
-            path = folder / "pictures" / name / f"{file}.py"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-        facts = folder / "pictures" / f"{name}-0.0.14.dist-info" / "METADATA"
-        facts.parent.mkdir(exist_ok=True)
-        facts.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.14\n")
-    return folder / "pictures"
-
-
 def _path(folder: Path, *first: Path) -> dict[str, str]:
     """Return PYTHONPATH with the stand-ins and the kernels, after other folders."""
     stand_ins = environment(NATIVE_CPU, {})["PYTHONPATH"]
-    return {"PYTHONPATH": os.pathsep.join(map(str, (stand_ins, *first, _kernels(folder), _pictures(folder))))}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (stand_ins, *first, _kernels(folder), pictures(folder))))}
 
 
 @pytest.mark.sample(keep=1)

@@ -1,6 +1,7 @@
 """ms-swift's real ``megatron sft|pt|rlhf`` trains the tiny models on CPU, alike in every layout, and resumes."""
 
 import json
+import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from backends.megatron.rehearse import NATIVE_CPU
-from tests.rehearse.native.environments import swift_python
+from launcher.rehearse.native import environment
+from tests.rehearse.native.environments import pictures, swift_python
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import CONFIGS, make_model, make_tokenizer, write_data
 
@@ -104,7 +106,8 @@ def _environment(workshop: Workshop, ranks: int) -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
+    path = os.pathsep.join((environment(NATIVE_CPU, {})["PYTHONPATH"], str(pictures(workshop.folder))))
+    return {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
 
 
 def furthest(left: Sequence[float], right: Sequence[float]) -> float:
@@ -204,6 +207,17 @@ def test_latent_attention_trains_alike(workshop: Workshop) -> None:
     assert one.losses[-1] < one.losses[0] - 1.5
     other = train(workshop, "mla_ep2", 2, "tiny_deepseek_v3", {"expert_model_parallel_size": 2})
     assert furthest(one.losses, other.losses) < SAME
+
+
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"])
+def test_linear_attention_and_language_models_of_models_that_see_train(name: str, workshop: Workshop) -> None:
+    # Packed samples need the kernels of linear attention, and a template that reads pictures.
+    template = "qwen3_vl" if name == "qwen3_vl_moe" else name.removesuffix("_moe")
+    seeing = {"language_model_only": "true", "template": template}
+    options = {"padding_free": "false", **({} if name == "qwen3_next" else seeing)}
+    one = train(workshop, name, 1, f"tiny_{name}", options)
+    assert one.losses[-1] < one.losses[0] - 1.0
 
 
 def test_unknown_argument_is_refused_by_the_backend_itself(workshop: Workshop) -> None:

@@ -43,6 +43,23 @@ _LATENT = {
     "tie_word_embeddings": False,
 }
 
+_LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+_SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 64, "num_experts": 8}
+
+
+def _seeing(model_type: str, text: Mapping[str, Any], *sections: int, **rope: Any) -> Mapping[str, Any]:
+    """A language model inside one that sees, whose vision tower has no weights."""
+    positions = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [*sections], **rope}
+    inner = {**text, "model_type": f"{model_type}_text", "rope_parameters": positions, "tie_word_embeddings": False}
+    vision = {"depth": 2, "hidden_size": 64, "num_heads": 4, "out_hidden_size": _BASE["hidden_size"]}
+    return {"model_type": model_type, "text_config": inner, "vision_config": vision, "tie_word_embeddings": False}
+
+
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "tiny_qwen3": {**_BASE, "model_type": "qwen3", "tie_word_embeddings": True},
     "tiny_qwen3_moe": {
@@ -53,6 +70,21 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": False,
     },
     "tiny_deepseek_v3": _LATENT,
+    "tiny_qwen3_next": {
+        **_BASE,
+        **_SHARED,
+        **_LINEAR,
+        "model_type": "qwen3_next",
+        "intermediate_size": 128,
+        "tie_word_embeddings": False,
+    },
+    "tiny_qwen3_5": _seeing("qwen3_5", {**_BASE, **_LINEAR}, 2, 1, 1, partial_rotary_factor=0.25),
+    "tiny_qwen3_5_moe": _seeing("qwen3_5_moe", {**_BASE, **_SHARED, **_LINEAR}, 2, 1, 1, partial_rotary_factor=0.25),
+    "tiny_qwen2_5_vl": _seeing(
+        "qwen2_5_vl", {name: value for name, value in _BASE.items() if name != "head_dim"}, 2, 3, 3
+    ),
+    "tiny_qwen3_vl": _seeing("qwen3_vl", _BASE, 6, 5, 5),
+    "tiny_qwen3_vl_moe": _seeing("qwen3_vl_moe", {**_BASE, **_EXPERTS, "num_experts": 8}, 6, 5, 5),
     "tiny_deepseek_v3_mtp": {**_LATENT, "num_nextn_predict_layers": 1},
 }
 
