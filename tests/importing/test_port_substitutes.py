@@ -212,3 +212,11 @@ def test_the_name_of_a_converted_checkpoint_is_the_model(case: str) -> None:
     found = ported(read_argv(words, backend="megatron", version="3.6.4"), "mindspeed", fixes=False)
     assert (found.job.model.hub_id, found.job.model.hidden_size) == (name, size)
     assert [name in note.message for note in found.notes] == ([True] if name else [])
+
+
+def test_a_template_that_only_mindspeed_llm_has_is_a_decision() -> None:
+    """The real ms-swift refuses it (`template_type: 'plm' not in …`), and another chat format changes the training."""
+    words = f"{NPU} --stage sft --is-instruction-dataset --prompt-type plm".replace("pretrain_gpt", "posttrain_gpt")
+    found = ported(read_argv(words.split(), backend="mindspeed"), "megatron", fixes=False)
+    (error,) = [each for each in found.findings if "data.template" in each.fields and each.severity == "error"]
+    assert "no template of this name" in error.message

@@ -158,6 +158,15 @@ def test_arguments_come_back_as_they_were_typed(name: str) -> None:
     assert found.job.model.norm_topk_prob
 
 
+def test_masks_by_the_deprecated_name_come_back_by_it() -> None:
+    """Its data loader creates masks only for the new name, which it reads before it copies the other."""
+    found = imported("mindspeed", "26.1.0", {**_BASE, "context-parallel-size": 2, "cp-attention-mask-type": "general"})
+    assert found.job.parallel.cp_mask_type == "general"
+    assert differences(found) == []
+    after = {arg.flag: arg.value for arg in translated(found)[1].native}
+    assert (after.get("cp-attention-mask-type"), after.get("attention-mask-type")) == ("general", None)
+
+
 def test_legacy_models_stay_legacy_models() -> None:
     assert dict(imported("mindspeed", "2.1.0", _BASE).exact) == {"use-mcore-models": None}
 
