@@ -78,8 +78,8 @@ layer: `model.full_attention_layers`, `model.mlp_only_layers`, `model.attention_
 Qwen2 and Qwen3 have the window from layer `max_window_layers` on, Qwen2-MoE in every second layer before it, and
 Qwen3-MoE in all layers, as their classes have.
 
-Models stay out where the canonical `model` section has no words for them: vision and audio (Qwen3-VL, Qwen3.5, Gemma 4,
-Llama 4 with its vision tower), longrope (Phi-4-mini), GLM-5.2's choice shared with prediction layers.
+Models stay out where the canonical `model` section has no words for them: vision and audio (Gemma 4, Llama 4
+with its vision tower; of Qwen3.5 and Qwen-VL the language model is trained, and conversions carry the tower), longrope (Phi-4-mini), GLM-5.2's choice shared with prediction layers.
 
 Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two
 spellings that contradict each other, an unknown key.
