@@ -12,7 +12,7 @@ declare((
           "Tokens are padded for FP8 and FP4 only.", config("", 1622)),
     needs("MLM-QUICK-GEGLU", "quick-geglu", "!swiglu", "Both set the activation function of the "
         "MLP.", arguments("", 1342)),
-    needs("MLM-DSA-ROPE-FUSION", "experimental-attention-variant=dsa", "no-rope-fusion",
+    needs("MLM-DSA-ROPE-FUSION", "experimental-attention-variant=dsa & position-embedding-type=rope", "no-rope-fusion",
           "Sparse attention does not support fused RoPE.", config("", 1991)),
     needs("MLM-GDN-FREQUENCY", "experimental-attention-variant=gated_delta_net", "linear-attention-freq?",
           "The frequency selects the layers with linear attention.", config("", 950)),

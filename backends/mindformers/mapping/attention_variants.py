@@ -10,8 +10,10 @@ from launcher.mapping.rows import Gap, NativeView, Row, computed, same
 
 _VARIANT = "model.experimental_attention_variant"
 _NEW = "2.1"
-_SPARSE_SINCE = "2.0"
-"""First version with sparse attention, and with DeepSeek-V4's class (models/deepseek4)."""
+_SPARSE_SINCE = "1.9"
+"""First version with sparse attention (parallel_core/transformer_config.py:1365 @1.9.0)."""
+_V4_SINCE = "2.0"
+"""First version with DeepSeek-V4's class (models/deepseek4)."""
 _WINDOWS_SINCE = "1.8"
 """First version with windows of attention (flash_attention.py:125, parallel_core/transformer_config_utils.py:280)."""
 _SPARSE = ("dsa", "dsv4_hybrid")
@@ -188,7 +190,7 @@ def _of_v4(path: str, flag: str) -> Row:
         value = view.take(flag)
         return {path: tuple(value) if isinstance(value, list) else value}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_SPARSE_SINCE)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_V4_SINCE)
 
 
 def _is_v4_file(view: NativeView) -> bool:

@@ -141,12 +141,12 @@ _TABLE = (
     checked("MF-PY-WORLD", _world,
             "Replicas, shards and the other sizes use every device.", f"{_DIMS}:128; trainer/trainer.py:575",
             flags=(_P + "data_parallel_shard", _P + "tensor_parallel", _P + "pipeline_parallel"),
-            fields=("backend.args",),
+            since="1.9", fields=("backend.args",),
             reads="job.cluster.world_size parallelism.context_parallel parallelism.data_parallel_replicate"),
     checked("MF-PY-BATCH", _batch,
             "The global batch is whole local batches on every data-parallel rank.",
             "mindformers 2.1.0 pynative/trainer/trainer.py:598",
-            flags=("training.global_batch_size", "training.local_batch_size"), fields=("backend.args",),
+            flags=("training.global_batch_size", "training.local_batch_size"), since="1.9", fields=("backend.args",),
             reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
             "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate"),
     checked("MF-PY-SP",
@@ -156,7 +156,8 @@ _TABLE = (
             message="parallelism.tensor_parallel above 1 needs sequence_parallel true"),
     checked("MF-PY-EXPERTS", _experts,
             "Experts are spread over shards, context- and tensor-parallel ranks.", f"{_DIMS}:142",
-            flags=(_P + "expert_parallel",), fields=("backend.args",), reads="parallelism.data_parallel_shard "
+            flags=(_P + "expert_parallel",), since="1.9", fields=("backend.args",),
+            reads="parallelism.data_parallel_shard "
             "job.cluster.world_size parallelism.tensor_parallel parallelism.pipeline_parallel "
             "parallelism.context_parallel parallelism.data_parallel_replicate"),
     checked("MF-PY-DENSE-SHARD",
