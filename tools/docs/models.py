@@ -79,7 +79,8 @@ Qwen2 and Qwen3 have the window from layer `max_window_layers` on, Qwen2-MoE in 
 Qwen3-MoE in all layers, as their classes have.
 
 Models stay out where the canonical `model` section has no words for them: vision and audio (Gemma 4, Llama 4
-with its vision tower; of Qwen3.5 and Qwen-VL the language model is trained, and conversions carry the tower), longrope (Phi-4-mini), GLM-5.2's choice shared with prediction layers.
+with its vision tower; of Qwen3.5 and Qwen-VL the language model is trained, and conversions carry the tower),
+longrope (Phi-4-mini), GLM-5.2's choice shared with prediction layers.
 
 Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two
 spellings that contradict each other, an unknown key.
