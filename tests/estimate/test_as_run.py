@@ -53,7 +53,8 @@ def test_a_list_of_more_layers_than_the_model_has_is_refused() -> None:
 NAMES = {
     "the preset's own": ({"hub_id": "Qwen/Qwen3-8B"}, {}, 8_190_735_360, False),
     "of the same sizes": ({"hub_id": "Qwen/Qwen3-30B-A3B-Instruct-2507"}, {}, 30_532_122_624, False),
-    "stored in FP8": ({"hub_id": "Qwen/Qwen3-14B-FP8"}, {}, 14_768_307_200, True),
+    "stored in FP8": ({"hub_id": "Qwen/Qwen3-14B-FP8"}, {}, 14_768_307_200, False),
+    "stored in FP8 by another": ({"hub_id": "someone/Qwen2.5-14B-FP8"}, {}, 14_770_033_664, True),
     "linear attention": ({"hub_id": "Qwen/Qwen3-Next-80B-A3B-Thinking"}, {}, 79_674_391_296, False),
     "a converted checkpoint": ({}, {"load": "Qwen2.5-14B-mcore"}, 14_770_033_664, True),
 }
