@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher.budgets import BeyondBudget
 from launcher.compose.errors import ComposeError, Mistake
-from launcher.compose.presets import Preset, named_like, preset_named
+from launcher.compose.presets import Preset, named_like, preset_named, with_model_of_checkpoint
 from launcher.compose.search_path import SearchPath, shipped
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.config_names import with_config_names
@@ -60,7 +60,12 @@ def with_model(job: Job, files: ModelFiles) -> Job:
     """
     if files.chosen:
         job = _of_variant(_of_chosen_preset(job, files), files)
-    if job.model.path is not None:
+    other = job.imported.backend not in (None, job.backend.name)
+    changed, name = with_model_of_checkpoint(job) if other else (job, "")
+    preset = preset_named(name) if name else None
+    if preset is not None:
+        job = _of_preset(changed, preset)
+    elif job.model.path is not None:
         job = _from_config(job, Path(job.model.path).expanduser(), files)
     elif job.model.hub_id is not None:
         job = _from_hub_id(job, job.model.hub_id, files)

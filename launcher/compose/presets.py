@@ -9,6 +9,8 @@ from typing import Any
 
 from launcher.compose.search_path import shipped
 from launcher.compose.variants import VARIANTS, Variant
+from launcher.job import Job
+from launcher.job.derive import with_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,25 @@ def _known() -> Mapping[str, tuple[str, Path, Variant | None]]:
 
 def _merged(own: Any, value: Any) -> Any:
     return {**own, **value} if isinstance(own, Mapping) and isinstance(value, Mapping) else value
+
+
+_CONVERTED = "-mcore"
+
+
+def with_model_of_checkpoint(job: Job) -> tuple[Job, str]:
+    """Return the job with the model that the folder of its checkpoint names, and that name; empty: it names none.
+
+    ms-swift reads the architecture from the checkpoint, which its examples call `NAME-mcore`: another backend needs it.
+    """
+    folder = (job.checkpoint.load or "").rstrip("/").rsplit("/", 1)[-1]
+    name = folder.removesuffix(_CONVERTED)
+    if name == folder or job.model.path or job.model.hub_id or job.model.hidden_size is not None:
+        return job, ""
+    preset = preset_named(name)
+    if preset is None:
+        return job, ""
+    hub_id = str(preset.fields["hub_id"])
+    return with_fields(job, {"model.hub_id": hub_id}), hub_id
 
 
 # Parts of a name that do not change the sizes: further training, storage format.

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.catalogue.catalogue import plain
+from launcher.compose.presets import with_model_of_checkpoint
 from launcher.importing.accounts import Account, Outcome, accounts
 from launcher.importing.exact import as_loaded
 from launcher.importing.imported import Imported, source_of
 from launcher.importing.notes import Note
-from launcher.importing.presets import with_model_of_checkpoint, with_preset
+from launcher.importing.presets import with_preset
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend

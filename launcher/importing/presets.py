@@ -14,13 +14,11 @@ from launcher.families.source import ModelConfigError
 from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.importing.imported import Imported
 from launcher.job import Job
-from launcher.job.derive import with_fields
 from launcher.job.model import Model
 
 # Backends read the number of these layers from an argument, not from config.json.
 PREDICTION = "num_nextn_predict_layers"
 _DEFAULT = Model()
-_CONVERTED = "-mcore"
 # The `model` sections of the presets that were needed, by the model's name.
 _MODELS: dict[str, Model] = {}
 
@@ -63,22 +61,6 @@ def _with_architecture(imported: Imported) -> tuple[Job, str]:
     except (OSError, ValueError, BeyondBudget, ModelConfigError) as error:
         return job, f"{file}: {error}"
     return filled(job, known, str(file), specified, {*_kept(job), PREDICTION}), ""
-
-
-def with_model_of_checkpoint(job: Job) -> tuple[Job, str]:
-    """Return the job with the model that the folder of its checkpoint names, and that name; empty: it names none.
-
-    ms-swift reads the architecture from the checkpoint, which its examples call `NAME-mcore`: another backend needs it.
-    """
-    folder = (job.checkpoint.load or "").rstrip("/").rsplit("/", 1)[-1]
-    name = folder.removesuffix(_CONVERTED)
-    if name == folder or job.model.path or job.model.hub_id or job.model.hidden_size is not None:
-        return job, ""
-    preset = preset_named(name)
-    if preset is None:
-        return job, ""
-    hub_id = str(preset.fields["hub_id"])
-    return with_fields(job, {"model.hub_id": hub_id}), hub_id
 
 
 def with_preset(job: Job, preset: Preset | None = None) -> Job:

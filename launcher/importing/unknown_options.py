@@ -13,7 +13,7 @@ from launcher.mapping.renames import RenamedArg
 
 _SOURCE = "--source DIR: the checkout that the script starts; they become typed arguments of its own version"
 _PARTIAL = "--partial: the rest; they stay in backend.args as they are, and launch check refuses them"
-_MOST = 40
+_MOST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
