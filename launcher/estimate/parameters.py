@@ -98,7 +98,8 @@ def _compressed_attention(s: Sizes, mixer: str) -> Counts:
     Source: modeling_deepseek_v4.py @5.24; DSv4HybridSelfAttention, megatron-core dev d48bd6be
     transformer/experimental_attention_variant/deepseek_v4_hybrid_attention.py, csa.py (Compressor is replicated).
     """
-    v, head, rank = s.variants, s.v_dim, s.q_rank or 0
+    # Keys are the values, too, so that --v-head-dim of MindSpeed-LLM is not read (deepseek4/csa.py:103 @26.1.0).
+    v, head, rank = s.variants, s.nope_dim + s.rope_dim, s.q_rank or 0
     query, out = s.heads * head, v.out_groups * v.out_rank
     counts = _whole(s.hidden * (rank + head) + rank + head) + _split(rank * query, s.tp)
     counts += _split(query // v.out_groups * out, s.tp) + _split(out * s.hidden, s.tp)
