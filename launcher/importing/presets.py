@@ -14,6 +14,7 @@ from launcher.families.source import ModelConfigError
 from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.importing.imported import Imported
 from launcher.job import Job
+from launcher.job.derive import with_fields
 from launcher.job.model import Model
 
 # Backends read the number of these layers from an argument, not from config.json.
@@ -64,11 +65,16 @@ def _with_architecture(imported: Imported) -> tuple[Job, str]:
 
 
 def with_preset(job: Job, preset: Preset | None = None) -> Job:
-    """Return the job with the architecture of a preset; default: the preset that the job names, if any."""
+    """Return the job with the architecture of a preset; default: the preset that the job names, if any.
+
+    The number of multi-token prediction layers is the job's, a value of its own as in a job file.
+    """
     preset = preset or preset_of(job)
     if preset is None or job.model.hidden_size is not None:
         return job
-    return _with_fields(job, preset, (), _kept(job))
+    known = _with_fields(job, preset, (), {*_kept(job), PREDICTION})
+    own = () if job.model.num_nextn_predict_layers == preset.fields.get(PREDICTION, 0) else (PREDICTION,)
+    return with_fields(known, {"model.overridden": (*known.model.overridden, *own)})
 
 
 def _with_fields(job: Job, preset: Preset, specified: Collection[str], unchanged: Collection[str]) -> Job:

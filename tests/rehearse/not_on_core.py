@@ -16,5 +16,11 @@ NOT_ON_CORE = {
     "llama3_70b_fp8": "fp8 needs Transformer Engine on a GPU",
     "gpt_oss_120b": "yarn scaling of ordinary attention has no argument",
     "kimi_k2": "YaRN is built with 32",
+    "deepseek_v4_flash": "compressed attention came after core 0.16",
+    "gemma_2_9b": "the outputs of its layers are not normalised",
+    "minimax_m2": "query and key heads are normalised one by one",
+    "olmoe_1b_7b": "query and key heads are normalised one by one",
+    "qwen2_5_vl_7b_sft": "position_embedding=mrope",
+    "qwen3_5_moe_lora": "position_embedding=mrope",
     "deepseek_v3_lora": "it knows alltoall, allgather, flex",
 }
