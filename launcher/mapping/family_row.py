@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from launcher.catalogue.versions import in_range
+from launcher.catalogue.versions import in_range, version_key
+from launcher.job import Job, Value
+from launcher.mapping.rows import Row, Unsupported
 
 # First and last version of a range, and a name in it; None: open.
 Named = tuple[str | None, str | None, str]
@@ -46,6 +48,24 @@ class FamilyRow:
 def name_in(names: Iterable[Named], version: str) -> str | None:
     """Return the name in the range of a version, or None."""
     return next((name for since, until, name in names if in_range(version, since, until)), None)
+
+
+def later(row: FamilyRow, version: str, versions: Iterable[str]) -> tuple[str, ...]:
+    """Return the override of the first of the versions after this one that trains a family; none: empty."""
+    trained = [each for each in versions if row.name(each) is not None and version_key(each) > version_key(version)]
+    return (f"backend.version={min(trained, key=version_key)}",) if trained else ()
+
+
+def refusal(rows: Mapping[str, FamilyRow], version: str, versions: Iterable[str], note: str = "") -> Row:
+    """Return the row of a mapping table that refuses the families that a version does not train."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        row = rows.get(job.model.model_type or "")
+        if row is not None and row.name(version) is None:
+            raise Unsupported("model.model_type", row.cannot, later(row, version, versions))
+        return ()
+
+    return Row(fields=("model.model_type",), flags=(), emit=emit, note=note)
 
 
 R = TypeVar("R", bound=FamilyRow)

@@ -199,4 +199,6 @@ def shown_value(value: Value) -> str:
     """Return a value in override syntax, as far as a message needs it."""
     if isinstance(value, tuple):
         return "[" + ",".join(shown_value(item) for item in value) + "]"
+    if value is None:
+        return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,15 +9,38 @@ from launcher.job.finding import Finding, Fix
 from launcher.syntax import escaped
 from launcher.terminal import has_colour
 
+_FAMILY = "model.model_type"
 _PASSED = "backend.args."
 _COLOURS = {"error": "31", "warning": "33", "change": "36"}
 
 
 def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: TextIO | None = None) -> None:
-    """Print findings to a stream (default: standard error), one short paragraph each."""
+    """Print findings to a stream (default: standard error), one short paragraph each.
+
+    A family that the backend does not train is one paragraph, with the names of its fields that the backend lacks.
+    """
     out = stream or sys.stderr
+    family, follow = _of_family(findings, job)
     for finding in findings:
-        print(format_finding(finding, job, colour=has_colour(out)), file=out)
+        if finding not in follow:
+            print(format_finding(finding, job, colour=has_colour(out)), file=out)
+        if finding is family and follow:
+            names = ", ".join(path for each in follow for path in each.fields)
+            print(f"  nor, of this model: {names} (--json has the reason of each)", file=out)
+
+
+def _of_family(findings: Sequence[Finding], job: Job | None) -> tuple[Finding | None, list[Finding]]:
+    """Return the error that refuses the job's family, and those about its fields that the user did not write."""
+    unsupported = [each for each in findings if each.rule == "MAP-UNSUPPORTED" and each.severity == "error"]
+    family = next((each for each in unsupported if each.fields == (_FAMILY,)), None)
+    if family is None or job is None:
+        return family, []
+    return family, [
+        each
+        for each in unsupported
+        if each is not family
+        and all(path.startswith("model.") and job.origin(path).kind == job.origin(_FAMILY).kind for path in each.fields)
+    ]
 
 
 def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = False) -> str:

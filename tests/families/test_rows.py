@@ -1,5 +1,6 @@
 """Every family is one file, and every backend says what it calls it and since when it trains it."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from launcher.families.registry import FAMILIES, weights
 from launcher.job.model_types import MODEL_TYPES
 from launcher.mapping.backend import BUILT_IN, get_backend
 from launcher.pipeline import judge
+from tests.conftest import Launch
 from tests.convert.zoo import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,3 +139,23 @@ def test_dynamic_scaling_is_refused_beyond_the_models_own_length(backend: str, l
     findings = judge(compose([*choice, "data.paths=[x]"]), fixes=False).findings
     of_scaling = [each for each in findings if each.severity == "error" and "model.rope_scaling.type" in each.fields]
     assert bool(of_scaling) != accepted
+
+
+@pytest.mark.parametrize("backend", BUILT_IN)
+def test_a_family_that_is_not_trained_is_refused_in_one_paragraph(backend: str, launch: Launch) -> None:
+    args = ["model=gemma_3_1b", f"backend={backend}", "model.pretrained=false", "schedule.train_iters=9"]
+    result = launch("check", *args)
+    paragraphs = [line for line in result.out.splitlines() if line.startswith("error MAP-UNSUPPORTED")]
+    assert result.code == 1
+    assert [line.split()[2] for line in paragraphs] == ["model.model_type=gemma3_text"]
+    found = json.loads(launch("check", *args, "--json").out)["findings"]
+    names = {field for each in found if each["rule"] == "MAP-UNSUPPORTED" for field in each["fields"]}
+    assert len(names) > 2
+    assert all(name in result.out for name in names)
+
+
+def test_what_the_user_writes_is_refused_in_its_own_paragraph(launch: Launch) -> None:
+    out = launch(
+        "check", "model=gemma_3_1b", "backend=mindformers", "model.scale_embeddings=false", "model.num_hash_layers=3"
+    ).out
+    assert "error MAP-UNSUPPORTED  model.num_hash_layers=3 (command line)" in out

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron.families import FAMILIES, ids, is_multimodal
 from backends.megatron.mapping.factories import FOUR, THREE, mapping_of
+from backends.megatron.versions import REGISTERED
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, output_dir
+from launcher.mapping.family_row import later
 from launcher.mapping.rows import NativeView, Row, Unsupported, fixed, same
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -206,7 +208,9 @@ def _model_type(version: str) -> Row:
         if family is None:
             return
         if family not in known:
-            raise Unsupported("model.model_type", f"no Megatron model of this family (it has {', '.join(known)})")
+            why = f"no Megatron model of this family (it has {', '.join(known)})"
+            works = later(FAMILIES[family], version, REGISTERED.names) if family in FAMILIES else ()
+            raise Unsupported("model.model_type", why, works)
         local = job.model.path is not None and in_range(version, FOUR, None)
         if is_described(job, version) or (local and not _is_local_folder(job)):
             yield "model_type", known[family]

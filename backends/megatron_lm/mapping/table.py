@@ -1,8 +1,10 @@
 """Mapping table of plain Megatron-LM between canonical fields and arguments, with the unsupported fields."""
 
 from functools import cache
+from pathlib import Path
 
 from backends.megatron_lm import static_graph
+from backends.megatron_lm.families import FAMILIES
 from backends.megatron_lm.mapping import (
     attention_variants,
     checkpoint,
@@ -28,9 +30,12 @@ from backends.megatron_lm.mapping import (
     unsupported,
 )
 from backends.megatron_lm.mapping.factories import reworded
+from launcher.catalogue.registered import registered
 from launcher.job import field_paths
+from launcher.mapping.family_row import refusal
 from launcher.mapping.rows import Row, Table
 
+_VERSIONS = registered(Path(__file__).parents[1] / "versions.json").names
 LAUNCHER_ONLY = "only the launcher reads it"
 
 
@@ -101,7 +106,14 @@ def rows() -> tuple[Row, ...]:
 @cache
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
-    return Table(rows=rows(), unsupported=unsupported.unsupported(version, rows()), irrelevant=irrelevant())
+    return Table(
+        rows=(
+            *rows(),
+            refusal(FAMILIES, version, _VERSIONS, note="The architecture is written out argument by argument."),
+        ),
+        unsupported=unsupported.unsupported(version, rows()),
+        irrelevant={path: why for path, why in irrelevant().items() if path != "model.model_type"},
+    )
 
 
 def irrelevant() -> dict[str, str]:

@@ -52,7 +52,8 @@ def _write_start(job: Job) -> Iterable[tuple[str, Value]]:
     if job.model.path is None:
         why = "weights are converted from a local directory: download them and name it"
         raise Unsupported("model.pretrained", why, ("model.path=…", "model.pretrained=false"))
-    if converter_name(job) is None:
+    family = FAMILIES.get(job.model.model_type or "")
+    if converter_name(job) is None and (family is None or family.names):
         known = (family for family, row in FAMILIES.items() if row.converter is not None)
         raise Unsupported("model.model_type", f"the converter knows {', '.join(known)}")
     yield "enable-hf2mg-convert", True

@@ -12,7 +12,7 @@ from backends.megatron_lm.mapping.table import irrelevant as megatron_irrelevant
 from backends.megatron_lm.mapping.table import rows as megatron_rows
 from backends.megatron_lm.mapping.table import table as megatron_table
 from backends.megatron_lm.mapping.tokenizer import padding
-from backends.mindspeed.families import DEEPSEEK, GEMMA2, MINIMAX, MINIMAX_SINCE, QWEN2_MOE, QWEN3
+from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, MINIMAX, MINIMAX_SINCE, QWEN2_MOE, QWEN3
 from backends.mindspeed.mapping import (
     attention_variants,
     checkpoint,
@@ -31,8 +31,9 @@ from backends.mindspeed.mapping import (
     unsupported,
     version_2_1,
 )
-from backends.mindspeed.versions import CORE, accepts, came_with, catalogue, choices
+from backends.mindspeed.versions import CORE, REGISTERED, accepts, came_with, catalogue, choices
 from launcher.catalogue.versions import in_range
+from launcher.mapping.family_row import refusal
 from launcher.mapping.inherit import extend
 from launcher.mapping.rows import Gap, Row, Table, switch, switch_off, without
 
@@ -41,7 +42,12 @@ from launcher.mapping.rows import Gap, Row, Table, switch, switch_off, without
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
     is_old = version == "2.1.0"
-    declared = (*_first(version, is_old), *_extended(version, is_old), *_added(version, is_old))
+    declared = (
+        *_first(version, is_old),
+        *_extended(version, is_old),
+        *_added(version, is_old),
+        refusal(FAMILIES, version, REGISTERED.names),
+    )
     rows = tuple(row for row in declared if accepts(version, *row.flags))
     mapped = {path for row in rows for path in row.fields}
     gaps = {path: _without_versions(gap) for path, gap in megatron_table("0.12.1").unsupported.items()}
