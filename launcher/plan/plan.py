@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.plan.equal_nodes import node_trees
 from launcher.plan.start import Start, Watch
 
 
@@ -58,16 +59,12 @@ class LaunchPlan:
     resume: "LaunchPlan | None" = None
 
     def as_tree(self) -> dict[str, Any]:
-        """Return the plan as plain data for JSON."""
-
-        def node(plan: NodePlan) -> dict[str, Any]:
-            return {"rank": plan.rank, "env": dict(plan.env), "argv": list(plan.argv), "workdir": plan.workdir}
-
+        """Return the plan as plain data for JSON; equal nodes are one entry (`node_trees`)."""
         return {
             "what": self.what,
             "files": [{"path": f.path, "content": f.content, "mode": f"{f.mode:o}"} for f in self.files],
-            "prepare": [node(plan) for plan in self.prepare],
-            "nodes": [node(plan) for plan in self.nodes],
+            "prepare": [tree for node in self.prepare for tree in node_trees([node])],
+            "nodes": node_trees(self.nodes),
             "output_dir": self.output_dir,
             "notes": list(self.notes),
             "start": dataclasses.asdict(self.start),

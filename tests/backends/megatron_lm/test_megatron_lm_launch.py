@@ -29,7 +29,7 @@ def test_one_command_per_node() -> None:
         )
     assert len(made.nodes) == 2
     assert made.output_dir == "launch_output/run"
-    assert json.loads(json.dumps(made.as_tree()))["nodes"][1]["rank"] == 1
+    assert json.loads(json.dumps(made.as_tree()))["nodes"][0]["ranks"] == [0, 1]
 
 
 def test_paths_of_the_job_keep_their_meaning() -> None:
