@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
     if not options.all and not options.running:
         records = records[-_SHOWN:]
     rows = [(record, state_of(record, deep=False)) for record in records]
-    rows = [(record, state) for record, state in rows if not (options.running and state.ended)]
+    rows = [(record, state) for record, state in rows if not (state.ended and (options.running or record.gone))]
     if options.json:
         print_json([tree(record, state) for record, state in rows])
     elif not rows:

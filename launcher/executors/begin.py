@@ -13,7 +13,7 @@ from launcher.executors.files import Written, check_free, claim, write_as_is
 from launcher.executors.forwarded_env import ASSIGNED
 from launcher.executors.local.run import Kept, check_references, run
 from launcher.executors.record import RECORD, RUN, Record, record_of, write_record
-from launcher.executors.register import release, reserve
+from launcher.executors.register import release, remember, reserve
 from launcher.job.migrations import RUN_RECORDS, versioned
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.executor import Ended, Place, Submitted, get_executor
@@ -93,17 +93,26 @@ def run_here(begun: Begun, *, quiet: bool) -> Ended:
     Raises:
         CannotStart: it could not be started; what was written is removed and the id released.
     """
-    plan, executor = begun.plan, get_executor(begun.plan.start.executor)
+    record = begun.record
+    remember(record.id, Path(record.folder), record.as_tree())
     try:
-        ended = executor.run(plan, begun.place, begun.files, quiet=quiet)
-        if ended is not None:
-            return ended
-        command = NodePlan(rank=0, argv=executor.command(plan, begun.place), env={"LAUNCH_ATTACHED": "1"})
-        conductor = LaunchPlan(nodes=(command,), output_dir=plan.output_dir)
-        return run(conductor, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files, own=False, log=""))
+        ended = _run_here(begun, quiet=quiet)
     except CannotStart:
-        release(begun.place.id)
+        release(record.id)
         raise
+    state = "stopped" if ended.interrupted else "failed" if ended.code else "done"
+    remember(record.id, Path(record.folder), record.as_tree(), state)
+    return ended
+
+
+def _run_here(begun: Begun, *, quiet: bool) -> Ended:
+    plan, executor = begun.plan, get_executor(begun.plan.start.executor)
+    ended = executor.run(plan, begun.place, begun.files, quiet=quiet)
+    if ended is not None:
+        return ended
+    command = NodePlan(rank=0, argv=executor.command(plan, begun.place), env={"LAUNCH_ATTACHED": "1"})
+    conductor = LaunchPlan(nodes=(command,), output_dir=plan.output_dir)
+    return run(conductor, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files, own=False, log=""))
 
 
 def submit(begun: Begun) -> Record:
@@ -155,6 +164,7 @@ def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Re
     ]
     for record in records:
         write_record(record)
+        remember(record.id, Path(record.folder), record.as_tree())
     return records
 
 

@@ -18,7 +18,7 @@ from launcher.job.secret import without_secrets
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Place
 
-RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
+RUN, RECORD, STATUS, EXITS, REQUEST = "run", "run.json", "status.json", "exits", "stop.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class Record:
         what: description of the run.
         command: words of the command line.
         iteration_line, rank_log, checkpoints: as in the plan's `watch`.
+        gone: its folder was removed or holds another run: only what the register kept of it is known.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Record:
     iteration_line: str = ""
     rank_log: str = ""
     checkpoints: str | None = None
+    gone: bool = False
 
     @property
     def process(self) -> Process:
@@ -57,7 +59,13 @@ class Record:
 
     def as_json(self) -> str:
         """Return the text of run.json."""
-        return json.dumps(versioned(dataclasses.asdict(self), RUN_RECORDS), indent=2) + "\n"
+        return json.dumps(self.as_tree(), indent=2) + "\n"
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the record as plain data, with the version of its form."""
+        tree = dataclasses.asdict(self)
+        del tree["gone"]
+        return versioned(tree, RUN_RECORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,19 @@ class Exit:
     code: int
     host: str
     how: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A user's request to stop a run.
+
+    Attributes:
+        at: seconds since 1970 by the clock of the file system, as of `Exit`.
+    """
+
+    by: str
+    host: str
     at: float
 
 
@@ -107,11 +128,26 @@ def read_record(folder: Path) -> Record | None:
     """
     try:
         tree = json.loads((folder / RUN / RECORD).read_text(encoding="utf-8"))
-        tree = migrated(tree, RUN_RECORDS, str(folder / RUN / RECORD))
+        return record_from(tree, folder, str(folder / RUN / RECORD))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def record_from(tree: dict[str, Any], folder: Path, where: str, *, gone: bool = False) -> Record | None:
+    """Return the record in plain data; None if it is none.
+
+    Args:
+        where: the file that holds it, for messages.
+
+    Raises:
+        WrongSchema: a newer version of this program wrote it.
+    """
+    try:
+        tree = migrated(tree, RUN_RECORDS, where)
         names = {field.name for field in dataclasses.fields(Record)}
         tree = {name: value for name, value in tree.items() if name in names}
-        return Record(**{**tree, "command": tuple(tree.get("command", ())), "folder": str(folder)})
-    except (OSError, ValueError, TypeError, AttributeError):
+        return Record(**{**tree, "command": tuple(tree.get("command", ())), "folder": str(folder), "gone": gone})
+    except (TypeError, ValueError, AttributeError):
         return None
 
 
@@ -135,6 +171,26 @@ def read_status(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return tree if isinstance(tree, dict) else {}
+
+
+def write_request(folder: Path) -> None:
+    """Write, before the first signal, that a user asked the run to stop."""
+    _replace(folder / RUN / REQUEST, json.dumps({"by": _user(), "host": socket.gethostname(), "at": now()}) + "\n")
+
+
+def withdraw_request(folder: Path) -> None:
+    """Remove the request: it could not be passed on, or the run starts again."""
+    (folder / RUN / REQUEST).unlink(missing_ok=True)
+
+
+def read_request(folder: Path) -> Request | None:
+    """Return who asked the run to stop; None: nobody did."""
+    file = folder / RUN / REQUEST
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        return Request(by=str(tree["by"]), host=str(tree["host"]), at=file.stat().st_mtime_ns / 1e9)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_exit(folder: Path, attempt: int, node: int, code: int, *, stopped: bool) -> None:

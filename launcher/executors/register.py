@@ -1,11 +1,13 @@
 """Short names for runs: `qwen3_8b-2` is the second run of that name. One small file for each, on this machine."""
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher.executors import private
 
@@ -15,10 +17,12 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A run that this user started: its id and the absolute path of its folder."""
+    """A run that this user started: its id, the absolute path of its folder, and its record as it was last written."""
 
     id: str
     folder: Path
+    record: Mapping[str, Any] | None = None
+    state: str = ""
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -64,28 +68,41 @@ def release(run_id: str) -> None:
     (home() / "runs" / f"{run_id}.json").unlink(missing_ok=True)
 
 
+def remember(run_id: str, folder: Path, record: Mapping[str, Any], state: str = "") -> None:
+    """Keep the record of a run beside its id, so that the run is found when its folder is gone.
+
+    Args:
+        state: how it ended; "": not known to have ended.
+    """
+    file = home() / "runs" / f"{run_id}.json"
+    if "/" in run_id or not file.exists():
+        return  # the id could not be registered
+    with contextlib.suppress(OSError):
+        began = file.stat()
+        private.write(file, json.dumps({"folder": str(folder), "record": record, "state": state}))
+        os.utime(file, ns=(began.st_atime_ns, began.st_mtime_ns))  # runs are listed in the order of their start
+
+
 def registered() -> list[Registered]:
-    """Return all registered runs whose folder still exists, oldest first."""
-    found = []
+    """Return all registered runs, oldest first; those of earlier versions without a record only with their folder."""
     runs = home() / "runs"
-    for file in sorted(runs.glob("*.json"), key=lambda path: path.stat().st_mtime) if runs.is_dir() else ():
-        folder = _folder(file)
-        if folder is not None and folder.is_dir():
-            found.append(Registered(id=file.stem, folder=folder))
-    return found
+    files = sorted(runs.glob("*.json"), key=lambda path: path.stat().st_mtime) if runs.is_dir() else ()
+    found = (entry_of(file.stem) for file in files)
+    return [entry for entry in found if entry is not None and (entry.folder.is_dir() or entry.record is not None)]
 
 
-def folder_of(run_id: str) -> Path | None:
-    """Return the folder of a run; None for an id that is not registered."""
-    return _folder(home() / "runs" / f"{run_id}.json") if "/" not in run_id else None
-
-
-def _folder(file: Path) -> Path | None:
-    try:
-        folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
-    except (OSError, ValueError, KeyError, TypeError):
+def entry_of(run_id: str) -> Registered | None:
+    """Return what the register holds of a run; None for an id that is not registered."""
+    if "/" in run_id:
         return None
-    return Path(folder) if isinstance(folder, str) else None
+    try:
+        tree = json.loads((home() / "runs" / f"{run_id}.json").read_text(encoding="utf-8"))
+        folder, record, state = tree["folder"], tree.get("record"), tree.get("state", "")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if not isinstance(folder, str) or not isinstance(record, dict | None):
+        return None
+    return Registered(id=run_id, folder=Path(folder), record=record, state=str(state))
 
 
 def _numbers(runs: Path) -> list[tuple[str, int]]:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from launcher.executors.record import Record, read_record
-from launcher.executors.register import folder_of, registered
+from launcher.executors.record import Record, read_record, record_from
+from launcher.executors.register import Registered, entry_of, registered
 from launcher.job.migrations import WrongSchema
 from launcher.nearest import nearest
 
@@ -19,13 +19,12 @@ def find_run(text: str) -> Record:
         UnknownRun: there is no such run.
         WrongSchema: a newer version of this program started it.
     """
-    folder = folder_of(text)
-    if folder is not None:
-        record = read_record(folder)
-        if record is not None and record.id == text:
+    entry = entry_of(text)
+    if entry is not None:
+        record = _record(entry)
+        if record is not None:
             return record
-        held = f"; the folder now holds run {record.id}" if record is not None else ""
-        raise UnknownRun(f"run {text} is registered, but {folder} no longer holds it{held}")
+        raise UnknownRun(f"run {text} is registered, but {entry.folder} no longer holds it")
     if Path(text).is_dir():
         record = read_record(Path(text).absolute())
         if record is not None:
@@ -38,16 +37,28 @@ def find_run(text: str) -> Record:
 
 
 def all_runs() -> tuple[list[Record], list[str]]:
-    """Return the records of all remembered runs, oldest first, and why others of them cannot be read."""
+    """Return the records of all remembered runs, oldest first, and why others of them cannot be read.
+
+    A run whose folder is gone is among them until its end is known.
+    """
     records: list[Record] = []
     problems: list[str] = []
     for entry in registered():
         try:
-            record = read_record(entry.folder)
+            record = _record(entry)
         except WrongSchema as error:
             problems.append(f"run {entry.id}: {error}")
             continue
-        # A later run may have taken over the folder: it has an entry of its own.
-        if record is not None and record.id == entry.id:
+        if record is not None and not (record.gone and entry.state):
             records.append(record)
     return records, problems
+
+
+def _record(entry: Registered) -> Record | None:
+    """Return the record in the run's folder, or what the register kept of it; a later run may have taken the folder."""
+    record = read_record(entry.folder)
+    if record is not None and record.id == entry.id:
+        return record
+    if entry.record is None:
+        return None
+    return record_from(dict(entry.record), entry.folder, f"run {entry.id}", gone=True)

@@ -1,14 +1,18 @@
 """State of a run: from its queue while it is listed there, else from its directory, else from its processes."""
 
+import contextlib
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher import plugins
 from launcher.executors.processes import identified
 from launcher.executors.progress import last_iteration
-from launcher.executors.record import Exit, Record, read_exits, read_status
-from launcher.plan.executor import ENDED, Executor, Observed, find_executor
+from launcher.executors.record import Exit, Record, read_exits, read_request, read_status, write_status
+from launcher.executors.register import entry_of, remember
+from launcher.plan.executor import ENDED, FINAL, Executor, Observed, find_executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,8 @@ def state_of(record: Record, *, deep: bool = True) -> State:
     Args:
         deep: also read exits and logs.
     """
+    if record.gone:
+        return _of_gone(record)
     folder = Path(record.folder)
     written = str(read_status(folder).get("state", ""))
     # A list of runs does not query the queue for those that are done: their state is final.
@@ -55,6 +61,9 @@ def state_of(record: Record, *, deep: bool = True) -> State:
     if deep and executor is not None and state == "running":
         executor.fetch(record.handle)
     status = read_status(folder)  # an executor may just have written how it ended
+    state, why = _as_asked(folder, state, why)
+    if state in FINAL and (state != written or (why and why != status.get("reason"))):
+        _keep(record, folder, state, why, status)
     code = status.get("code") if state in ENDED else None
     return State(
         state=state,
@@ -66,6 +75,31 @@ def state_of(record: Record, *, deep: bool = True) -> State:
         exits=tuple(read_exits(folder)) if deep else (),
         iteration=(last_iteration(folder, record.iteration_line, record.rank_log) or "").strip() if deep else "",
     )
+
+
+def _of_gone(record: Record) -> State:
+    """Return the state of a run whose folder is gone, and let the register keep its end."""
+    entry = entry_of(record.id)
+    state, why, nodes = (entry.state, "", ()) if entry is not None and entry.state else _state(record, "")
+    if state in FINAL:
+        remember(record.id, Path(record.folder), record.as_tree(), state)
+    return State(state=state, why="; ".join(filter(None, (why, f"its folder {record.folder} is gone"))), nodes=nodes)
+
+
+def _as_asked(folder: Path, state: str, why: str) -> tuple[str, str]:
+    """Return `stopped` for a run that a user asked to stop and that had not failed before."""
+    asked = read_request(folder) if state in ("failed", "lost", "stopped") else None
+    if asked is None or any(end.code and end.how != "stopped" and end.at < asked.at for end in read_exits(folder)):
+        return state, why
+    return "stopped", f"by {asked.by} on {asked.host}"
+
+
+def _keep(record: Record, folder: Path, state: str, why: str, status: Mapping[str, Any]) -> None:
+    """Write down an end when it is first seen: queues forget, and an end never changes again."""
+    number = {name: int(status.get(name) or 0) for name in ("attempt", "restarts")}
+    with contextlib.suppress(OSError, ValueError):  # a folder of another user, or a full disk
+        write_status(folder, state, status.get("code"), **number, why=why or str(status.get("reason", "")))
+    remember(record.id, folder, record.as_tree(), state)
 
 
 def _observed(executor: Executor, record: Record) -> Observed:
@@ -94,8 +128,10 @@ def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
             return state, "" if state in ENDED else f"last known state; {seen.why}", seen.nodes
         if seen.state in ("queued", "running"):
             return seen.state, seen.why, seen.nodes
+        if seen.final and written not in ("done", "failed"):
+            return seen.state, seen.why, seen.nodes
         if written in ENDED:
-            return written, "" if seen.state == written else seen.why, seen.nodes
+            return written, seen.why if seen.final or seen.state not in ("", written) else "", seen.nodes
         if seen.state:
             return seen.state, seen.why, seen.nodes
         return "lost", "the queue no longer lists it, and it recorded no end", ()

@@ -1,5 +1,6 @@
 """Stops a run through the program that started it or its queue; never signals an unidentified process."""
 
+import contextlib
 import getpass
 import os
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.processes import identified
-from launcher.executors.record import Record, write_status
+from launcher.executors.record import Record, withdraw_request, write_request, write_status
 from launcher.observe.state import state_of
 from launcher.plan.executor import find_executor
 
@@ -33,18 +34,28 @@ def stop_run(record: Record) -> None:
     if executor is None:
         raise CannotStop(f"run {record.id}: its executor {record.executor!r} is not installed here")
     if not executor.foreground:
+        _ask(record)
         try:
             executor.stop(record.handle)
         except CannotStart as error:
+            withdraw_request(Path(record.folder))
             raise CannotStop(str(error)) from None
-        if state.state == "queued":
+        if state.state == "queued" and not record.gone:
             write_status(Path(record.folder), "stopped", None, why="before it started")
         return
     if record.host != socket.gethostname():
         raise CannotStop(f"run {record.id} was started on {record.host}: launch stop {record.id} works there")
     if identified(record.pid) != record.process:
         raise CannotStop(f"run {record.id}: process {record.pid} is no longer the one that started it")
+    _ask(record)
     os.kill(record.pid, signal.SIGTERM)
+
+
+def _ask(record: Record) -> None:
+    """Write the request down before the first signal: how a run ends says who ended it."""
+    if not record.gone:
+        with contextlib.suppress(OSError):
+            write_request(Path(record.folder))
 
 
 def ownership_problem(record: Record) -> str:

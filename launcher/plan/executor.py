@@ -22,6 +22,8 @@ ENTRY_POINTS = "launch.executors"
 # queued: waits for machines. running. done: exit code 0. failed. stopped: ended by a user. lost: state unknown.
 STATES = ("queued", "running", "done", "failed", "stopped", "lost")
 ENDED = ("done", "failed", "stopped", "lost")
+# A lost run may be found again; these ends are known.
+FINAL = ("done", "failed", "stopped")
 _OPTIONS = "cluster.options."
 _UNSET = {name: getattr(Cluster(), name) for name in Cluster.__dataclass_fields__}
 _INHERITED = "inherited from the shell that calls launch"
@@ -74,12 +76,15 @@ class Observed:
         why: its reason in plain text (for waiting, or an exit state).
         nodes: names of the machines.
         asked: False: the query failed, and `why` has the reason; the job may still run.
+        final: the system itself ended the job (time limit, lost node, memory, preemption, a user): what the run
+            directory says of its end, which was written by processes that were being killed, does not count.
     """
 
     state: str
     why: str = ""
     nodes: tuple[str, ...] = ()
     asked: bool = True
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,17 @@
 """`ps`, `status`, `logs` and `stop` as a user meets them, and a start that is written down instead of done."""
 
+import getpass
 import json
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.commands import ROOT
 from tests.conftest import Launch
 
 JOB = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=messages", "data.paths=[train.jsonl]")
@@ -162,3 +166,42 @@ def test_every_node_of_a_platform_runs_its_own_part(launch: Launch, overrides: t
     other = launch("run", *job, env={**here, "RANK": "0", "MASTER_ADDR": "job-1"})
     assert other.code == 1
     assert "not empty" in other.err
+
+
+@pytest.fixture
+def working(overrides: tuple[str, ...], tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A run that goes on, once it prints."""
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.write_text("#!/usr/bin/env bash\necho at work\nwhile :; do sleep 0.1; done\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": f"{tmp_path}.launch"}
+    words = [sys.executable, "-m", "launcher", "run", *overrides]
+    process = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    try:
+        assert any(b"at work" in line for line in iter(process.stdout.readline, b""))
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_a_run_whose_folder_is_gone_is_seen_and_stopped_by_its_id(
+    launch: Launch, working: "subprocess.Popen[bytes]", tmp_path: Path
+):
+    shutil.rmtree(tmp_path / "out")
+    (row,) = launch("ps", "--json").json
+    assert (row["id"], row["state"]) == ("qwen3_8b-1", "running")
+    assert f"its folder {tmp_path}/out is gone" in launch("status", "qwen3_8b-1").out
+    assert launch("stop", "qwen3_8b-1").code == 0
+    assert working.wait(60) != 0
+    assert launch("ps", "--json").json == []
+
+
+def test_who_stopped_a_run_is_known_before_it_ends(launch: Launch, working: "subprocess.Popen[bytes]", tmp_path: Path):
+    assert launch("stop", "qwen3_8b-1", "--no-wait").code == 0
+    assert json.loads((tmp_path / "out/run/stop.json").read_text())["by"] == getpass.getuser()
+    working.wait(60)
+    shown = launch("status", "qwen3_8b-1", "--json").json
+    assert (shown["state"], shown["why"].split(" on ")[0]) == ("stopped", f"by {getpass.getuser()}")
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    assert launch("status", "copy", "--json").json["state"] == "stopped"

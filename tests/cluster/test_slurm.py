@@ -1,6 +1,7 @@
 """Jobs through a real Slurm without accounting: submitted, seen, ended, started again, and refused in its own words."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -262,3 +263,36 @@ def test_a_controller_that_does_not_answer_ends_no_job(site: Site):
     assert row["state"] == "running"
     (site.folder / "go").touch()
     wait_until(lambda: status(site)["state"] == "done")
+
+
+def test_the_time_limit_is_the_reason_although_ranks_were_told_to_stop(site: Site):
+    site.program("trap 'exit 0' TERM; step 1; while :; do sleep 0.2; done")
+    assert site.launch("run", *site.args("slurm"), "cluster.time_limit=1").code == 0
+    wait_until(lambda: status(site)["state"] in ("failed", "stopped"), 200, str(status(site)))
+    shown = status(site)
+    assert (shown["state"], str(shown["why"]).split()[:2]) == ("failed", ["Slurm:", "TIMEOUT"])
+
+
+def test_an_end_that_only_the_queue_saw_is_written_down(site: Site):
+    site.program("step 1; while :; do sleep 0.2; done")
+    assert site.launch("run", *site.args("slurm")).code == 0
+    wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
+    # Nothing is left that could write how it ended: the batch script and all tasks are killed at once.
+    site.machines.slurm("scancel", "--signal=KILL", "--full", job_of(site))
+    wait_until(lambda: status(site)["state"] != "running", 60)
+    ended = status(site)
+    assert ended["state"] in ("failed", "stopped")
+    kept = json.loads((site.folder / "out/run/status.json").read_text())
+    assert (kept["state"], kept["reason"]) == (ended["state"], ended["why"])
+
+
+def test_a_job_whose_folder_is_gone_is_cancelled_by_its_id(site: Site):
+    site.program("step 1; while :; do sleep 0.2; done")
+    assert site.launch("run", *site.args("slurm")).code == 0
+    wait_until(lambda: "iteration" in site.log(0))
+    shutil.rmtree(site.folder / "out", ignore_errors=True)
+    shutil.rmtree(site.folder / "out", ignore_errors=True)
+    assert [row["state"] for row in site.launch("ps", "--json").json] == ["running"]
+    stopped = site.launch("stop", "qwen3_8b-1")
+    assert stopped.code == 0, stopped
+    wait_until(lambda: not site.left(), 60)

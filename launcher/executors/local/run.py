@@ -17,7 +17,7 @@ from launcher.executors.output import Output
 from launcher.executors.port import is_free, on_free_port
 from launcher.executors.processes import Process, descendants, identified, kill_all
 from launcher.executors.progress import Progress, last_checkpoint
-from launcher.executors.record import write_exit, write_status
+from launcher.executors.record import withdraw_request, write_exit, write_status
 from launcher.executors.render import rank_log_environment
 from launcher.executors.stop import Stop
 from launcher.executors.watchdog import Watchdog
@@ -197,6 +197,8 @@ def _make_log(log: Path, written: Written) -> None:
 
 def _attempts(run: _Run) -> Ended:
     """Start the command, and restart it from its last checkpoint as often as the plan allows."""
+    if run.kept.own:
+        withdraw_request(Path(run.plan.output_dir))
     folder, allowed = Path(run.plan.output_dir), run.plan.start.max_restarts if run.kept.own else 0
     for attempt in itertools.count():
         if run.kept.own and run.kept.files:

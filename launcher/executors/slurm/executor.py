@@ -1,6 +1,7 @@
 """Submits a plan to Slurm: one task per node, static rendezvous; state from plain-text squeue and scontrol."""
 
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -42,6 +43,9 @@ _ENDED = {
     "PREEMPTED": "failed",
     "LAUNCH_FAILED": "failed",
 }
+# Ends that Slurm decides; COMPLETED and FAILED only repeat the exit code of the batch script.
+_ENDED_BY_SLURM = frozenset(_ENDED) - {"COMPLETED", "FAILED"}
+_NO_REASON = ("", "None", "(null)")
 _JOB = re.compile(r"[0-9]+(?:_[0-9]+)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
@@ -164,7 +168,7 @@ class Slurm(Executor):
         return [Submitted(handle={**array.handle, "job": f"{job}_{number}"}) for number in range(count)]
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
-        """Query squeue, then scontrol; the state of a job that both have purged is in the run directory."""
+        """Query squeue, then scontrol, then the accounting; what none of them knows is in the run directory."""
         try:
             place, job = _cluster(handle), _number(handle)
         except CannotStart as error:
@@ -178,11 +182,19 @@ class Slurm(Executor):
             done = _call(["scontrol", *place, "-o", "show", "job", job], _LOOK_SECONDS)
             fields = dict(_FIELD.findall(done.stdout)) if done.returncode == 0 else {}
             state, why, nodes = (fields.get(name, "") for name in ("JobState", "Reason", "NodeList"))
-        why = "" if why in ("None", "(null)") else why
+        if not state or state == "CANCELLED":
+            accounted = _accounted(place, job)
+            state, why, nodes = accounted if accounted is not None else (state, why, nodes)
+        # sacct(1): `CANCELLED by UID`.
+        state, _, by = state.partition(" by ")
+        said = [
+            f"Slurm: {state}" if state else "",
+            f"by {_user(by)}" if by else "",
+            why if why not in _NO_REASON else "",
+        ]
         known = "queued" if state in _WAITING else "running" if state in _GOING else _ENDED.get(state, "")
-        return Observed(
-            state=known, why=" ".join(filter(None, (f"Slurm: {state}" if state else "", why))), nodes=_expanded(nodes)
-        )
+        why = " ".join(filter(None, said))
+        return Observed(state=known, why=why, nodes=_expanded(nodes), final=state in _ENDED_BY_SLURM)
 
     def stop(self, handle: Mapping[str, Any]) -> None:
         """Cancel the job: its tasks get SIGTERM, and SIGKILL after the cluster's KillWait.
@@ -325,6 +337,22 @@ def _call(words: Sequence[str], seconds: float = _SECONDS) -> "subprocess.Comple
         return subprocess.CompletedProcess(words, 127, "", f"{words[0]} did not respond within {seconds:.0f} s")
     except OSError as error:
         return subprocess.CompletedProcess(words, 127, "", str(error))
+
+
+def _accounted(place: Sequence[str], job: str) -> tuple[str, str, str] | None:
+    """Return state, reason and nodes of a job from Slurm's accounting; None: there is none, or no such job."""
+    if shutil.which("sacct") is None:
+        return None
+    done = _call(["sacct", *place, "-X", "-n", "-P", "-D", "-j", job, "-o", "State,Reason,NodeList"], _LOOK_SECONDS)
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
+    return None if done.returncode or not rows else (rows[-1][0], rows[-1][1], rows[-1][2])
+
+
+def _user(number: str) -> str:
+    try:
+        return pwd.getpwuid(int(number)).pw_name
+    except (KeyError, ValueError):
+        return f"user {number}"
 
 
 def _words(done: "subprocess.CompletedProcess[str]") -> str:
