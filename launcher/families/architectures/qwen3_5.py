@@ -1,4 +1,4 @@
-"""Qwen3.5: its language model, inside the model that reads pictures and films."""
+"""Qwen3.5: the language model of a model that also reads images and video."""
 
 from dataclasses import replace
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Qwen3.5-MoE: its language model, inside the model that reads pictures and films."""
+"""Qwen3.5-MoE: the language model of a model that also reads images and video."""
 
 from launcher.families.architectures.qwen3_5 import ALL_PINNED, APART, FIXED, KEYS, PARTS, TOKENS, VISION
 from launcher.families.architectures.qwen3_next import MTP, MTP_NAMES
