@@ -59,6 +59,7 @@ MODELS = {
 # How Megatron-SWIFT ends on what it cannot build, in its own words.
 REFUSED = {
     "mixtral": "is not supported.",
+    "llama4_text": "ValueError: model_type: 'llama4_text' not in",
     "llama with biases": "AssertionError: not support",
     "qwen3_moe with a dense layer": "KeyError: 'gate.weight'",
     "qwen3_moe with dense layers in between": "KeyError: 'gate.weight'",
