@@ -7,24 +7,20 @@ Goes on where it was stopped: a file that passed at this state of the sources is
 """
 
 import argparse
-import hashlib
-import json
-import os
 import re
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 from tests.conftest import GROUPS
+from tools.resumable import ROOT, digest, load, save, state_file
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "exhaustive.md"
-STATE = Path(os.environ.get("LAUNCH_TEST_ENVIRONMENTS", Path.home() / ".cache" / "launch-tests")) / "exhaustive.json"
+STATE = state_file("exhaustive")
 KINDS = ("passed", "failed", "errors", "skipped")
 
 
@@ -55,7 +51,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write docs/exhaustive.md")
     options = parser.parse_args()
     sources = digest()
-    known = {} if options.fresh else load(sources)
+    known = {} if options.fresh else load(STATE, sources, lambda values: Result(**values))
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
     chosen = [file for file in files if options.only in file]
     left = [file for file in chosen if file not in known or not known[file].fine]
@@ -66,7 +62,7 @@ def main() -> int:
             found = run(file)
             with writing:
                 known[file] = found
-                save(sources, known)
+                save(STATE, sources, known)
                 count = sum(file in known for file in chosen)
                 print(f"{count}/{len(chosen)} {file}: {summary([found])}, {found.seconds:.0f} s", flush=True)
                 for name in found.names:
@@ -79,17 +75,6 @@ def main() -> int:
     if options.write and not options.only:
         PAGE.write_text(page({file: known[file] for file in files}), encoding="utf-8")
     return 0 if all(result.fine for result in results) else 1
-
-
-def digest() -> str:
-    """Return what identifies the sources: the content of every file that git tracks except docs."""
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
-    found = hashlib.sha256()
-    for name in listed.decode().split("\0"):
-        path = ROOT / name
-        if name and not name.startswith("docs/") and path.suffix != ".md" and path.is_file():
-            found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
 
 
 def by_group(files: list[str]) -> list[list[str]]:
@@ -125,24 +110,6 @@ def summary(results: list[Result]) -> str:
     """Return the counts of results in words, such as ``12 passed, 1 skipped``."""
     counts = {kind: sum(getattr(result, kind) for result in results) for kind in KINDS}
     return ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count or kind == "passed")
-
-
-def load(sources: str) -> dict[str, Result]:
-    """Return the results of these sources, as far as there are any."""
-    try:
-        tree = json.loads(STATE.read_text(encoding="utf-8"))
-        return {file: Result(**values) for file, values in tree["files"].items()} if tree["sources"] == sources else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def save(sources: str, known: dict[str, Result]) -> None:
-    """Keep the results; a stop at any moment leaves the old file or the new one."""
-    STATE.parent.mkdir(parents=True, exist_ok=True)
-    beside = STATE.with_suffix(".new")
-    tree = {"sources": sources, "files": {file: asdict(result) for file, result in known.items()}}
-    beside.write_text(json.dumps(tree), encoding="utf-8")
-    beside.replace(STATE)
 
 
 def page(known: dict[str, Result]) -> str:

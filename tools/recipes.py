@@ -9,13 +9,12 @@ embedded trainer refuses is listed with its reason. Exit code 1 if something fai
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import api
@@ -25,9 +24,9 @@ from launcher.mapping.backend import backend_names
 from launcher.pipeline import judge
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.runtime import planned
-from tools.exhaustive import ROOT, digest
+from tools.resumable import ROOT, digest, load, save, state_file
 
-STATE = Path(os.environ.get("LAUNCH_TEST_ENVIRONMENTS", Path.home() / ".cache" / "launch-tests")) / "recipes.json"
+STATE = state_file("recipes")
 PASSED, REFUSED, FAILED = "passed", "refused", "failed"
 SHRUNKEN = "rehearse.shrink=true"
 
@@ -44,7 +43,7 @@ def main() -> int:
     """Try what is left and print a line for each; return 1 if something failed."""
     options = _options()
     sources = digest()
-    known = {} if options.fresh else _load(sources)
+    known = {} if options.fresh else load(STATE, sources, lambda values: Tried(**values))
     count: Counter[str] = Counter()
     for recipe in sorted(path.stem for path in shipped("recipes").glob("*.yaml")):
         if options.only not in recipe:
@@ -54,7 +53,7 @@ def main() -> int:
             key = " ".join(args) + rehearsed * " rehearsed"
             if key not in known or known[key].verdict == FAILED:
                 known[key] = rehearse(args) if rehearsed else tried(args)
-                _save(sources, known)
+                save(STATE, sources, known)
             count[known[key].verdict] += 1
             print(f"{recipe:22} {name:12} {known[key].verdict:8} {known[key].seen}", flush=True)
     print(", ".join(f"{number} {verdict}" for verdict, number in count.items()))
@@ -117,22 +116,6 @@ def rehearse(args: Sequence[str]) -> Tried:
             return Tried(verdict=FAILED, seen=f"exit code {done.returncode}: {' / '.join(lines[-3:])}"[:300])
         losses = json.loads(result.read_text(encoding="utf-8"))["losses"]
     return Tried(verdict=PASSED, seen=f"{len(losses)} steps, loss {losses[0]:.3f} to {losses[-1]:.3f}")
-
-
-def _load(sources: str) -> dict[str, Tried]:
-    try:
-        tree = json.loads(STATE.read_text(encoding="utf-8"))
-        return {key: Tried(**values) for key, values in tree["tried"].items()} if tree["sources"] == sources else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _save(sources: str, known: dict[str, Tried]) -> None:
-    STATE.parent.mkdir(parents=True, exist_ok=True)
-    beside = STATE.with_suffix(".new")
-    tree = {"sources": sources, "tried": {key: asdict(each) for key, each in known.items()}}
-    beside.write_text(json.dumps(tree), encoding="utf-8")
-    beside.replace(STATE)
 
 
 if __name__ == "__main__":

@@ -332,7 +332,7 @@ def families() -> Mapping[str, SwiftFamily]:
 
 
 def is_multimodal(job: Job) -> bool:
-    """Return whether a model is of a family, or has a name, that reads pictures, sound or films, too."""
+    """Return whether a model is of a family, or has a name, that also reads images, audio or video."""
     record = RECORDS.get(job.model.model_type or "")
     if record is not None and record.outer is not None:
         return True

@@ -6,7 +6,7 @@ from launcher.mapping.substitute import (
     plain_exchange,
     positive_seed,
     stages_without_empty_layers,
-    steps_of_passes,
+    steps_of_epochs,
     without,
     without_each,
 )
@@ -22,7 +22,7 @@ def substitutes() -> tuple[Substitute, ...]:
         positive_seed(),
         plain_exchange(),
         stages_without_empty_layers(),
-        steps_of_passes(),
+        steps_of_epochs(),
         without(
             "moe.force_load_balancing",
             lambda job: bool(job.moe.force_load_balancing),

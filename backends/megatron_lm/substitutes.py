@@ -10,7 +10,7 @@ from launcher.mapping.substitute import (
     plain_exchange,
     positive_seed,
     stages_without_empty_layers,
-    steps_of_passes,
+    steps_of_epochs,
     without,
 )
 
@@ -44,7 +44,7 @@ def substitutes() -> tuple[Substitute, ...]:
         unmasked_chunks(),
         gathered_fp8_weights(),
         steps_of_samples(),
-        steps_of_passes(),
+        steps_of_epochs(),
         weights_converted_first(lambda job: True),
     )
 

@@ -125,7 +125,7 @@ FAMILIES = by_family(
         MindSpeedFamily(
             model_type=name,
             names=(),
-            cannot="no layer specification of it, and no model that sees: MindSpeed-MM trains those",
+            cannot="no layer specification of it, and no multimodal model: MindSpeed-MM trains those",
             source="MindSpeed-LLM 26.1.0, master c77308a1 mindspeed_llm/tasks/models/spec; MindSpeed-MM mindspeed_mm",
         )
         for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")

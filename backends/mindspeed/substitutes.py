@@ -10,7 +10,7 @@ from backends.megatron_lm.substitutes import (
 )
 from backends.mindspeed.families import FAMILIES
 from launcher.job import Job, Value
-from launcher.mapping.substitute import Substitute, positive_seed, steps_of_passes, without, without_each
+from launcher.mapping.substitute import Substitute, positive_seed, steps_of_epochs, without, without_each
 
 
 def substitutes() -> tuple[Substitute, ...]:
@@ -20,7 +20,7 @@ def substitutes() -> tuple[Substitute, ...]:
         undistributed_activations(),
         gathered_fp8_weights(),
         steps_of_samples(),
-        steps_of_passes(),
+        steps_of_epochs(),
         weights_converted_first(_is_converted_apart),
         Substitute(
             fields=("parallel.distributed_optimizer",),

@@ -31,29 +31,33 @@ class Variant:
         return (first, *(name if "/" in name else f"{owner}/{name}" for name in others))
 
 
-_BASE = {"max_position_embeddings": 32768}
 _LONG = 262144
-# The same sizes; the weights of linear layers are in blocks of FP8, which `quantization_config` says.
-_QWEN3_FP8 = {
-    "qwen3_0_6b": "Qwen/Qwen3-0.6B-FP8",
-    "qwen3_1_7b": "Qwen/Qwen3-1.7B-FP8",
-    "qwen3_4b": "Qwen/Qwen3-4B-FP8",
-    "qwen3_8b": "Qwen/Qwen3-8B-FP8",
-    "qwen3_14b": "Qwen/Qwen3-14B-FP8",
-    "qwen3_32b": "Qwen/Qwen3-32B-FP8",
-    "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B-FP8",
-    "qwen3_235b_a22b": "Qwen/Qwen3-235B-A22B-FP8",
-}
+_BASE_CONTEXT = {"max_position_embeddings": 32768}
 _BASE_SOURCE = "max_position_embeddings of config.json: 32768 of Qwen3-8B-Base, 40960 of Qwen3-8B"
+# Linear layers in blocks of FP8, by the names; the list has no sizes.
+_FP8_SOURCE = "ms-swift 3602360a swift/model/models/qwen.py:550, 601; no config.json of them was read"
+# Preset, and the published models of its sizes that are named NAME-Base and NAME-FP8 after Qwen/Qwen3-NAME.
+_QWEN3 = (
+    ("qwen3_0_6b", "0.6B", ("Base", "FP8")),
+    ("qwen3_1_7b", "1.7B", ("Base", "FP8")),
+    ("qwen3_4b", "4B", ("Base", "FP8")),
+    ("qwen3_8b", "8B", ("Base", "FP8")),
+    ("qwen3_14b", "14B", ("Base", "FP8")),
+    ("qwen3_32b", "32B", ("FP8",)),
+    ("qwen3_30b_a3b", "30B-A3B", ("Base", "FP8")),
+    ("qwen3_235b_a22b", "235B-A22B", ("FP8",)),
+)
+
+
+def _qwen3(preset: str, size: str, kind: str) -> Variant:
+    name = f"Qwen/Qwen3-{size}-{kind}"
+    if kind == "FP8":
+        return Variant(preset=preset, names=name, source=_FP8_SOURCE)
+    return Variant(preset=preset, names=name, differs=_BASE_CONTEXT, source=_BASE_SOURCE)
+
 
 VARIANTS = (
-    *(Variant(preset=preset, names=name) for preset, name in _QWEN3_FP8.items()),
-    Variant(preset="qwen3_0_6b", names="Qwen/Qwen3-0.6B-Base", differs=_BASE, source=_BASE_SOURCE),
-    Variant(preset="qwen3_1_7b", names="Qwen/Qwen3-1.7B-Base", differs=_BASE, source=_BASE_SOURCE),
-    Variant(preset="qwen3_4b", names="Qwen/Qwen3-4B-Base", differs=_BASE, source=_BASE_SOURCE),
-    Variant(preset="qwen3_8b", names="Qwen/Qwen3-8B-Base", differs=_BASE, source=_BASE_SOURCE),
-    Variant(preset="qwen3_14b", names="Qwen/Qwen3-14B-Base", differs=_BASE, source=_BASE_SOURCE),
-    Variant(preset="qwen3_30b_a3b", names="Qwen/Qwen3-30B-A3B-Base", differs=_BASE, source=_BASE_SOURCE),
+    *(_qwen3(preset, size, kind) for preset, size, kinds in _QWEN3 for kind in kinds),
     Variant(
         preset="qwen3_4b",
         names="Qwen/Qwen3-4B-Instruct-2507 Qwen3-4B-Thinking-2507",

@@ -38,10 +38,10 @@ def _problems(config: Mapping[str, Any], nested: Mapping[str, Any], outer: Outer
         yield f"{_TEXT}.model_type={nested['model_type']!r}: only {outer.text_type!r} is known there"
     tied = [part[_TIED] for part in (config, nested) if part.get(_TIED) is not None]
     if len(set(map(bool, tied))) > 1:
-        # transformers 5.24 modeling_utils.py reads the first, mcore-bridge 1.6.5 config/parser.py:159 the second.
+        # Readers: transformers 5.24 modeling_utils.py, mcore-bridge 1.6.5 config/parser.py:159.
         yield (
-            f"{_TIED}={tied[0]!r} and {_TEXT}.{_TIED}={tied[1]!r} contradict each other: transformers builds the first,"
-            f" Megatron-SWIFT the second; works: {_TEXT}.{_TIED}={str(bool(tied[0])).lower()} in the file"
+            f"{_TIED}={tied[0]!r} and {_TEXT}.{_TIED}={tied[1]!r} contradict each other: transformers reads {_TIED}, "
+            f"Megatron-SWIFT {_TEXT}.{_TIED}; works: {_TEXT}.{_TIED}={str(bool(tied[0])).lower()} in the file"
         )
     for name, value in config.items():
         if name in around_it or name in IGNORABLE or name == _TIED or name.startswith("_") or value is None:

@@ -159,7 +159,7 @@ class Backend:
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
         absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
             packing in pre-training and a start from random weights.
-        multimodal: whether a job's model reads pictures, sound or films, too; None: it trains language models only.
+        multimodal: whether a job's model also reads images, audio or video; None: it trains language models only.
         substitutes: what it does in place of values that a job written for another backend has and it cannot take.
         attention_dtype: job and version to the number format of attention, where it is not the job's.
         launchers: folder with the catalogues of its launchers, by name, and of `environment`.

@@ -68,10 +68,10 @@ def plain_exchange() -> Substitute:
     )
 
 
-def steps_of_passes() -> Substitute:
-    """Return the row of several passes over a stated number of samples (MindFormers' `sizes` and `epochs`).
+def steps_of_epochs() -> Substitute:
+    """Return the row of several epochs of a stated number of samples (MindFormers' `sizes` and `epochs`).
 
-    A pass is its whole batches: what is left over is dropped in each (`drop_remainder`).
+    An epoch is its whole batches: each drops the samples that are left over (`drop_remainder`).
     """
 
     def steps(job: Job) -> int:
@@ -81,7 +81,7 @@ def steps_of_passes() -> Substitute:
         fields=("schedule.epochs", "schedule.train_samples"),
         when=lambda job: job.schedule.epochs is not None and _samples(job) > 0 and bool(job.batch.global_batch_size),
         put=lambda job: {"schedule.epochs": None, "schedule.train_samples": None, "schedule.train_iters": steps(job)},
-        why="the steps of these passes over the stated samples; the order of samples in later passes may differ",
+        why="the steps of these epochs of the stated samples; the order of samples in later epochs may differ",
         affects_training=True,
     )
 

@@ -29,7 +29,7 @@ class _Refused:
     errors: tuple[Finding, ...]
 
     @property
-    def told(self) -> Sequence[Finding]:
+    def shown(self) -> Sequence[Finding]:
         """The errors about what the user wrote; if there are none, those about what the comparison gives to all."""
         return [each for each in self.errors if not _is_ours(self.job, each)] or self.errors
 
@@ -48,9 +48,9 @@ def check_jobs(request: Request, sides: Sequence[Side], folder: Path) -> None:
         return
     labels = " and ".join(each.side.label for each in refused)
     job = refused[0].job
-    errors = [_with_helpful_fixes(request, each, error, folder) for each in refused for error in each.told]
+    errors = [_with_helpful_fixes(request, each, error, folder) for each in refused for error in each.shown]
     why = f"the small job is refused on {labels}"
-    if all(_is_ours(each.job, error) for each in refused for error in each.told):
+    if all(_is_ours(each.job, error) for each in refused for error in each.shown):
         why += f", which cannot read the samples or weights that all sides of task.type={job.task.type} share"
     names = [each.side.backend.name for each in refused]
     raise CannotCompare(why, *_works(request, names, job, folder), findings=errors, job=job)

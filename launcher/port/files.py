@@ -16,7 +16,7 @@ def files(route: PortRoute, job: Job) -> Iterator[Finding]:
     if route.source.name != route.target.name:
         yield from _checkpoint(route, job)
         yield from _instructions(route, job)
-        yield from _senses(route, job)
+        yield from _multimodal(route, job)
 
 
 def _checkpoint(route: PortRoute, job: Job) -> Iterator[Finding]:
@@ -60,7 +60,7 @@ def _instructions(route: PortRoute, job: Job) -> Iterator[Finding]:
     )
 
 
-def _senses(route: PortRoute, job: Job) -> Iterator[Finding]:
+def _multimodal(route: PortRoute, job: Job) -> Iterator[Finding]:
     """Yield a finding for a multimodal model on a target that trains language models only."""
     is_multimodal = route.source.multimodal
     if is_multimodal is None or route.target.multimodal is not None or not is_multimodal(job):
@@ -68,7 +68,7 @@ def _senses(route: PortRoute, job: Job) -> Iterator[Finding]:
     yield Finding(
         rule=MODEL,
         severity="error",
-        message=f"{job.model.hub_id or job.model.path} reads pictures, sound or films, too: {route.target.title} "
+        message=f"{job.model.hub_id or job.model.path} also reads images, audio or video: {route.target.title} "
         "trains language models only",
         fields=("model.hub_id" if job.model.hub_id else "model.path",),
         source=f"families of {route.target.name}",

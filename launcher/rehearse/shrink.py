@@ -96,6 +96,9 @@ def _widths(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
         yield "model.num_key_value_heads", small_groups
     if model.head_dim is not None:
         yield "model.head_dim", _HEAD_DIM
+    # Gemma 2: equal to the head size it is no option of its own, and backends without one accept it.
+    if model.query_pre_attn_scalar is not None and model.query_pre_attn_scalar == model.head_size:
+        yield "model.query_pre_attn_scalar", _HEAD_DIM
     yield "model.hidden_size", heads * _HEAD_DIM
     if model.intermediate_size is not None:
         yield "model.intermediate_size", 2 * heads * _HEAD_DIM

@@ -245,7 +245,7 @@ for _id, _severity, _doc, _works in (
     (
         "PORT-MODEL",
         "error",
-        "The imported script trains a model that reads pictures, sound or films, too, and the chosen backend trains "
+        "The imported script trains a model that also reads images, audio or video, and the chosen backend trains "
         "language models only.",
         "choose a language model (model=NAME, model.path=DIR), or stay with the script's backend",
     ),

@@ -102,10 +102,10 @@ REPLACED = {
 
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_folder_of_another_model_than_the_recipes_is_told(name: str, tmp_path: Path) -> None:
-    recipe, told = REPLACED[name]
+    recipe, message = REPLACED[name]
     job = compose([f"+recipe={recipe}", "backend=megatron_lm", f"model.path={folder_of('qwen3_4b', tmp_path)}"])
     (found,) = [each for each in judge(job, fixes=False).findings if each.rule == "SENSE-MODEL-REPLACED"]
-    assert told in found.message
+    assert message in found.message
 
 
 def test_a_folder_of_the_recipes_model_replaces_nothing(tmp_path: Path) -> None:

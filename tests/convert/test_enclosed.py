@@ -1,4 +1,4 @@
-"""A language model inside a model that sees: its vision tower is copied unchanged, there and back."""
+"""A language model inside a multimodal model: its vision tower is copied unchanged, there and back."""
 
 from __future__ import annotations
 

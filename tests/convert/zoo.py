@@ -57,7 +57,7 @@ VISION: dict[str, Any] = {
 }
 
 
-def _seeing(text: dict[str, Any], **vision: Any) -> dict[str, Any]:
+def _multimodal(text: dict[str, Any], **vision: Any) -> dict[str, Any]:
     """Arguments of a model that has a vision tower beside its language model."""
     tied = text["tie_word_embeddings"]
     return {"tie_word_embeddings": tied, "text_config": text, "vision_config": {**VISION, **vision}}
@@ -178,22 +178,22 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen2_5_vl": (
         "Qwen2_5_VLConfig",
-        _seeing({**BASE, **_positions(2, 3, 3)}, fullatt_block_indexes=[1], window_size=16),
+        _multimodal({**BASE, **_positions(2, 3, 3)}, fullatt_block_indexes=[1], window_size=16),
     ),
     "qwen3_vl": (
         "Qwen3VLConfig",
-        _seeing({**BASE, "head_dim": 32, **_positions(6, 5, 5)}, deepstack_visual_indexes=[0, 1]),
+        _multimodal({**BASE, "head_dim": 32, **_positions(6, 5, 5)}, deepstack_visual_indexes=[0, 1]),
     ),
     "qwen3_vl_tied": (
         "Qwen3VLConfig",
-        _seeing(
+        _multimodal(
             {**BASE, "head_dim": 32, "tie_word_embeddings": True, **_positions(6, 5, 5)},
             deepstack_visual_indexes=[1],
         ),
     ),
     "qwen3_vl_moe": (
         "Qwen3VLMoeConfig",
-        _seeing(
+        _multimodal(
             # No matrix of an expert is square: transformers tells by shapes whether they are swapped.
             {**BASE, **EXPERTS, "moe_intermediate_size": 24, "head_dim": 32, **_positions(6, 5, 5)},
             deepstack_visual_indexes=[1],
@@ -201,11 +201,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3_5": (
         "Qwen3_5Config",
-        _seeing({**BASE, **LINEAR, "head_dim": 64, **_positions(3, 3, 2, partial_rotary_factor=0.25)}),
+        _multimodal({**BASE, **LINEAR, "head_dim": 64, **_positions(3, 3, 2, partial_rotary_factor=0.25)}),
     ),
     "qwen3_5_tied": (
         "Qwen3_5Config",
-        _seeing(
+        _multimodal(
             {
                 **BASE,
                 **LINEAR,
@@ -217,7 +217,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen3_5_moe": (
         "Qwen3_5MoeConfig",
-        _seeing(
+        _multimodal(
             {
                 **{key: value for key, value in BASE.items() if key != "intermediate_size"},
                 **EXPERTS,
@@ -249,7 +249,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 # Families that plain megatron-core cannot build; mcore-bridge does (tests/backends/megatron/test_bridge_checkpoint.py).
 BRIDGED = ("olmoe", "minimax_m2")
-# Language models inside a model that sees: only mcore-bridge builds them.
+# Language models inside a multimodal model: only mcore-bridge builds them.
 ENCLOSED = tuple(name for name, (_, values) in MODELS.items() if "vision_config" in values)
 # Families that are published with one tensor for all experts, and whether its last dimensions are swapped.
 FUSED = {"qwen3_5_moe": False, "qwen3_vl_moe": True}

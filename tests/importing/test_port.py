@@ -221,7 +221,7 @@ HARMLESS = {
     "no weights of the loss": (SWIFT, "--loss_scale default", "loss_scale", "mindspeed"),
     "what others do anyway": (NPU, "--num-zero-experts 0", "num-zero-experts", "megatron"),
     "of rollouts, in fine-tuning": (SWIFT, "--epsilon 0.3", "epsilon", "mindspeed"),
-    "of pictures, in a language model": (SWIFT, "--freeze_vit false", "freeze_vit", "mindspeed"),
+    "of images, in a language model": (SWIFT, "--freeze_vit false", "freeze_vit", "mindspeed"),
     "of fp8, in bf16": (LM, "--bf16 --fp8-interval 2", "fp8-interval", "megatron"),
     "for another program": (LM, "--img-h 32", "img-h", "megatron"),
     "the device does it anyway": (LM, "--disable-bf16-reduced-precision-matmul",

@@ -130,8 +130,8 @@ def test_the_target_gets_what_it_has_instead_and_it_is_told(case: str) -> None:
     *_, wanted, severity = CASES[case]
     found = read(case)[1]
     assert {path: value_at(found.job, path) for path in wanted} == wanted
-    told = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and set(each.fields) & wanted.keys()]
-    assert [each.severity for each in told] == [severity]
+    findings = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and set(each.fields) & wanted.keys()]
+    assert [each.severity for each in findings] == [severity]
     refused = {path for each in found.findings if each.severity == "error" for path in each.fields}
     assert not refused & wanted.keys()
 
@@ -142,8 +142,8 @@ def test_the_job_file_says_the_same_and_its_own_backend_gets_the_scripts_value(c
     file = tmp_path / "job.yaml"
     file.write_text(ported_yaml(imported, found, "x"), encoding="utf-8")
     again = judge(compose([f"+job={file}"]), fixes=False)
-    told = {(each.severity, each.message) for each in again.findings if each.rule == SUBSTITUTE_RULE}
-    assert told == {(each.severity, each.message) for each in found.findings if each.rule == SUBSTITUTE_RULE}
+    shown = {(each.severity, each.message) for each in again.findings if each.rule == SUBSTITUTE_RULE}
+    assert shown == {(each.severity, each.message) for each in found.findings if each.rule == SUBSTITUTE_RULE}
     back = judge(compose([f"+job={file}", f"backend={imported.backend}"]), fixes=False)
     for path in CASES[case][3]:
         assert value_at(back.job, path) == value_at(imported.job, path)
@@ -162,7 +162,7 @@ def test_a_multimodal_model_is_refused_by_name_where_language_models_are_trained
     imported = read_argv(SWIFT.replace("Qwen3-8B", "Qwen2.5-VL-7B-Instruct").split(), backend="megatron")
     (found,) = [each for each in ported(imported, "mindspeed", fixes=False).findings if each.rule == "PORT-MODEL"]
     assert found.severity == "error"
-    assert "Qwen/Qwen2.5-VL-7B-Instruct reads pictures" in found.message
+    assert "Qwen/Qwen2.5-VL-7B-Instruct also reads images" in found.message
 
 
 PASSES = """
@@ -192,8 +192,8 @@ def test_passes_over_stated_samples_are_their_whole_batches(target: str, tmp_pat
     assert batch == 4
     assert found.job.schedule.train_iters == 3 * (1001 // batch)
     assert (found.job.schedule.epochs, found.job.schedule.train_samples) == (None, None)
-    (told,) = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and "schedule.epochs" in each.fields]
-    assert told.severity == "warning"
+    (finding,) = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and "schedule.epochs" in each.fields]
+    assert finding.severity == "warning"
 
 
 OF_CHECKPOINT = {

@@ -247,15 +247,15 @@ def test_a_recipe_says_what_its_source_says(recipe: str) -> None:
     assert {field: value_at(job, field) for field in EXPECTED[recipe]} == EXPECTED[recipe]
 
 
-# The same, told by a real bash with stubs of torchrun and megatron (tests of `launch import` are elsewhere), and what a
-# recipe has otherwise.
+# What a real bash hands to stubs of torchrun and megatron (`launch import` has tests of its own), and what a recipe has
+# otherwise.
 SCRIPTS = json.loads((Path(__file__).parent / "scripts.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("recipe", SCRIPTS)
 def test_a_copied_recipe_says_what_its_script_says(recipe: str) -> None:
-    told = SCRIPTS[recipe]
-    wanted = told["says"] | told.get("differs", {})
+    script = SCRIPTS[recipe]
+    wanted = script["says"] | script.get("differs", {})
     job = _job(shipped("recipes") / f"{recipe}.yaml")
     found = {field: value_at(job, field) for field in wanted}
     assert {field: list(value) if isinstance(value, tuple) else value for field, value in found.items()} == wanted

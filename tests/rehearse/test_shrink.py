@@ -74,6 +74,12 @@ def test_a_fake_world_keeps_the_layout():
     assert small.job.model.num_nextn_predict_layers == 1
 
 
+@pytest.mark.parametrize(("asked", "small"), [(256, 16), (224, 224)], ids=["of the head size", "of another size"])
+def test_the_scale_of_queries_follows_the_head_size(asked: int, small: int) -> None:
+    job = shrunken("gemma_2_9b", f"model.query_pre_attn_scalar={asked}")[1].job
+    assert (job.model.head_dim, job.model.query_pre_attn_scalar) == (16, small)
+
+
 def test_more_processes_keep_more():
     _, small = shrunken("qwen3_moe", "rehearse.max_processes=16")
     assert small.job.cluster.world_size == 16

@@ -37,10 +37,9 @@ from launcher.port.dropped import values_of
 from tests.rehearse.native import environments
 from tools.bench.corpus import CORPORA, outcomes
 from tools.bench.port_decisions import KINDS, kind_of, taken
-from tools.exhaustive import digest
+from tools.resumable import ROOT, digest, load, save, state_file
 
-STATE = Path.home() / ".cache" / "launch-tests" / "port_acceptance.json"
-ROOT = Path(__file__).resolve().parents[2]
+STATE = state_file("port_acceptance")
 ROUNDS = 6
 DENSE, EXPERTS = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B"
 # What a user says who has none of it in the file.
@@ -179,7 +178,7 @@ def main() -> int:
     """Measure and print the table; return the exit code."""
     options = _options()
     sources = digest()
-    known = _load(options.state, sources)
+    known = load(options.state, sources, str)
     for source, (backend, versions) in CORPORA.items():
         examples = [each for each in outcomes(options.facts / source, backend, versions) if each.imported is not None]
         for target in options.targets.split(","):
@@ -200,8 +199,8 @@ def main() -> int:
                     cases = list(cases_of(target, pending[start : start + options.batch], Path(folder)))
                     for name, answer in answers(target, cases, options.megatron_lm):
                         known[name] = answer.replace(folder, "DIR") or ACCEPTED
-                _save(options.state, sources, known)
-            _save(options.state, sources, known)
+                save(options.state, sources, known)
+            save(options.state, sources, known)
     print(table(known, options.every))
     for key, verdict in known.items():
         if verdict != ACCEPTED and not verdict.startswith((REFUSED, OPEN)):
@@ -243,21 +242,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=25, metavar="N", help="command lines of one child process")
     parser.add_argument("--state", type=Path, default=STATE, metavar="FILE")
     return parser.parse_args()
-
-
-def _load(file: Path, sources: str) -> dict[str, str]:
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        return dict(tree["verdicts"]) if tree["sources"] == sources else {}
-    except (OSError, ValueError, KeyError):
-        return {}
-
-
-def _save(file: Path, sources: str, known: Mapping[str, str]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".new")
-    beside.write_text(json.dumps({"sources": sources, "verdicts": known}), encoding="utf-8")
-    beside.replace(file)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ table of docs/import.md.
 
 import argparse
 import dataclasses
-import json
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from launcher.importing.imported import Imported
 from launcher.importing.port import ported
@@ -28,9 +28,9 @@ from launcher.job.derive import with_values
 from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names, get_backend
 from tools.bench.corpus import CORPORA, Outcome, of_checkout, outcomes
-from tools.exhaustive import digest
+from tools.resumable import digest, load, save, state_file
 
-STATE = Path.home() / ".cache" / "launch-tests" / "port_decisions.json"
+STATE = state_file("port_decisions")
 # What settles errors together, by the start of a field or of a rule.
 DECISIONS = (
     ("model", ("model.", "tokenizer.", "REQ-MODEL", "SW-SOURCE", "MODEL-", "MOE-TOPK")),
@@ -133,7 +133,7 @@ def main() -> int:
     """Measure and print the table; return the exit code."""
     options = _options()
     sources = digest()
-    known = _load(options.state, sources)
+    known = load(options.state, sources, _left)
     rows: dict[tuple[str, str], list[Left]] = {}
     for source, read in _sources(options).items():
         examples = [each for each in read() if each.imported is not None][:: options.every]
@@ -146,7 +146,7 @@ def main() -> int:
                     assert each.imported is not None
                     known[key] = left(each.imported, target)
                 rows.setdefault((source, target), []).append(known[key])
-            _save(options.state, sources, known)
+            save(options.state, sources, known)
     print(table(rows, options.kinds))
     return 0
 
@@ -192,24 +192,8 @@ def table(rows: Mapping[tuple[str, str], Sequence[Left]], kinds: int) -> str:
     return "\n".join(lines)
 
 
-def _load(file: Path, sources: str) -> dict[str, Left]:
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        if tree["sources"] != sources:
-            return {}
-        return {
-            key: Left(decisions=tuple(each["decisions"]), refused=each["refused"]) for key, each in tree["left"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _save(file: Path, sources: str, known: Mapping[str, Left]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".new")
-    tree = {"sources": sources, "left": {key: asdict(each) for key, each in known.items()}}
-    beside.write_text(json.dumps(tree), encoding="utf-8")
-    beside.replace(file)
+def _left(values: Mapping[str, Any]) -> Left:
+    return Left(decisions=tuple(values["decisions"]), refused=values["refused"])
 
 
 if __name__ == "__main__":

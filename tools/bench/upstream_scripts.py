@@ -9,12 +9,11 @@ the programs that bash starts, not by the import. MindFormers' training is a YAM
 
 import contextlib
 import io
-import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import lost
 from tools.bench.corpus_check import BROKEN
 from tools.bench.real_bash import commands_of, programs_of
-from tools.exhaustive import digest
+from tools.resumable import digest, load, save
 
 SUFFIXES = (".sh", ".slurm", ".sbatch")
 GOAL = 0.98
@@ -100,16 +99,16 @@ def measured(upstreams: Sequence[Upstream], root: Path, compare: Any, state: Pat
         state: file with what was measured, forgotten when the sources change.
     """
     sources = digest()
-    known = _load(state, sources)
+    known = load(state, sources, _script)
     for upstream in upstreams:
         for number, path in enumerate(files_of(upstream)):
             key = f"{upstream.title} {upstream.folder} {path}"
             if key not in known:
                 known[key] = _measure(upstream, path, root, compare)
                 if not number % 20:
-                    _save(state, sources, known)
+                    save(state, sources, known)
             yield known[key]
-        _save(state, sources, known)
+        save(state, sources, known)
 
 
 def _measure(upstream: Upstream, path: str, root: Path, compare: Any) -> Script:
@@ -234,19 +233,5 @@ def details(found: Iterable[Script]) -> None:
             print(f"{each.upstream} {each.path} [{', '.join(each.programs)}] {mark}: {each.why}", file=sys.stderr)
 
 
-def _load(file: Path, sources: str) -> dict[str, Script]:
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        if tree["sources"] != sources:
-            return {}
-        return {key: Script(**{**each, "programs": tuple(each["programs"])}) for key, each in tree["scripts"].items()}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _save(file: Path, sources: str, known: Mapping[str, Script]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".new")
-    tree = {"sources": sources, "scripts": {key: asdict(each) for key, each in known.items()}}
-    beside.write_text(json.dumps(tree), encoding="utf-8")
-    beside.replace(file)
+def _script(values: Mapping[str, Any]) -> Script:
+    return Script(**{**values, "programs": tuple(values["programs"])})

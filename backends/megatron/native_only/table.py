@@ -151,7 +151,7 @@ _TEMPLATES = (
         neutral=("swift",),
     ),
     row("padding_side", "chooses the side of padding", NOTHING, _TEMPLATE),
-    row("max_pixels", "limits the size of pictures", MODEL, _VISION, read=is_multimodal),
+    row("max_pixels", "limits the size of images", MODEL, _VISION, read=is_multimodal),
     row("sequence_parallel_size", "splits sequences in ms-swift's other trainers", NOTHING, _OTHER),
 )
 

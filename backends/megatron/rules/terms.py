@@ -36,5 +36,5 @@ def trains_adapters(context: RuleContext) -> bool:
 
 @term(NAME, "multimodal", "job.model.hub_id", "job.model.path", "job.model.model_type")
 def multimodal(context: RuleContext) -> bool:
-    """Return whether the model reads pictures, sound or films."""
+    """Return whether the model also reads images, audio or video."""
     return is_multimodal(context.job)

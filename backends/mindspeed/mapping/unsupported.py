@@ -40,7 +40,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "model.qk_norm_type": Gap(
         why=f"query and key heads are normalised one by one before {MINIMAX_SINCE}",
         neutral=("per_head",),
-        works=(f"backend.version={MINIMAX_SINCE}", "model.qk_norm_type=null"),
+        works=(f"backend.version={MINIMAX_SINCE}",),
         matters=lambda job: job.model.qk_layernorm,
     ),
     "parallel.schedule": warning(

@@ -1,9 +1,10 @@
-"""Qwen3.5: its language model, inside the model that reads pictures and films."""
+"""Qwen3.5: the language model of a model that also reads images and video."""
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from launcher.families.architectures.qwen3_next import ATTENTION, MTP, MTP_NAMES
+from launcher.families.architectures.qwen3_vl import TOWER
 from launcher.families.attention import LINEAR_LAYERS
 from launcher.families.keys import NO_BIAS, PINNED, common
 from launcher.families.parts import heads, mrope
@@ -24,24 +25,12 @@ APART: Final[tuple[Row, ...]] = tuple(
     replace(row, hf=_PROJECTIONS) if row.core == "self_attention.in_proj.weight" else row for row in ATTENTION
 )
 
-# configuration_qwen3_5.py @5.24, Qwen3_5Config and Qwen3_5VisionConfig; the MoE model's are the same.
+# configuration_qwen3_5.py @5.24, Qwen3_5Config; the MoE model's are the same.
 TOKENS: Final = {
     "image_token_id": 248056,
     "video_token_id": 248057,
     "vision_start_token_id": 248053,
     "vision_end_token_id": 248054,
-}
-VISION: Final[dict[str, Any]] = {
-    "depth": 27,
-    "hidden_size": 1152,
-    "hidden_act": "gelu_pytorch_tanh",
-    "intermediate_size": 4304,
-    "num_heads": 16,
-    "in_channels": 3,
-    "patch_size": 16,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "num_position_embeddings": 2304,
 }
 KEYS: Final = (
     *(Key(field=name, default=usual) for name, usual in LINEAR_HEADS.items()),
@@ -72,7 +61,7 @@ FAMILY = Family(
     parts=PARTS,
     fixed=FIXED,
     pinned=ALL_PINNED,
-    outer=Outer(text_type="qwen3_5_text", tokens=TOKENS, vision=VISION),
+    outer=Outer(text_type="qwen3_5_text", tokens=TOKENS, vision=TOWER),
     weights=Weights(
         embedding=EMBEDDING,
         final=FINAL,

@@ -1,7 +1,8 @@
-"""Qwen3.5-MoE: its language model, inside the model that reads pictures and films."""
+"""Qwen3.5-MoE: the language model of a model that also reads images and video."""
 
-from launcher.families.architectures.qwen3_5 import ALL_PINNED, APART, FIXED, KEYS, PARTS, TOKENS, VISION
+from launcher.families.architectures.qwen3_5 import ALL_PINNED, APART, FIXED, KEYS, PARTS, TOKENS
 from launcher.families.architectures.qwen3_next import MTP, MTP_NAMES
+from launcher.families.architectures.qwen3_vl import TOWER
 from launcher.families.keys import common, experts_only, qwen_experts
 from launcher.families.record import Family, Key, Outer, Pinned
 from launcher.families.weight_rows import DENSE, EMBEDDING, FINAL, IGNORED, IN_LANGUAGE_MODEL, QWEN_SPARSE, fused
@@ -20,7 +21,7 @@ FAMILY = Family(
     # modeling_qwen3_5_moe.py @5.24, Qwen3_5MoeTopKRouter: chosen scores are divided by their sum.
     fixed={**FIXED, "shared_expert_gate": True, "norm_topk_prob": True},
     pinned=(*ALL_PINNED, Pinned(name="norm_topk_prob", value=True, why="its class normalises the chosen scores")),
-    outer=Outer(text_type="qwen3_5_moe_text", tokens=TOKENS, vision=VISION),
+    outer=Outer(text_type="qwen3_5_moe_text", tokens=TOKENS, vision=TOWER),
     weights=Weights(
         embedding=EMBEDDING,
         final=FINAL,

@@ -8,14 +8,15 @@ from launcher.families.record import Family, Outer
 from launcher.families.weight_rows import DENSE, EMBEDDING, FINAL, GROUPED_ATTENTION, IGNORED, IN_LANGUAGE_MODEL
 from launcher.families.weights import Weights
 
-# configuration_qwen3_vl.py @5.24, Qwen3VLConfig and Qwen3VLVisionConfig; the MoE model's are the same.
+# configuration_qwen3_vl.py @5.24, Qwen3VLConfig; the MoE model's are the same.
 TOKENS: Final = {
     "image_token_id": 151655,
     "video_token_id": 151656,
     "vision_start_token_id": 151652,
     "vision_end_token_id": 151653,
 }
-VISION: Final[dict[str, Any]] = {
+# Qwen3VLVisionConfig there, and Qwen3_5VisionConfig of configuration_qwen3_5.py @5.24.
+TOWER: Final[dict[str, Any]] = {
     "depth": 27,
     "hidden_size": 1152,
     "hidden_act": "gelu_pytorch_tanh",
@@ -26,8 +27,8 @@ VISION: Final[dict[str, Any]] = {
     "spatial_merge_size": 2,
     "temporal_patch_size": 2,
     "num_position_embeddings": 2304,
-    "deepstack_visual_indexes": [8, 16, 24],
 }
+VISION: Final[dict[str, Any]] = {**TOWER, "deepstack_visual_indexes": [8, 16, 24]}
 # modeling_qwen3_vl.py @5.24, Qwen3VLTextRotaryEmbedding.
 SECTIONS: Final = (24, 20, 20)
 

@@ -152,6 +152,7 @@ CHANGES: Mapping[str, Pair] = {
         },
     ),
     "SW-SCORING": Pair({"model": LATENT}, {"model": {**LATENT, "scoring_func": "softmax"}}),
+    "SW-COMPRESSED-CORE": Pair({"model": {"experimental_attention_variant": "dsv4_hybrid"}}, {}),
     "SW-NPU-EXPERTS": Pair(
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}},
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}, "parallel": {"ep": 2}},

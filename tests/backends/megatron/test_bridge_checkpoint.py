@@ -17,7 +17,7 @@ from launcher.rehearse.native import environment
 from tests.convert import zoo
 from tests.convert.helpers import launch, with_mtp, with_next_mtp
 from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
-from tests.rehearse.native.environments import core_0_17, pictures, swift_python
+from tests.rehearse.native.environments import core_0_17, swift_python, vision_packages
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import make_tokenizer
 
@@ -59,6 +59,7 @@ MODELS = {
 # How Megatron-SWIFT ends on what it cannot build, in its own words.
 REFUSED = {
     "mixtral": "is not supported.",
+    "llama4_text": "ValueError: model_type: 'llama4_text' not in",
     "llama with biases": "AssertionError: not support",
     "qwen3_moe with a dense layer": "KeyError: 'gate.weight'",
     "qwen3_moe with dense layers in between": "KeyError: 'gate.weight'",
@@ -140,7 +141,7 @@ def _kernels(folder: Path) -> Path:
 def _path(folder: Path, *first: Path) -> dict[str, str]:
     """Return PYTHONPATH with the stand-ins and the kernels, after other folders."""
     stand_ins = environment(NATIVE_CPU, {})["PYTHONPATH"]
-    return {"PYTHONPATH": os.pathsep.join(map(str, (stand_ins, *first, _kernels(folder), pictures(folder))))}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (stand_ins, *first, _kernels(folder), vision_packages(folder))))}
 
 
 @pytest.mark.sample(keep=1)

@@ -32,8 +32,11 @@ from tests.rehearse.native import environments
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
-# Models that transformers reads only with the code beside their config.json on a hub.
-WITH_CODE = ("recipe internlm3_8b",)
+# What the environment of these tests cannot configure, and what it lacks.
+NOT_HERE = {
+    "recipe internlm3_8b": "the code in the model's own repository, which its config.json names",
+    "recipe deepseek_v4_flash": "Megatron-core's development branch (SW-COMPRESSED-CORE)",
+}
 RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
 
 
@@ -135,8 +138,8 @@ def test_what_is_left_out_means_what_the_catalogue_says(judged: dict[str, Any]) 
 def test_the_real_classes_accept_the_command_line(judged: dict[str, Any], name: str) -> None:
     if name not in judged:
         pytest.skip("launch check refuses this recipe on Megatron-SWIFT")
-    if name in WITH_CODE:
-        pytest.skip("its config.json names code in the model's own repository, which is not here")
+    if name in NOT_HERE:
+        pytest.skip(f"it needs {NOT_HERE[name]}")
     assert judged[name]["error"] is None
 
 

@@ -71,20 +71,20 @@ def core_0_17() -> Path:
     return folder
 
 
-def pictures(folder: Path) -> Path:
-    """Return a folder with what ms-swift imports for every model that sees, also where it only reads text.
+def vision_packages(folder: Path) -> Path:
+    """Return a folder with what ms-swift imports for every multimodal model, also where it only reads text.
 
     The real qwen_vl_utils needs torchvision, which PyPI has for GPUs only. None of its functions is called.
     """
     for name in ("qwen_vl_utils", "decord"):
         for file in ("__init__", "vision_process"):
-            path = folder / "pictures" / name / f"{file}.py"
+            path = folder / "vision_packages" / name / f"{file}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-        facts = folder / "pictures" / f"{name}-0.0.14.dist-info" / "METADATA"
+        facts = folder / "vision_packages" / f"{name}-0.0.14.dist-info" / "METADATA"
         facts.parent.mkdir(exist_ok=True)
         facts.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.14\n")
-    return folder / "pictures"
+    return folder / "vision_packages"
 
 
 def python_with(name: str, *steps: Sequence[str]) -> Path:

@@ -13,7 +13,7 @@ import pytest
 
 from backends.megatron.rehearse import NATIVE_CPU
 from launcher.rehearse.native import environment
-from tests.rehearse.native.environments import pictures, swift_python
+from tests.rehearse.native.environments import swift_python, vision_packages
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import CONFIGS, make_model, make_tokenizer, write_data
 
@@ -106,7 +106,7 @@ def _environment(workshop: Workshop, ranks: int) -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    path = os.pathsep.join((environment(NATIVE_CPU, {})["PYTHONPATH"], str(pictures(workshop.folder))))
+    path = os.pathsep.join((environment(NATIVE_CPU, {})["PYTHONPATH"], str(vision_packages(workshop.folder))))
     return {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
 
 
@@ -211,11 +211,11 @@ def test_latent_attention_trains_alike(workshop: Workshop) -> None:
 
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"])
-def test_linear_attention_and_language_models_of_models_that_see_train(name: str, workshop: Workshop) -> None:
-    # Packed samples need the kernels of linear attention, and a template that reads pictures.
+def test_linear_attention_and_language_models_of_multimodal_models_train(name: str, workshop: Workshop) -> None:
+    # Packed samples need the kernels of linear attention, and a template that reads images.
     template = "qwen3_vl" if name == "qwen3_vl_moe" else name.removesuffix("_moe")
-    seeing = {"language_model_only": "true", "template": template}
-    options = {"padding_free": "false", **({} if name == "qwen3_next" else seeing)}
+    multimodal = {"language_model_only": "true", "template": template}
+    options = {"padding_free": "false", **({} if name == "qwen3_next" else multimodal)}
     one = train(workshop, name, 1, f"tiny_{name}", options)
     assert one.losses[-1] < one.losses[0] - 1.0
 

@@ -52,8 +52,8 @@ _LINEAR = {
 _SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 64, "num_experts": 8}
 
 
-def _seeing(model_type: str, text: Mapping[str, Any], *sections: int, **rope: Any) -> Mapping[str, Any]:
-    """A language model inside one that sees, whose vision tower has no weights."""
+def _multimodal(model_type: str, text: Mapping[str, Any], *sections: int, **rope: Any) -> Mapping[str, Any]:
+    """A language model inside a multimodal one, whose vision tower has no weights."""
     positions = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [*sections], **rope}
     inner = {**text, "model_type": f"{model_type}_text", "rope_parameters": positions, "tie_word_embeddings": False}
     vision = {"depth": 2, "hidden_size": 64, "num_heads": 4, "out_hidden_size": _BASE["hidden_size"]}
@@ -78,13 +78,15 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "intermediate_size": 128,
         "tie_word_embeddings": False,
     },
-    "tiny_qwen3_5": _seeing("qwen3_5", {**_BASE, **_LINEAR}, 2, 1, 1, partial_rotary_factor=0.25),
-    "tiny_qwen3_5_moe": _seeing("qwen3_5_moe", {**_BASE, **_SHARED, **_LINEAR}, 2, 1, 1, partial_rotary_factor=0.25),
-    "tiny_qwen2_5_vl": _seeing(
+    "tiny_qwen3_5": _multimodal("qwen3_5", {**_BASE, **_LINEAR}, 2, 1, 1, partial_rotary_factor=0.25),
+    "tiny_qwen3_5_moe": _multimodal(
+        "qwen3_5_moe", {**_BASE, **_SHARED, **_LINEAR}, 2, 1, 1, partial_rotary_factor=0.25
+    ),
+    "tiny_qwen2_5_vl": _multimodal(
         "qwen2_5_vl", {name: value for name, value in _BASE.items() if name != "head_dim"}, 2, 3, 3
     ),
-    "tiny_qwen3_vl": _seeing("qwen3_vl", _BASE, 6, 5, 5),
-    "tiny_qwen3_vl_moe": _seeing("qwen3_vl_moe", {**_BASE, **_EXPERTS, "num_experts": 8}, 6, 5, 5),
+    "tiny_qwen3_vl": _multimodal("qwen3_vl", _BASE, 6, 5, 5),
+    "tiny_qwen3_vl_moe": _multimodal("qwen3_vl_moe", {**_BASE, **_EXPERTS, "num_experts": 8}, 6, 5, 5),
     "tiny_deepseek_v3_mtp": {**_LATENT, "num_nextn_predict_layers": 1},
 }
 

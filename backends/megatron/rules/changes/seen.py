@@ -190,6 +190,18 @@ SEEN = (
         since="4.3",
     ),
     Rule(
+        id="SW-COMPRESSED-CORE",
+        phase="launch",
+        doc="DeepSeek-V4's compressed attention is in Megatron-core's development branch, in no release up to 0.19.",
+        source="mcore-bridge 1.6.5 model/gpts/deepseek_v4.py:102",
+        fields=("model.experimental_attention_variant",),
+        when="job.model.experimental_attention_variant=dsv4_hybrid",
+        message="mcore-bridge builds compressed attention with Megatron-core's development branch only: "
+        "pip install git+https://github.com/NVIDIA/Megatron-LM@dev",
+        severity="warning",
+        since="4.3",
+    ),
+    Rule(
         id="SW-NPU-EXPERTS",
         phase="model",
         doc="On Ascend devices the grouped kernel takes at most 128 experts of one rank.",
