@@ -79,9 +79,7 @@ def latent_head_size() -> Row:
         ("kv-channels",),
         emit,
         read,
-        when=lambda job: (
-            job.model.is_mla and bool((job.model.hidden_size or 0) % (job.model.num_attention_heads or 1))
-        ),
+        when=lambda job: job.model.is_mla and bool((job.model.hidden_size or 0) % (job.model.num_attention_heads or 1)),
         note="MLA has its own sizes; the parser wants kv-channels where the heads do not divide hidden_size.",
     )
 
