@@ -85,8 +85,8 @@ class Spelling:
             first.
         interleaved: rows of the parts alternate instead.
         transposed: the last two dimensions are swapped.
-        told_transposed: transformers' class says so (`is_transposed`): PEFT's factors are those of the parts themselves,
-            and not of the swapped matrices.
+        told_transposed: transformers' class says so (`is_transposed`): PEFT's factors are those of the parts themselves
+            then, else those of the swapped matrices.
         written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
         in_mtp: multi-token-prediction layers are written so, too.
         mxfp4: it is also published in MXFP4, not transposed then: `stored` with `_blocks` and `_scales`; read only.
