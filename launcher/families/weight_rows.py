@@ -237,6 +237,7 @@ BESIDE_LANGUAGE_MODEL: Final = Enclosing(
     core="language_model.",
     others={"visual.": "visual.visual."},
     aliases={"model.language_model.": "model.", "model.visual.": "visual."},
+    module="model.language_model.",
 )
 # Qwen3-VL, Qwen3.5: names in files (transformers 5.24 modeling_qwen3_5.py) and in mcore-bridge's model (1.6.5
 # model/mm_gpt_model.py, mm_gpts/qwen3_5.py module_mapping). A language model saved by itself has shorter names.

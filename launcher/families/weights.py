@@ -85,6 +85,8 @@ class Spelling:
             first.
         interleaved: rows of the parts alternate instead.
         transposed: the last two dimensions are swapped.
+        told_transposed: transformers' class says so (`is_transposed`): PEFT's factors are those of the parts themselves
+            then, else those of the swapped matrices.
         written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
         in_mtp: multi-token-prediction layers are written so, too.
         mxfp4: it is also published in MXFP4, not transposed then: `stored` with `_blocks` and `_scales`; read only.
@@ -94,6 +96,7 @@ class Spelling:
     parts: tuple[str, ...]
     interleaved: bool = False
     transposed: bool = False
+    told_transposed: bool = False
     written: bool = False
     in_mtp: bool = True
     mxfp4: bool = False
@@ -108,12 +111,14 @@ class Enclosing:
         core: prefix that they have in Megatron-core.
         others: prefix of each other module in its files, and in Megatron-core; such tensors are copied unchanged.
         aliases: other prefixes in files, for reading only, and what they are in the usual ones.
+        module: prefix of its modules in transformers' class, by which PEFT names them; None: that in files.
     """
 
     language: str
     core: str
     others: Mapping[str, str]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    module: str | None = None
 
     def other(self, name: str) -> str | None:
         """Return Megatron-core's name of a tensor of another module than the language model; None for its own."""
@@ -127,6 +132,11 @@ class Enclosing:
         """Return the usual name of a tensor in files."""
         found = next((prefix for prefix in self.aliases if name.startswith(prefix)), None)
         return name if found is None else self.aliases[found] + name.removeprefix(found)
+
+    def in_class(self, name: str) -> str:
+        """Return the name of a module of the language model in transformers' class."""
+        own = self.module is not None and name.startswith(self.language)
+        return f"{self.module}{name.removeprefix(self.language)}" if own else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

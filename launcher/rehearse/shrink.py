@@ -142,6 +142,9 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
     yield "model.first_k_dense_replace", dense
     yield "model.mlp_only_layers", within(model.mlp_only_layers, layers)
     yield "model.full_attention_layers", within(model.full_attention_layers, layers)
+    if model.no_rope_freq is not None and layers % model.no_rope_freq:
+        # megatron-core 0.16.1 transformer_config.py:1973: the number of layers is a multiple of it.
+        yield "model.no_rope_freq", min(factor for factor in range(2, layers + 1) if layers % factor == 0)
     yield "parallel.layout", None
     yield "parallel.noop_layers", ()
     yield "model.num_nextn_predict_layers", min(model.num_nextn_predict_layers, 1)

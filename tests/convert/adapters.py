@@ -36,7 +36,8 @@ def linear_modules(model: Path) -> dict[str, tuple[int, int]]:
 
 def shared_with(module: str) -> str:
     """The module whose A it has in a training stack."""
-    for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3")):
+    linear = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"), ("in_proj_qkvz", "in_proj_ba")
+    for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), *linear):
         head, _, leaf = module.rpartition(".")
         if leaf in names:
             return f"{head}.{names[0]}"

@@ -309,15 +309,20 @@ def _class(name: str) -> Any:
     return transformers.AutoModelForImageTextToText if name in ENCLOSED else transformers.AutoModelForCausalLM
 
 
-def logits(folder: Path, tokens: Any) -> Any:
-    """The logits that transformers computes."""
+def loaded(folder: Path) -> Any:
+    """The model that transformers reads from a folder."""
     import torch
     import transformers
 
-    folder = twin_of(folder)
     seeing = "vision_config" in json.loads((folder / "config.json").read_text())
     auto = transformers.AutoModelForImageTextToText if seeing else transformers.AutoModelForCausalLM
-    model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    model.eval()
+    return auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def logits(folder: Path, tokens: Any) -> Any:
+    """The logits that transformers computes."""
+    import torch
+
+    model = loaded(twin_of(folder))
     with torch.no_grad():
         return model(torch.from_numpy(tokens)).logits.numpy()

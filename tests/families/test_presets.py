@@ -49,7 +49,7 @@ def test_what_config_json_specifies_is_not_repeated(name: str, tmp_path: Path) -
 def test_names_of_the_same_sizes() -> None:
     found = {
         name: named_like(name)
-        for name in ("Qwen/Qwen3-8B-Base", "/models/Llama-2-7b-hf/", "google/gemma-2-9b-it", "Qwen3-VL-8B", "base")
+        for name in ("Qwen/Qwen3-8B-Base", "/models/Llama-2-7b-hf/", "google/gemma-2-9b-it", "Qwen3-VL-2B", "base")
     }
     names = {name: preset.name if preset else None for name, preset in found.items()}
     assert list(names.values()) == ["qwen3_8b", "llama2_7b", "gemma_2_9b", None, None]

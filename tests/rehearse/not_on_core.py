@@ -20,7 +20,17 @@ NOT_ON_CORE = {
     "gemma_2_9b": "the outputs of its layers are not normalised",
     "minimax_m2": "query and key heads are normalised one by one",
     "olmoe_1b_7b": "query and key heads are normalised one by one",
-    "qwen2_5_vl_7b_sft": "position_embedding=mrope",
-    "qwen3_5_moe_lora": "position_embedding=mrope",
+    "glm4_7_flash_grpo": _TASK,
+    **dict.fromkeys(
+        (
+            "qwen2_5_vl_7b_sft",
+            "qwen3_5_27b_sft",
+            "qwen3_5_moe_32k",
+            "qwen3_5_moe_lora",
+            "qwen3_vl_8b_sft",
+            "qwen3_vl_moe_sft",
+        ),
+        "position_embedding=mrope",
+    ),
     "deepseek_v3_lora": "it knows alltoall, allgather, flex",
 }

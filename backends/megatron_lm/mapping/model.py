@@ -45,6 +45,7 @@ def sizes() -> tuple[Row, ...]:
             note="Megatron takes --num-query-groups only beside --group-query-attention; MLA excludes both.",
         ),
         head_size(),
+        latent_head_size(),
         _max_positions(),
     )
 
@@ -59,6 +60,28 @@ def head_size() -> Row:
         return {"model.head_dim": view.take("kv-channels")}
 
     return Row(fields=row.fields, flags=row.flags, emit=row.emit, read=read, when=lambda job: not job.model.is_mla)
+
+
+def latent_head_size() -> Row:
+    """Return the row of kv-channels under MLA, which the parser only accepts to be absent if heads divide the width."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        yield "kv-channels", job.model.v_head_dim
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        latent = view.peek("multi-latent-attention") and view.peek("v-head-dim", 128) == view.peek("kv-channels")
+        if latent and view.peek("hidden-size", 0) % view.peek("num-attention-heads", 1):
+            view.take("kv-channels")
+        return {}
+
+    return computed(
+        (),
+        ("kv-channels",),
+        emit,
+        read,
+        when=lambda job: job.model.is_mla and bool((job.model.hidden_size or 0) % (job.model.num_attention_heads or 1)),
+        note="MLA has its own sizes; the parser wants kv-channels where the heads do not divide hidden_size.",
+    )
 
 
 def _write_groups(job: Job) -> Iterable[tuple[str, Value]]:

@@ -92,7 +92,15 @@ class _Base:
         slot = self.slots.get(name)
         if slot is not None:
             return held_whole(name, slot)
-        return self.places().get(name)
+        usual = self.usual(name)
+        slot = self.slots.get(usual)
+        return self.places().get(usual) if slot is None else held_whole(usual, slot)
+
+    def usual(self, name: str) -> str:
+        """Return the name in the model's files of a tensor that PEFT names as transformers' class does."""
+        self.places()
+        enclosing = None if self.logical is None else self.logical.family.enclosing
+        return name if enclosing is None else enclosing.usual(name)
 
     def places(self) -> dict[str, Held]:
         """Return where each weight is stored; empty for an unknown family."""
@@ -132,7 +140,7 @@ def read_adapter(folder: Path, model: Path, slots: Iterable[Slot], *, tied: bool
         for found in _factors(folder, config, module, pair, base, problems):
             factors[found.weight.slot.name] = (*factors.get(found.weight.slot.name, ()), found)
     problems += _partly(factors) if not problems else []
-    replaced = _replaced(folder, others, base.slots, problems)
+    replaced = _replaced(folder, others, base, problems)
     both = sorted(factors.keys() & replaced.keys())
     problems += [f"{name}: the adapter has both factors and a whole tensor for it" for name in both]
     for name in (*factors, *replaced):
@@ -295,11 +303,12 @@ def pattern_value(config: Mapping[str, Any], patterns: str, default: str, module
     return config.get(default)
 
 
-def _replaced(folder: Path, others: Iterable[Slot], base: Mapping[str, Slot], problems: list[str]) -> dict[str, Slot]:
+def _replaced(folder: Path, others: Iterable[Slot], base: _Base, problems: list[str]) -> dict[str, Slot]:
     found = {}
     for slot in others:
         name = slot.name.removeprefix(_PREFIX).replace(".modules_to_save.", ".").replace(".base_layer.", ".")
-        old = base.get(name)
+        name = name if name in base.slots else base.usual(name)
+        old = base.slots.get(name)
         if old is None:
             problems.append(f"{folder / WEIGHTS}: {slot.name}: neither a LoRA factor nor a tensor of the model")
         elif old.shape != slot.shape:

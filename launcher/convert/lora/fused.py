@@ -1,8 +1,9 @@
 """Factors of whole parameters (PEFT's `target_parameters`): one pair for the fused experts of transformers 5.
 
 The factor A of a parameter [experts, out, in] is [experts * rank, in], expert after expert; B is [out, rank * experts]
-with the experts as the fastest index (peft 0.20 tuners/lora/layer.py ParamWrapper.get_delta_weight). The wrapper of the
-first parameter of a module is nested in the second one's, which is why its factors are named `base_layer`.
+with the experts as the fastest index (peft 0.20 tuners/lora/layer.py ParamWrapper.get_delta_weight). The same holds for
+[experts, in, out] where transformers' class says that it is transposed. The wrapper of the first parameter of a module
+is nested in the second one's, which is why its factors are named `base_layer`.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def fused_boxes(
             parts = _parts(base, prefix, spelling)
             rows, columns = base.tensors[parts[0][0]]
             if (a[1], b[0]) == (columns, rows * len(parts[0])):
-                boxes = tuple(_boxes(parts, end, rank=a[0] // experts, rows=rows, columns=columns))
-                return prefix + spelling.stored, boxes
+                return prefix + spelling.stored, tuple(
+                    _boxes(parts, end, spelling, rank=a[0] // experts, rows=rows, columns=columns)
+                )
     return None
 
 
@@ -59,7 +61,7 @@ def fused_modules(
         if all(part.removesuffix(".weight") in held for expert in parts for part in expert):
             found.setdefault(prefix + spelling.stored.rpartition(".")[0], []).append((spelling, parts))
     for module, wrapped in found.items():
-        for place, (_, parts) in enumerate(wrapped):
+        for place, (spelling, parts) in enumerate(wrapped):
             rows, columns = base.tensors[parts[0][0]]
             names = tuple(part.removesuffix(".weight") for expert in parts for part in expert)
             inner = module + ".base_layer" * (len(wrapped) - 1 - place)
@@ -68,7 +70,7 @@ def fused_modules(
                 ".lora_B.weight": (rows * len(parts[0]), rank * len(parts)),
             }
             for end, shape in shapes.items():
-                boxes = tuple(_boxes(parts, end, rank=rank, rows=rows, columns=columns))
+                boxes = tuple(_boxes(parts, end, spelling, rank=rank, rows=rows, columns=columns))
                 yield inner + end, shape, boxes, names
 
 
@@ -77,9 +79,9 @@ def _spellings(base: Logical) -> Iterator[tuple[str, Spelling]]:
         prefix = layer_prefix(base.family, layer)
         for spelling in base.family.spellings:
             shape = base.tensors.get(prefix + spelling.parts[0].replace("{expert}", "0"), ())
-            # Of parameters with other dimensions, factors would be other matrices.
-            plain = not spelling.transposed and not spelling.interleaved
-            if "{expert}" in spelling.parts[0] and len(shape) == 2 and plain:
+            # Of swapped dimensions that PEFT does not know of, factors would be other matrices.
+            known = not spelling.transposed or spelling.told_transposed
+            if "{expert}" in spelling.parts[0] and len(shape) == 2 and known:
                 yield prefix, spelling
 
 
@@ -91,7 +93,9 @@ def _parts(base: Logical, prefix: str, spelling: Spelling) -> list[tuple[str, ..
     ]
 
 
-def _boxes(parts: list[tuple[str, ...]], end: str, *, rank: int, rows: int, columns: int) -> Iterator[TensorSlice]:
+def _boxes(
+    parts: list[tuple[str, ...]], end: str, spelling: Spelling, *, rank: int, rows: int, columns: int
+) -> Iterator[TensorSlice]:
     experts = len(parts)
     for expert, names in enumerate(parts):
         for place, name in enumerate(names):
@@ -100,8 +104,9 @@ def _boxes(parts: list[tuple[str, ...]], end: str, *, rank: int, rows: int, colu
                 runs = (StridedRange(start=expert * rank, count=rank), StridedRange(start=0, count=columns))
                 yield TensorSlice(logical=logical, logical_at=((0, rank), (0, columns)), stored_at=runs)
             else:
+                apart = StridedRange(start=place, count=rows, step=len(names))
                 runs = (
-                    StridedRange(start=place * rows, count=rows),
+                    apart if spelling.interleaved else StridedRange(start=place * rows, count=rows),
                     StridedRange(start=expert, count=rank, step=experts),
                 )
                 yield TensorSlice(logical=logical, logical_at=((0, rows), (0, rank)), stored_at=runs)

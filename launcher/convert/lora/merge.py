@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ from launcher.convert.ownership import REPORT, checkpoint_contents, files_writte
 from launcher.convert.progress import Progress, duration, size
 from launcher.convert.scales import unscaled
 from launcher.convert.slices import whole
-from launcher.convert.spans import span
+from launcher.convert.spans import array, span
 from launcher.convert.staging import Staging
 
 # Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.
@@ -239,17 +240,52 @@ def _blocks(
         yield 0, memoryview(cast_words).cast("B")
         return
     size = itemsize(source.dtype)
-    for factors in planned.adapter.factors.get(source.name, ()):
-        a, b = (decode(_contiguous(files, held), held.slot.dtype) for held in (factors.a, factors.b))
-        left, right = (a.T, b.T) if factors.table else (b, a)
+    parts = planned.adapter.factors.get(source.name, ())
+    if any(_scattered(source, factors) for factors in parts):
+        yield from _experts(files, source, parts, losses)
+        return
+    for factors in parts:
+        left, right = _matrices(files, factors)
         found = span(source.shape, factors.weight.box.stored_at)
-        assert found is not None, "a weight's rows lie one after another, whatever it is a part of"
+        assert found is not None
         rows, columns = factors.weight.shape
         step = max(1, _BLOCK // columns)
         words = factor_words(files, factors.weight)
         for first in range(0, rows, step):
             at = (found[0] + first * columns) * size
             yield at, _sum(words, left, right, factors, first, step, source.dtype, losses)
+
+
+def _scattered(source: Slot, factors: Factors) -> bool:
+    """Return whether a weight's rows do not lie one after another: it is swapped, or alternates with another."""
+    box = factors.weight.box
+    return box.transposed or span(source.shape, box.stored_at) is None
+
+
+def _experts(
+    files: OpenFiles, source: Slot, parts: tuple[Factors, ...], losses: Losses | None
+) -> Iterator[tuple[int, memoryview]]:
+    """Yield the computed matrices of a tensor of all experts whose weights are swapped or alternate."""
+    import numpy as np
+
+    stored = array(files, source)
+    assert stored.ndim == 3, "weights that are swapped or alternate are those of fused experts"
+    for expert, own in groupby(parts, key=lambda factors: factors.weight.box.stored_at[0].start):
+        words = np.array(stored[expert])
+        for factors in own:
+            box = factors.weight.box
+            rows, columns = (slice(run.start, run.start + run.count * run.step, run.step) for run in box.stored_at[1:])
+            view = words[rows, columns].T if box.transposed else words[rows, columns]
+            left, right = _matrices(files, factors)
+            done = _sum(np.ascontiguousarray(view), left, right, factors, 0, len(view), source.dtype, losses)
+            view[...] = np.frombuffer(done, words.dtype).reshape(view.shape)
+        yield expert * words.nbytes, memoryview(words).cast("B")
+
+
+def _matrices(files: OpenFiles, factors: Factors) -> tuple[Any, Any]:
+    """Return the two matrices whose product is added, as float32."""
+    a, b = (decode(_contiguous(files, held), held.slot.dtype) for held in (factors.a, factors.b))
+    return (a.T, b.T) if factors.table else (b, a)
 
 
 def _contiguous(files: OpenFiles, held: Held) -> Any:

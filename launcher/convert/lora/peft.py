@@ -30,6 +30,18 @@ _PREFIX: Final = "base_model.model."
 _ORDER: Final = ("F16", "BF16", "F32", "F64")
 
 
+def usual_name(base: Logical, name: str) -> str:
+    """Return the name in the model's files of a module or factor that PEFT names as transformers' class does."""
+    enclosing = base.family.enclosing
+    return name if enclosing is None else enclosing.usual(name)
+
+
+def peft_name(base: Logical, name: str) -> str:
+    """Return PEFT's name of a module or factor: transformers' class may nest it deeper than the files do."""
+    enclosing = base.family.enclosing
+    return name if enclosing is None else enclosing.in_class(name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     """Contents of a PEFT folder, before the check whether a training stack supports it unchanged.
@@ -79,7 +91,8 @@ def survey(folder: Path, base: Logical) -> Survey:
         for module, shape in zip(parts, instance.shapes, strict=True)
     }
     factors: dict[str, Held] = {}
-    slots = {slot.name.removeprefix(_PREFIX): slot for slot in safetensors.read(weights_file(folder)).slots}
+    stored = safetensors.read(weights_file(folder)).slots
+    slots = {usual_name(base, slot.name.removeprefix(_PREFIX)): slot for slot in stored}
     shapes = {name: slot.shape for name, slot in slots.items()}
     called: dict[str, str] = {}
     for name, slot in slots.items():
@@ -87,14 +100,15 @@ def survey(folder: Path, base: Logical) -> Survey:
         parameter, boxes = fused or ("", (whole(name, slot.shape),) if name.endswith((A, B)) else ())
         unknown = [box.logical for box in boxes if box.logical[: -len(A)] not in known]
         if not boxes or unknown:
-            problems.append(_unknown(folder, slot, name, unknown))
+            problems.append(_unknown(folder, base, slot, name, unknown))
             continue
         factors.update({box.logical: Held(slot=slot, box=box) for box in boxes})
         called.update({box.logical[: -len(A)]: parameter or box.logical[: -len(A)] for box in boxes})
     scales = {}
     for module, name in called.items():
         rank, alpha = (
-            pattern_value(config, *words, name) for words in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha"))
+            pattern_value(config, *words, peft_name(base, name))
+            for words in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha"))
         )
         scales[module] = (rank, alpha)
         problems += _misshaped(folder, factors, module, rank, known[module])
@@ -106,8 +120,11 @@ def survey(folder: Path, base: Logical) -> Survey:
     return Survey(folder=folder, base=base, text=text, config=config, factors=factors, scales=scales)
 
 
-def _unknown(folder: Path, slot: Slot, name: str, unknown: Sequence[str]) -> str:
+def _unknown(folder: Path, base: Logical, slot: Slot, name: str, unknown: Sequence[str]) -> str:
     where = f"{folder / WEIGHTS}: {slot.name} {list(slot.shape)}"
+    enclosing = base.family.enclosing
+    if enclosing is not None and enclosing.other(name) is not None:
+        return f"{where}: not of the language model, whose adapters alone are converted; works: launch convert merge"
     if unknown:
         return f"{where}: no linear layer of the model that training stacks give factors to"
     kind = "factors of an embedding" if "lora_embedding" in name else "no LoRA factor (modules_to_save, a bias)"
@@ -230,13 +247,14 @@ def _wanted(logical: AdapterLogical, *, fused: bool) -> Iterator[Wanted]:
     if fused:
         for name, shape, boxes, modules in fused_modules(logical.base, logical.modules, logical.rank):
             resolved = tuple(_resolved(box, logical) for box in boxes if box.logical not in logical.copies)
-            yield Wanted(name=_PREFIX + name, shape=shape, boxes=resolved)
+            yield Wanted(name=_PREFIX + peft_name(logical.base, name), shape=shape, boxes=resolved)
             inside.update(modules)
     names = {**{name: name for name in logical.tensors}, **{name: copy.of for name, copy in logical.copies.items()}}
     for name, of in names.items():
         if name[: -len(A)] not in inside:
             shape = logical.tensors[of]
-            yield Wanted(name=_PREFIX + name, shape=shape, boxes=(whole(of, shape),))
+            named = _PREFIX + peft_name(logical.base, name)
+            yield Wanted(name=named, shape=shape, boxes=(whole(of, shape),))
 
 
 def _resolved(box: TensorSlice, logical: AdapterLogical) -> TensorSlice:
@@ -279,7 +297,7 @@ def _mentions(text: str, logical: AdapterLogical) -> bool:
         return True
     matches = matcher(tree.get("target_modules"))
     own = set(logical.modules)
-    return all((matches(module)) == (module in own) for module in _all_modules(logical.base))
+    return all(matches(peft_name(logical.base, module)) == (module in own) for module in _all_modules(logical.base))
 
 
 def matcher(targets: Any) -> Callable[[str], bool]:
@@ -305,7 +323,7 @@ def hf_targets(base: Logical, modules: Iterable[str]) -> list[str]:
     for leaf, modules in leaves.items():
         held = [module for module in modules if module in own]
         if held:
-            found += [leaf] if len(held) == len(modules) else held
+            found += [leaf] if len(held) == len(modules) else [peft_name(base, module) for module in held]
     return sorted(found)
 
 

@@ -19,6 +19,7 @@ _FUSED: Final = (
         parts=(f"{_GATE}.weight", f"{_UP}.weight"),
         interleaved=True,
         transposed=True,
+        told_transposed=True,
         written=True,
         mxfp4=True,
     ),
@@ -28,7 +29,14 @@ _FUSED: Final = (
         interleaved=True,
         written=True,
     ),
-    Spelling(stored="mlp.experts.down_proj", parts=(f"{_DOWN}.weight",), transposed=True, written=True, mxfp4=True),
+    Spelling(
+        stored="mlp.experts.down_proj",
+        parts=(f"{_DOWN}.weight",),
+        transposed=True,
+        told_transposed=True,
+        written=True,
+        mxfp4=True,
+    ),
     Spelling(stored="mlp.experts.down_proj_bias", parts=(f"{_DOWN}.bias",), written=True),
 )
 

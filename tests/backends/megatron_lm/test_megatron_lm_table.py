@@ -3,6 +3,7 @@
 import pytest
 
 from backends.megatron_lm import BACKEND
+from launcher.compose import compose
 from launcher.job import Job, field_paths
 from launcher.mapping.engine import read_back, translate
 from launcher.mapping.native import NativeArg, NativeArgs
@@ -27,6 +28,17 @@ def test_every_field_is_mapped_or_explained(version: str) -> None:
     table = BACKEND.table(version)
     assert unmapped_fields(table, version) == []
     assert {*table.unsupported, *table.irrelevant} <= set(field_paths())
+
+
+@pytest.mark.parametrize("version", BACKEND.versions)
+def test_latent_attention_whose_heads_do_not_divide_the_width(version: str) -> None:
+    """GLM-4.7-Flash: 20 heads and a width of 2048, which the parser refuses without kv-channels."""
+    random = ["model.pretrained=false", "model.num_nextn_predict_layers=0"]
+    job = compose(["model=glm4_7_flash", *random])
+    words = native(job, version)
+    assert words.get("kv-channels") == job.model.v_head_dim == 256
+    assert not read_back({arg.flag: arg.value for arg in words}, BACKEND, version).unmapped
+    assert not native(compose(["model=deepseek_v2", *random]), version).has("kv-channels")
 
 
 @pytest.mark.parametrize("version", BACKEND.versions)
