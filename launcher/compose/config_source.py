@@ -131,7 +131,7 @@ def _is_section(group: str, config: object) -> bool:
         isinstance(config, DictConfig)
         and f"{group}.name" in known
         and bool(config)
-        and all(f"{group}.{name}" in known for name in config)
+        and all(f"{group}.{name}" in known for name in map(str, config))
     )
 
 
