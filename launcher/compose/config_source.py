@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from launcher.compose.search_path import PLUGIN_GROUPS, is_plugin
 from launcher.compose.user_files import check_file
 from launcher.job.migrations import JOB_FILES, migrated
+from launcher.job.schema import field_paths
 
 SCHEME, FOLDER, PLUGINS = "launch", "launchdir", "launchplugin"
 _BACKEND, _OVERRIDE = "backend", "override /backend"
@@ -20,7 +21,8 @@ class MountedSource(ConfigSource):
     """`launch://recipe=/folder` maps /folder/x.yaml to option x of group recipe; a file is mapped to its alias.
 
     `launch://job/alias=/folder/file.yaml` maps one file, `launch://job/alias!model!task=…` without these sections,
-    which the command line overrides. Files without a `# @package` header are whole jobs.
+    which the command line overrides. Files without a `# @package` header are whole jobs, or the fields of the group's
+    section (a copy of one of conf/hardware).
     """
 
     def __init__(self, provider: str, path: str) -> None:
@@ -50,8 +52,8 @@ class MountedSource(ConfigSource):
         check_file(path)
         text = path.read_text(encoding="utf-8-sig")
         header = ConfigSource._get_header_dict(text[:512])
-        header["package"] = header.get("package") or "_global_"
         config = OmegaConf.create(text) if text.strip() else OmegaConf.create({})
+        header["package"] = header.get("package") or (self.group if _is_section(self.group, config) else "_global_")
         if isinstance(config, DictConfig):
             config = _migrated(config, str(path))
             for section in self.without:
@@ -120,6 +122,17 @@ class PluginSource(ConfigSource):
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         return []
+
+
+def _is_section(group: str, config: object) -> bool:
+    """Return whether a file holds fields of the section that its group is named after, and no sections."""
+    known = field_paths()
+    return (
+        isinstance(config, DictConfig)
+        and f"{group}.name" in known
+        and bool(config)
+        and all(f"{group}.{name}" in known for name in map(str, config))
+    )
 
 
 def _migrated(config: DictConfig, where: str) -> DictConfig:

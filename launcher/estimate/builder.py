@@ -97,9 +97,10 @@ class Builder:
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer
         given, made, weight = tokens * inner * act, tokens * outer * act, inner * outer * act
-        forward = machine.linear(flops, given + made + weight)
-        backward = machine.linear(flops, given + made + weight)
-        backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
+        plain = not s.fp8
+        forward = machine.linear(flops, given + made + weight, plain=plain)
+        backward = machine.linear(flops, given + made + weight, plain=plain)
+        backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True, plain=plain)
         if cast:
             # With sequence parallelism, what is gathered is quantised before.
             apart = s.tp if s.sp else 1

@@ -64,8 +64,8 @@ def _router(builder: Builder) -> Operation:
         keeps=given + 2 * scores,
         forward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
         backward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
-        forward=machine.linear(flops, given + scores) + machine.moved(2 * scores) + small,
-        backward=2 * machine.linear(flops, given + scores) + machine.moved(3 * scores) + small,
+        forward=machine.linear(flops, given + scores, plain=True) + machine.moved(2 * scores) + small,
+        backward=2 * machine.linear(flops, given + scores, plain=True) + machine.moved(3 * scores) + small,
         flops=flops,
         launches=_FUSED_ROUTER if s.fused_router else _ROUTER,
     )

@@ -58,7 +58,9 @@ class Machine:
     peak: float
     peak_bf16: float
     matmul: float
+    matmul_plain: float
     weight_gradient: float
+    weight_gradient_plain: float
     small: float
     grouped: float
     grouped_tokens: float
@@ -79,10 +81,18 @@ class Machine:
     host: float
     mesh: bool
 
-    def linear(self, flops: float, size: float, *, gradient: bool = False) -> float:
-        """Return the seconds of a matrix product of `flops` that moves `size` bytes."""
-        efficiency = self.weight_gradient if gradient else self.matmul
-        compute = (flops + self.small) / (self.peak * efficiency)
+    def linear(self, flops: float, size: float, *, gradient: bool = False, plain: bool = False) -> float:
+        """Return the seconds of a matrix product of `flops` that moves `size` bytes.
+
+        Args:
+            gradient: it is that of a weight's gradient.
+            plain: in 16 bits, also where the job's other products take fewer.
+        """
+        if plain:
+            peak, efficiency = self.peak_bf16, self.weight_gradient_plain if gradient else self.matmul_plain
+        else:
+            peak, efficiency = self.peak, self.weight_gradient if gradient else self.matmul
+        compute = (flops + self.small) / (peak * efficiency)
         return max(compute, size / self.memory, self.latency)
 
     def experts(self, flops: float, size: float, tokens: float, *, gradient: bool = False) -> float:
@@ -144,6 +154,7 @@ def _read(
     memory = bandwidth * figure("memory_efficiency")
     matmul, weight_gradient = figure("matmul_efficiency"), figure("weight_gradient_efficiency")
     grouped = figure("grouped_matmul_efficiency")
+    matmul_plain, weight_gradient_plain = matmul, weight_gradient
     if products.settings:
         own = _of_format(hardware, products, "matmul_efficiency", matmul, assumed)
         weight_gradient, matmul = weight_gradient * (own / matmul), own
@@ -154,7 +165,9 @@ def _read(
         peak=peak * 1e12,
         peak_bf16=peak * 1e12 if products in (BF16, FP32) else (hardware.bf16_tflops or peak) * 1e12,
         matmul=matmul,
+        matmul_plain=matmul_plain,
         weight_gradient=weight_gradient,
+        weight_gradient_plain=weight_gradient_plain,
         small=figure("small_matmul_gflop") * 1e9,
         grouped=grouped,
         grouped_tokens=figure("grouped_matmul_tokens"),

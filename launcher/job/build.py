@@ -138,17 +138,19 @@ def convert(raw: Any, kind: Any, meta: Meta) -> Value:
         WrongValue: the type, a choice or a bound does not fit.
     """
     allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    optional = type(None) in allowed
     if raw is None:
-        if type(None) in allowed:
+        if optional:
             return None
         raise WrongValue("type", f"needs {_name(kind)}, got null")
     target = next(part for part in allowed if part is not type(None))
     try:
         value = _convert_one(raw, target)
     except WrongValue as error:
-        raise WrongValue(error.kind, str(error), _within(error.works, meta)) from None
+        unset = ("null",) if optional and target in (int, float) else ()
+        raise WrongValue(error.kind, str(error), _within(error.works, meta) or unset) from None
     for item in value if isinstance(value, tuple) else (value,):
-        _check(item, meta)
+        _check(item, meta, optional=optional)
     return value
 
 
@@ -212,7 +214,7 @@ def _nearest_of_type(raw: Any, target: Any) -> tuple[str, ...]:
     return ()
 
 
-def _check(value: Value, meta: Meta) -> None:
+def _check(value: Value, meta: Meta, *, optional: bool) -> None:
     if meta.choices and value not in meta.choices:
         near = nearest(str(value), meta.choices, cutoff=0.5) or meta.choices
         raise WrongValue("choice", f"{_show(value)} is not one of {', '.join(meta.choices)}", near)
@@ -221,7 +223,7 @@ def _check(value: Value, meta: Meta) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     if value != value or value in (float("inf"), float("-inf")):
-        raise WrongValue("bound", f"{value} is not a usable number")
+        raise WrongValue("bound", f"{value} is not a usable number", ("null",) if optional else ())
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise WrongValue("bound", f"{value} exceeds 64 bits")
     if meta.minimum is not None and value < meta.minimum:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.balance.from_job import UNEVEN
+from launcher.estimate.check import problems
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
@@ -62,7 +63,14 @@ def begin(
     start = _start(job)
     judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
     _mended(judges)
+    if unusable := [finding for finding in problems(start) if _of_machine(finding)]:
+        raise CannotSearch(unusable)
     return Search(ValidityCache(*judges), top=top, watch=watch, user_job=job)
+
+
+def _of_machine(finding: Finding) -> bool:
+    """Return whether a finding of the estimate is about the machine alone, which no layout changes."""
+    return bool(finding.fields) and all(field.startswith(("hardware.", "cluster.")) for field in finding.fields)
 
 
 def _start(job: Job) -> Job:

@@ -279,3 +279,19 @@ def test_a_file_where_an_override_is_expected_is_pointed_to_its_command(case, tm
     (mistake,) = caught.value.mistakes
     assert mistake.what.startswith(what)
     assert mistake.works[0].startswith(works) if works else not mistake.works
+
+
+def test_a_copy_of_a_hardware_file_is_hardware(tmp_path: Path) -> None:
+    copy = tmp_path / "mine.yaml"
+    copy.write_text(Path("conf/hardware/h100_80g.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    assert compose([f"hardware={copy}"]).hardware == compose(["hardware=h100_80g"]).hardware
+
+
+def test_nan_in_a_hardware_file_is_named_with_its_line(tmp_path: Path) -> None:
+    copy = tmp_path / "mine.yaml"
+    copy.write_text("name: mine\nbf16_tflops: 100\nmatmul_efficiency: .nan\n", encoding="utf-8")
+    with pytest.raises(ComposeError) as caught:
+        compose([f"hardware={copy}"])
+    (mistake,) = caught.value.mistakes
+    assert (mistake.where, mistake.fixes) == (f"{copy}:3", ("hardware.matmul_efficiency=null",))
+    assert compose([f"hardware={copy}", "hardware.matmul_efficiency=null"]).hardware.bf16_tflops == 100

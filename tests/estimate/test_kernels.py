@@ -1,7 +1,9 @@
 """Hardware files count what the table of measured kernels says; what they take from elsewhere is not in this table."""
 
 import statistics
+from typing import Any
 
+import numpy as np
 import pytest
 
 from launcher.job.hardware import Hardware
@@ -18,6 +20,9 @@ PRODUCTS = [
     ("b300", "nvfp4", ("forward", "input gradient")),
     ("b200", "bf16", ("forward", "input gradient")),
     ("b200", "bf16", ("weight gradient",)),
+    ("h200", "bf16", ("forward", "input gradient")),
+    ("h200", "bf16", ("weight gradient",)),
+    ("h200", "fp8", ("forward", "input gradient")),
     ("h800", "fp8_blockwise", ("forward",)),
     ("mi300x", "bf16", ("forward",)),
 ]
@@ -44,10 +49,52 @@ def test_grouped_products_follow_the_tokens_of_an_expert(machine: str, number_fo
     assert abs(statistics.mean(errors)) < 0.1
 
 
+def lines(rows: list[dict[str, Any]], peak: float) -> tuple[float, float, float]:
+    """Return the shares in forward and backward, and the microseconds that both take beyond: least relative squares."""
+    lhs = []
+    for row in rows:
+        ideal = row["gflop"] / peak / row["ms"]
+        backward = row["kernel"] == "attention backward"
+        lhs.append([0.0 if backward else ideal, ideal if backward else 0.0, 1e-3 / row["ms"]])
+    forward, back, start = np.linalg.lstsq(np.array(lhs), np.ones(len(lhs)), rcond=None)[0]
+    return 1 / forward, 1 / back, start
+
+
+@pytest.mark.parametrize("machine", ["gb200", "gb300", "h200"])
+def test_attention_is_a_line_through_its_shapes(machine: str) -> None:
+    hardware = hardware_of(machine)
+    rows = [row for row in ROWS if row["machine"] == machine and row["kernel"].startswith("attention")]
+    peak = hardware.bf16_tflops or 0.0
+    forward, backward, start = lines([row for row in rows if not row["latent"]], peak)
+    assert hardware.attention_efficiency == pytest.approx(forward, abs=0.01)
+    assert hardware.attention_backward_efficiency == pytest.approx(backward, abs=0.01)
+    assert hardware.attention_overhead_us == pytest.approx(start, abs=1)
+    errors = []
+    for row in rows:
+        share = hardware.latent_attention_share if row["latent"] else 1.0
+        efficiency = backward if row["kernel"] == "attention backward" else forward
+        errors.append((row["gflop"] / peak / efficiency / (share or 1.0) + 1e-3 * start) / row["ms"] - 1)
+    assert statistics.mean(map(abs, errors)) < 0.1
+
+
+@pytest.mark.parametrize(("machine", "of"), [("h100_80g", "h200"), ("h800", "h200"), ("b300", "gb300")])
+def test_machines_of_one_die_have_one_attention(machine: str, of: str) -> None:
+    figures = (
+        "attention_efficiency",
+        "attention_backward_efficiency",
+        "attention_overhead_us",
+        "latent_attention_share",
+    )
+    own, other = hardware_of(machine), hardware_of(of)
+    assert [getattr(own, name) for name in figures] == [getattr(other, name) for name in figures]
+
+
 def test_rows_are_complete() -> None:
     for row in ROWS:
         assert row["source"]
         assert row["shape"]
         assert row["count"] >= 1
         assert hasattr(Hardware, f"{row['format']}_tflops")
-        assert 0 < row["tflops"] / getattr(hardware_of(row["machine"]), f"{row['format']}_tflops") < 1
+        # Attention counts every pair of query and key, of which a causal mask leaves half.
+        most = 2 if row["kernel"].startswith("attention") else 1
+        assert 0 < row["tflops"] / getattr(hardware_of(row["machine"]), f"{row['format']}_tflops") < most

@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 
 from launcher.estimate import Estimate, estimate
-from tests.estimate.estimate_jobs import job_with
+from launcher.estimate.layers import operations_of
+from launcher.estimate.machine import read_machine
+from launcher.estimate.operation import Operation
+from launcher.estimate.sizes import read_sizes
+from tests.estimate.estimate_jobs import MOE, job_with
 
 TOKENS, LAYERS, HIDDEN, FFN = 4096, 16, 2048, 8192
 # Query, key, value; output; gate and up; down.
@@ -74,3 +78,29 @@ def test_gathered_inputs_travel_quantised() -> None:
     each = 64 * LAYERS * TOKENS * HIDDEN * 7 / 8 / (1e9 / 2 * 0.7)
     assert exposed(None) - exposed("tensorwise") == pytest.approx(each * 6 * (2 - 1), rel=1e-6)
     assert exposed(None) - exposed("nvfp4") == pytest.approx(each * (4 * (2 - 0.5625) + 2 * (2 - 1.125)), rel=1e-6)
+
+
+def test_the_output_layer_stays_in_bf16() -> None:
+    """Megatron-core's own linear layer (tensor_parallel/layers.py), no module of Transformer Engine."""
+    peaks = {"bf16_tflops": 1000.0, "fp8_tflops": 1e9, "matmul_efficiency": 0.5, "weight_gradient_efficiency": 0.5}
+    figures = {**HOPPER, **NO_START, **peaks, "small_matmul_gflop": 0.0}
+
+    def seconds(vocabulary: int) -> float:
+        time = with_format("delayed", figures, model={"vocab_size": vocabulary}).time
+        assert time is not None
+        return time.forward_s + time.backward_s
+
+    micro_batches = 8
+    more = 3 * 2 * TOKENS * HIDDEN * 64_000 / 0.5e15
+    assert seconds(128_000) - seconds(64_000) > micro_batches * more
+
+
+def test_the_router_stays_in_bf16() -> None:
+    def router(recipe: str | None) -> Operation:
+        precision = {"fp8_format": "hybrid", "fp8_recipe": recipe} if recipe else {}
+        job = job_with(model={**MOE, "num_experts": 512}, precision=precision, hardware={**HOPPER, **NO_START})
+        sizes, machine = read_sizes(job)[0], read_machine(job, experts=True)[0]
+        return next(op for op in operations_of(sizes, machine, sizes.kind(sizes.layers - 1)) if op.name == "router")
+
+    assert router("tensorwise").forward == router(None).forward
+    assert router("tensorwise").backward == router(None).backward

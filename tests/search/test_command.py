@@ -235,3 +235,11 @@ def test_a_value_that_is_varied_is_a_warning_beside_the_answer(capsys: pytest.Ca
     assert (finding["rule"], finding["severity"], finding["fields"]) == ("SEARCH-VARIES", "warning", ["parallel.tp"])
     assert main(["search", *args]) == 0
     assert "the search varies parallel.tp" in capsys.readouterr().err
+
+
+def test_a_contradicting_topology_is_refused_before_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*PASSED[:2], "hardware=gb300", "cluster.nodes=4", "cluster.devices_per_node=4"]
+    assert main(["search", *words, "hardware.domain_devices=10", AXES]) == 1
+    said = capsys.readouterr()
+    assert "EST-TOPOLOGY" in said.out + said.err
+    assert "works: hardware.domain_devices=8" in said.out + said.err

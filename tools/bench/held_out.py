@@ -43,14 +43,6 @@ class Use:
 
 USES: tuple[Use, ...] = (
     Use(
-        what="hardware.matmul_efficiency and weight_gradient_efficiency, H100",
-        how="fitted",
-        quantity="time",
-        source="Megatron-LM CI",
-        hardware="H100-SXM5-80GB",
-        names=("gpt3_7b",),
-    ),
-    Use(
         what="hardware.matmul_efficiency and weight_gradient_efficiency, B200: 0.95 of kernel benchmarks",
         how="fitted",
         quantity="time",

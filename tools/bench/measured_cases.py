@@ -33,6 +33,7 @@ class Case:
         seconds: of a step.
         oom: whether it is published as out of memory.
         seen: whether the project was developed on it.
+        deterministic: it ran with deterministic kernels only, whose time the estimate does not describe.
     """
 
     source: str
@@ -45,6 +46,7 @@ class Case:
     seconds: float | None = None
     oom: bool = False
     seen: bool = True
+    deterministic: bool = False
 
     @property
     def hardware(self) -> str:
@@ -130,7 +132,7 @@ def _golden(row: Mapping[str, Any]) -> Case | None:
     job = measured_megatron.job_of(row, hardware_section(name or "a100_80g"))
     if job is None:
         return None
-    size = "7B and MoE" if large else "tiny models"
+    size = "7B and MoE, deterministic kernels" if large else "tiny models"
     if "dracooci" in row["golden"]:
         size = "tiny models, one cluster that contradicts the others"
     return Case(
@@ -139,6 +141,7 @@ def _golden(row: Mapping[str, Any]) -> Case | None:
         job=job,
         last_stage=row["mem_max_allocated_bytes"],
         seconds=row["iter_time_s_median"] if large and name else None,
+        deterministic=bool(row.get("deterministic")),
     )
 
 

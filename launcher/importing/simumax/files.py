@@ -127,7 +127,7 @@ def simumax_files(paths: Sequence[str]) -> list[InputFile] | None:
         return None
     works = ("launch import strategy.json model.json system.json",)
     notes = [
-        Note(message="is not a strategy, model or system file of SimuMax: only those are read together", where=path)
+        Note(message=f"{path} is not a strategy, model or system file of SimuMax: only those are read together")
         for path, file in zip(paths, found, strict=True)
         if file is None
     ]
