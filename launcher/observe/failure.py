@@ -11,6 +11,7 @@ from launcher.observe.logs_of_ranks import Line, NodeLog, Raised, plain, read_no
 from launcher.observe.reasons import EXCEPTION, Grade, Kind, Reason, order_of, reason_of
 from launcher.plan.executor import find_executor
 
+_CGROUP = "cgroup"
 _OF_EXCEPTIONS = (Kind.ERROR, Kind.LINE, Kind.ANY, Kind.NODE)
 
 
@@ -104,7 +105,7 @@ def _of_node(
     first = end.node * record.devices_per_node
     log = read_node(folder / "logs" / f"node{end.node}.log", first, iteration=record.iteration_line)
     files = error_files(folder, end.node, end.attempt, first, since)
-    found = [*_of_system(record, folder, end, says), *_of_files(files), *_of_log(log), *_of_code(end, log)]
+    found = [*_of_system(record, folder, end, says), *_of_files(files), *_of_log(log), *_of_code(end)]
     for rank in range(first, first + record.devices_per_node if record.rank_log else first):
         path = folder / record.rank_log.replace("{rank}", str(rank))
         found += _of_log(read_node(path, rank, own=True, iteration=record.iteration_line))
@@ -116,6 +117,9 @@ def _of_node(
         path = folder / "logs" / f"node{end.node}.log"
         where = log.root_line.place if log.root_line else str(path) if path.exists() else ""
         return Failure(rank=root, node=end.node, host=end.host, code=end.code, evidence=where), None
+    # The exception of an error file mostly stands in the log, too.
+    same = (each.line for each in found if each.line and each.text.endswith(chosen.text))
+    line = chosen.line or next(same, None)
     failure = Failure(
         rank=chosen.rank if chosen.rank is not None else root,
         node=end.node,
@@ -125,20 +129,29 @@ def _of_node(
         message=redacted(chosen.text),
         meaning=chosen.reason.meaning,
         fields=chosen.reason.fields,
-        evidence=chosen.line.place if chosen.line else chosen.where,
+        evidence=line.place if line else chosen.where,
     )
     return failure, chosen.reason
 
 
 def _chosen(found: Sequence[_Evidence], root: int | None) -> _Evidence | None:
     """Return what explains most: of the rank that failed first if anything of it does, else of any, the first."""
-    killed = any(each.reason.grade is Grade.KILLED for each in found)
     # The counter of a cgroup counts for all its processes: it explains a rank that was killed, and nothing else.
-    found = [each for each in found if killed or each.where != "cgroup"]
+    if not any(each.reason.grade is Grade.KILLED for each in found):
+        found = [each for each in found if each.where != _CGROUP]
     own = [each for each in found if root is None or each.rank in (root, None)]
-    told = [each for each in own if not each.reason.consequence]
-    pool = told or [each for each in found if each.reason.grade is not Grade.GENERAL or root is None] or found
-    return min(pool, key=lambda each: order_of(each.reason)[:1] if not each.reason.consequence else order_of(each.reason), default=None)
+    pool = [each for each in own if not each.reason.consequence]
+    if not pool and own:  # it may have ended before the rank that is the reason, which was slower
+        pool = list(found)
+    elif not pool:  # it ended without a word: what others raised may be what followed
+        pool = [each for each in found if each.reason.grade is not Grade.GENERAL]
+    return min(pool, key=_precedence, default=None)
+
+
+def _precedence(evidence: _Evidence) -> tuple[int, ...]:
+    """Return the key of evidence: of causes the first in time, of consequences the first in the table."""
+    grade, row = order_of(evidence.reason)
+    return (grade, row) if evidence.reason.consequence else (grade,)
 
 
 def _of_system(record: Record, folder: Path, end: Exit, says: Sequence[str]) -> Iterator[_Evidence]:
@@ -149,7 +162,7 @@ def _of_system(record: Record, folder: Path, end: Exit, says: Sequence[str]) -> 
     causes = folder / "run" / "causes" / f"{end.attempt}.{end.node}"
     for number, text in enumerate(read_causes(causes), 1):
         if reason := reason_of(text, Kind.QUEUE):
-            yield _Evidence(rank=None, reason=reason, text=text, where="cgroup" if "cgroup" in text else str(causes))
+            yield _Evidence(rank=None, reason=reason, text=text, where=_CGROUP if _CGROUP in text else str(causes))
         elif reason := reason_of(text, Kind.NODE):
             yield _Evidence(rank=None, reason=reason, text=text, where=f"{causes}:{number}")
     executor = find_executor(record.executor)
@@ -162,7 +175,9 @@ def _of_files(files: Sequence[ErrorFile]) -> Iterator[_Evidence]:
         reason = reason_of(each.text, *_OF_EXCEPTIONS)
         if reason is None or reason.grade is Grade.GENERAL:
             # An earlier exception of the chain may say more.
-            earlier = (reason_of(line, *_OF_EXCEPTIONS) for line in reversed(each.stack.splitlines()) if line[:1].strip())
+            earlier = (
+                reason_of(line, *_OF_EXCEPTIONS) for line in reversed(each.stack.splitlines()) if line[:1].strip()
+            )
             reason = next((row for row in earlier if row and row.grade is Grade.CAUSE), reason) or EXCEPTION
         yield _Evidence(rank=each.rank, reason=reason, text=each.text.split("\n")[0], where=f"{each.path}:1")
 
@@ -186,20 +201,25 @@ def _of_lines(lines: Sequence[Line] | Iterator[Line], kind: Kind) -> Iterator[_E
 
 
 def _of_exceptions(raised: Raised) -> _Evidence:
-    """Return what exceptions show: the last one, or an earlier one of the chain that says more."""
-    found: list[_Evidence] = []
+    """Return what exceptions show: the last one, or the nearest before it in the chain that tells a cause."""
+    last, found = raised.chain[-1][0], []
     for lines in reversed(raised.chain):
-        for line in lines:
-            if reason := reason_of(line.text, *_OF_EXCEPTIONS) or reason_of(signal_in(line.text), Kind.SIGNAL):
-                found.append(_Evidence(rank=line.rank, reason=reason, text=line.text.strip(), line=line))
-    last = raised.chain[-1][0]
-    found.append(_Evidence(rank=last.rank, reason=EXCEPTION, text=last.text.strip(), line=last))
-    told = [each for each in found if each.reason is not EXCEPTION]
-    return min(told or found, key=lambda each: order_of(each.reason))
+        shown = [
+            _Evidence(rank=line.rank, reason=reason, text=line.text.strip(), line=line)
+            for line in lines
+            if (reason := reason_of(line.text, *_OF_EXCEPTIONS) or reason_of(signal_in(line.text), Kind.SIGNAL))
+        ]
+        found += [min(shown, key=lambda each: order_of(each.reason))] if shown else []
+        if found and found[-1].reason.grade is Grade.CAUSE:
+            return found[-1]
+    return found[0] if found else _Evidence(rank=last.rank, reason=EXCEPTION, text=last.text.strip(), line=last)
 
 
-def _of_code(end: Exit, log: NodeLog) -> Iterator[_Evidence]:
-    """Yield the signal in the node's exit code: 128 + N of a shell."""
-    name = signal_name(end.code - 128) if end.code > 128 and end.how != "lost" else ""
-    if reason := reason_of(name, Kind.SIGNAL):
-        yield _Evidence(rank=None, reason=reason, text=f"exit code {end.code} ({name})", where="exit code of the node")
+def _of_code(end: Exit) -> Iterator[_Evidence]:
+    """Yield what the exit code of the node's command says: the signal of 128 + N, a program that is not there."""
+    if end.how == "lost":  # the code of ssh
+        return
+    name = signal_name(end.code - 128) if end.code > 128 else ""
+    if reason := reason_of(name, Kind.SIGNAL) or reason_of(str(end.code), Kind.CODE):
+        text = f"exit code {end.code}{f' ({name})' if name else ''}"
+        yield _Evidence(rank=None, reason=reason, text=text, where="exit code of the node")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.observe.reasons import BENIGN, HANDLED
+from launcher.observe.benign import BENIGN, HANDLED, WARNED
 
 _READ = 4_000_000
 _CONTINUED = 40
@@ -218,13 +218,13 @@ class _Reader:
         frames: whether a traceback has begun whose exception is still to come.
         linked: whether the next exception is chained to the ones before.
         text: whether the next line may still be of the last exception's text.
-        handled: whether the next traceback was announced as one that does not end the process.
+        handled, warned: whether the line before announces a traceback that was handled, surely or perhaps.
     """
 
     def __init__(self, log: NodeLog) -> None:
         self._log = log
         self._chain: list[list[Line]] = []
-        self._frames = self._linked = self._text = self._handled = False
+        self._frames = self._linked = self._text = self._handled = self._warned = False
 
     def read(self, line: Line) -> None:
         """Take the next line."""
@@ -259,24 +259,23 @@ class _Reader:
         if not (self._frames or self._linked):  # without a traceback
             self.close()
         self._chain.append([line])
-        self._frames, self._linked, self._text = False, False, True
+        self._frames, self._linked, self._text = False, False, not (self._handled or self._warned)
 
     def _plain(self, line: Line) -> None:
-        self._text = False
-        if HANDLED.search(line.text):
-            self.close()
-            self._handled = True
+        self.close(went_on=True)
+        self._handled = bool(HANDLED.search(line.text))
+        self._warned = bool(WARNED.search(line.text))
         if name := signal_in(line.text):
             self._log.signalled.append(Signalled(rank=line.rank, name=name, line=line))
         self._log.lines.append(line)
 
-    def close(self) -> None:
-        """End the exceptions read so far."""
-        if self._chain and not self._handled:
+    def close(self, *, went_on: bool = False) -> None:
+        """End the exceptions read so far; the rank may have gone on after them."""
+        if self._chain and not self._handled and not (self._warned and went_on):
             self._log.raised.append(Raised(chain=tuple(map(tuple, self._chain))))
         if self._chain:
-            self._handled = False
-        self._chain, self._linked, self._text = [], False, False
+            self._handled = self._warned = False
+        self._chain, self._frames, self._linked, self._text = [], False, False, False
 
 
 def _ends_text(text: str) -> bool:

@@ -36,7 +36,7 @@ def main() -> None:
         found = measure(name, show=options.show)
         total = found["right"] + found["missed"] + found["wrong"]
         print(
-            f"{name:10} {total:3} texts, {found['silent']} of them without a reason: {found['right'] / total:.1%} right, "
+            f"{name:10} {total:3} texts ({found['silent']} without a reason): {found['right'] / total:.1%} right, "
             f"{found['missed']} missed, {found['wrong']} wrong"
         )
 
