@@ -102,16 +102,15 @@ def _of_node(
     record: Record, folder: Path, end: Exit, since: float, says: Sequence[str]
 ) -> tuple[Failure, Reason | None]:
     """Return why a node failed, and the reason in the table; None: nothing shows one."""
-    first = end.node * record.devices_per_node
-    log = read_node(folder / "logs" / f"node{end.node}.log", first, iteration=record.iteration_line)
+    first, alone = end.node * record.devices_per_node, record.devices_per_node == 1
+    log = read_node(folder / "logs" / f"node{end.node}.log", first, own=alone, iteration=record.iteration_line)
     files = error_files(folder, end.node, end.attempt, first, since)
     found = [*_of_system(record, folder, end, says), *_of_files(files), *_of_log(log), *_of_code(end)]
     for rank in range(first, first + record.devices_per_node if record.rank_log else first):
         path = folder / record.rank_log.replace("{rank}", str(rank))
         found += _of_log(read_node(path, rank, own=True, iteration=record.iteration_line))
     root = log.root if log.root is not None else files[0].rank if files else None
-    if record.devices_per_node == 1:
-        root = first
+    root = first if alone else root
     chosen = _chosen(found, root)
     if chosen is None:
         path = folder / "logs" / f"node{end.node}.log"

@@ -146,7 +146,7 @@ REASONS = (
             r"received 0 items of ancdata"),
         _sign(LINE, "errno EAGAIN", r"can't start new thread", r"pthread_create failed",
             r"\[Errno 11\] Resource temporarily unavailable", r"fork: Resource temporarily"),
-        change=("data.num_workers (fewer)", "ulimit -n or -u (larger), in cluster.setup"),
+        change=("data.num_workers (fewer)", "ulimit -n and -u (larger), in cluster.setup"),
     ),
     _reason(
         "port-taken",
