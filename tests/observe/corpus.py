@@ -13,7 +13,7 @@ SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """One failure text; `reasons`: any of them is right, none: nothing may be said."""
+    """One failure text; `reasons`: any of them is right, "": nothing is said."""
 
     name: str
     url: str
@@ -38,7 +38,7 @@ def _text(block: str) -> Text:
     return Text(
         name=name.removeprefix("### "),
         url=keys["url"],
-        reasons=tuple(reason for reason in keys["reason"].split("|") if reason != "-"),
+        reasons=tuple("" if reason == "-" else reason for reason in keys["reason"].split("|")),
         log=log,
         rank=int(keys["rank"]) if "rank" in keys else None,
         code=int(keys.get("code", 1)),
@@ -64,6 +64,6 @@ def verdict(text: Text, failure: Failure) -> str:
     """Return `right`, `missed` (a reason is not given) or `wrong` (one that is not the reason, or not the rank's)."""
     if text.rank is not None and failure.rank != text.rank:
         return "wrong"
-    if failure.reason in (text.reasons or ("",)):
+    if failure.reason in text.reasons:
         return "right"
     return "wrong" if failure.reason else "missed"

@@ -19,7 +19,7 @@ def measure(name: str, *, show: bool) -> Counter[str]:
             failure = failure_of(text, Path(folder) / "run")
         word = verdict(text, failure)
         found[word] += 1
-        found["silent"] += not text.reasons
+        found["silent"] += text.reasons == ("",)
         if show and word != "right":
             said = f"{failure.reason or '-'} (rank {failure.rank}): {failure.message[:150]}"
             print(f"{word:7}{text.name}: {'|'.join(text.reasons) or '-'} expected, said {said}")
