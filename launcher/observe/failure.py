@@ -1,5 +1,6 @@
 """Finds why a run stopped: of all nodes and ranks the first whose reason is not a consequence of another one's."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,11 @@ from launcher.executors.record import Exit, Record, read_causes, read_exits, rea
 from launcher.job.secret import redacted
 from launcher.observe.error_files import ErrorFile, error_files
 from launcher.observe.logs_of_ranks import Line, NodeLog, Raised, plain, read_node, signal_in, signal_name
-from launcher.observe.reasons import EXCEPTION, Grade, Kind, Reason, order_of, reason_of
+from launcher.observe.reasons import EXCEPTION, Grade, Kind, Reason, order_of, reason_of, reason_of_error
 from launcher.plan.executor import find_executor
 
 _CGROUP = "cgroup"
-_OF_EXCEPTIONS = (Kind.ERROR, Kind.LINE, Kind.ANY, Kind.NODE)
+_DEVICE = re.compile(r"CUDA|NCCL|[cC]uda|cuDNN|NPU|HCCL|ACL|[dD]evice|GPU|[tT]imed? ?out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,11 @@ class _Evidence:
     text: str
     line: Line | None = None
     where: str = ""
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the node's driver says it of a device, whichever process used it."""
+        return self.rank is None and self.reason.name in ("device-fault", "device-kernel")
 
 
 def first_failure(record: Record, why: str = "") -> Failure | None:
@@ -135,6 +141,8 @@ def _of_node(
 
 def _chosen(found: Sequence[_Evidence], root: int | None) -> _Evidence | None:
     """Return what explains most: of the rank that failed first if anything of it does, else of any, the first."""
+    if any(_says_otherwise(each, root) for each in found):
+        found = [each for each in found if not each.of_device]
     # The counter of a cgroup counts for all its processes: it explains a rank that was killed, and nothing else.
     if not any(each.reason.grade is Grade.KILLED for each in found):
         found = [each for each in found if each.where != _CGROUP]
@@ -145,6 +153,12 @@ def _chosen(found: Sequence[_Evidence], root: int | None) -> _Evidence | None:
     elif not pool:  # it ended without a word: what others raised may be what followed
         pool = [each for each in found if each.reason.grade is not Grade.GENERAL]
     return min(pool, key=_precedence, default=None)
+
+
+def _says_otherwise(evidence: _Evidence, root: int | None) -> bool:
+    """Return whether the first rank raised something that has nothing to do with devices."""
+    general = evidence.reason.grade is Grade.GENERAL and (root is None or evidence.rank in (root, None))
+    return general and not _DEVICE.search(evidence.text)
 
 
 def _precedence(evidence: _Evidence) -> tuple[int, ...]:
@@ -171,12 +185,10 @@ def _of_system(record: Record, folder: Path, end: Exit, says: Sequence[str]) -> 
 
 def _of_files(files: Sequence[ErrorFile]) -> Iterator[_Evidence]:
     for each in files:
-        reason = reason_of(each.text, *_OF_EXCEPTIONS)
+        reason = reason_of_error(each.text)
         if reason is None or reason.grade is Grade.GENERAL:
             # An earlier exception of the chain may say more.
-            earlier = (
-                reason_of(line, *_OF_EXCEPTIONS) for line in reversed(each.stack.splitlines()) if line[:1].strip()
-            )
+            earlier = (reason_of_error(line) for line in reversed(each.stack.splitlines()) if line[:1].strip())
             reason = next((row for row in earlier if row and row.grade is Grade.CAUSE), reason) or EXCEPTION
         yield _Evidence(rank=each.rank, reason=reason, text=each.text.split("\n")[0], where=f"{each.path}:1")
 
@@ -206,7 +218,7 @@ def _of_exceptions(raised: Raised) -> _Evidence:
         shown = [
             _Evidence(rank=line.rank, reason=reason, text=line.text.strip(), line=line)
             for line in lines
-            if (reason := reason_of(line.text, *_OF_EXCEPTIONS) or reason_of(signal_in(line.text), Kind.SIGNAL))
+            if (reason := reason_of_error(line.text) or reason_of(signal_in(line.text), Kind.SIGNAL))
         ]
         found += [min(shown, key=lambda each: order_of(each.reason))] if shown else []
         if found and found[-1].reason.grade is Grade.CAUSE:

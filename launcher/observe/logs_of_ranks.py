@@ -11,10 +11,15 @@ from launcher.observe.benign import BENIGN, HANDLED, WARNED
 _READ = 4_000_000
 _CONTINUED = 40
 _ATTEMPT = re.compile(rb"^launch: (attempt \d+ failed|resumes from )", re.MULTILINE)
-# Prefixes of a rank: those of this program's launches, torch's own, torchrun's, and of a host (pdsh, srun --label).
+# Prefixes of a rank: those of this program's launches, torch's own, torchrun's, Ray's.
 _RANK = re.compile(r"^\[rank(\d+)\]:? ?")
 _LOCAL = re.compile(r"^\[default(\d+)\]:? ?")
-_HOST = re.compile(r"^[\w.-]+: (?=Traceback |  File |(?:[a-z_]\w*\.)*\w*(?:Error|Exception)\b)")
+_RAY = re.compile(r"^\(\w[\w.]* (?:rank=\d+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
+# Of a host or of a time, before a line of a traceback.
+_HOST = re.compile(
+    r"^(?:[\w.-]+: |\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )"
+    r"(?=Traceback | *File \"|    |\s*what\(\): |(?:[a-z_]\w*\.)*\w*(?:Error|Exception)\b)"
+)
 # The program that monitors the ranks, and its own exceptions of which a rank's failure is the cause.
 _AGENT = re.compile(r"torch[./]distributed[./](elastic|run|launch)|ChildFailedError|torchelastic\.worker\.status")
 _FRAME = re.compile(r"^\s*File \"|^\s*\[Previous line repeated|^\s+[~^]+\s*$")
@@ -44,6 +49,7 @@ _CALLED = {
 _NAMES = "|".join(map(re.escape, _CALLED))
 _SIGNAL = re.compile(
     r"terminated with signal (SIG[A-Z]+)|died with <Signals\.(SIG[A-Z]+)|"
+    r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?-(\d+)\b|"
     rf"Fatal Python error: ({_NAMES})\b|"
     rf"^(?:\S+: line \d+: +\d+ |srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |$)"
 )
@@ -141,7 +147,7 @@ def _lines(path: Path, first: int, log: NodeLog) -> Iterator[Line]:
             rank = number if found.re is _RANK else first + number
             log.separate = True
             text = text[found.end() :]
-        yield Line(rank=rank, text=_HOST.sub("", text), path=path, offset=offset)
+        yield Line(rank=rank, text=_HOST.sub("", _RAY.sub("", text)), path=path, offset=offset)
         offset += len(raw) + 1
 
 
@@ -199,7 +205,8 @@ def signal_in(text: str) -> str:
     found = _SIGNAL.search(text)
     if found is None:
         return ""
-    return found[1] or found[2] or _CALLED[found[3] or found[4]]
+    called = found[4] or found[5]
+    return found[1] or found[2] or (_CALLED[called] if called else signal_name(int(found[3])))
 
 
 def _read_rank(lines: list[Line], log: NodeLog) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 class Kind(StrEnum):
     """Where a sign is looked for."""
 
+    TYPE = "type of an uncaught exception, without its package: before what its text shows"
     ERROR = "text of an uncaught exception, from torch elastic's error file or a traceback"
     LINE = "line that is no warning or notice, or text of an uncaught exception"
     NODE = "line of any level that the node's kernel, driver or queue writes, whichever rank's log it is in"
@@ -73,7 +74,7 @@ def _sign(kind: Kind, source: str, *patterns: str) -> Sign:
     return Sign(kind=kind, source=source, pattern=re.compile("|".join(patterns)))
 
 
-ERROR, LINE, NODE, ANY, QUEUE, SIGNAL, CODE = Kind
+TYPE, ERROR, LINE, NODE, ANY, QUEUE, SIGNAL, CODE = Kind
 _CANN = "CANN error codes (Ascend documentation, Error Codes)"
 _LESS_MEMORY = (
     "batch.micro_batch_size (smaller)",
@@ -89,6 +90,7 @@ REASONS = (
     _reason(
         "device-out-of-memory",
         "a device ran out of memory",
+        _sign(TYPE, "torch", r"^OutOfMemoryError$"),
         _sign(LINE, "torch, torch_npu allocators", r"(CUDA|NPU|HIP|XPU) out of memory", r"\bOutOfMemoryError\b",
             r"CUDA error: out of memory"),
         _sign(LINE, _CANN, r"EL0004\b", r"Memory_Allocation_Failure"),
@@ -102,8 +104,8 @@ REASONS = (
         _sign(NODE, "Linux mm/oom_kill.c; Slurm slurmstepd, srun", r"[Dd]etected \d+ oom[-_]kill event",
             r"oom-kill:constraint", r"[Oo]ut of memory: Kill(ed)? process", r"task \d+: Out Of Memory"),
         _sign(LINE, "torch c10 CPUAllocator", r"DefaultCPUAllocator: (can't|not enough memory)"),
-        _sign(LINE, "Python; errno ENOMEM; C++", r"^(\S+: )?(numpy\.\S+)?_?(Array)?MemoryError\b",
-            r"Cannot allocate memory", r"std::bad_alloc"),
+        _sign(TYPE, "Python; numpy", r"^_?(Array)?MemoryError$"),
+        _sign(LINE, "errno ENOMEM; C++", r"Cannot allocate memory", r"std::bad_alloc"),
         _sign(QUEUE, "Slurm job states; Kubernetes ContainerStateTerminated; cgroup memory.events", r"OUT_OF_MEMORY",
             r"OOMKilled", r"oom_kill"),
         change=_MAIN_MEMORY,
@@ -184,7 +186,8 @@ REASONS = (
         _sign(LINE, "CUDA runtime", r"uncorrectable (NVLink|ECC)", r"CUDA error: (hardware|uncorrectable)",
             r"an uncorrectable", r"Detected Critical Xid"),
         _sign(NODE, "NVIDIA driver (XID errors)",
-            r"NVRM: Xid \([^)]*\): (48|54|6[1-4]|74|79|9[2457]|11[09]|120|140|143),"),
+            r"NVRM: Xid \([^)]*\): (48|54|6[124]|74|79|9[457]|11[09]|120|140|143|14[4-9]|150),(?!.*\bNonfatal\b)",
+            r"caused by previous Xid (48|64|74|79|9[45]|119|120|14[0-9]|150)\b"),
         _sign(NODE, "NVIDIA driver; PCIe AER", r"[Ff]allen off the bus", r"GPU is lost",
             r"Uncorrected \(Fatal\) error"),
         _sign(LINE, _CANN, r"E[A-Z]\d{4}.*(HBM|hbm).*(ECC|ecc)", r"multi[- ]bit ECC", r"device_status is abnormal",
@@ -250,7 +253,7 @@ REASONS = (
         "a checkpoint does not fit the model",
         _sign(LINE, "torch; megatron-core dist_checkpointing", r"size mismatch for ",
             r"Error\(s\) in loading state_dict", r"Missing key\(s\) in state_dict",
-            r"Unexpected key\(s\) in state_dict", r"[Gg]lobal shape mismatch", r"CheckpointingException",
+            r"Unexpected key\(s\) in state_dict", r"[Gg]lobal shape mismatch",
             r"are not compatible with the loaded", r"checkpoint .* does not match the model"),
         change=("model.path", "checkpoint.load", "parallel.tp or parallel.pp (as it was saved)"),
     ),
@@ -265,9 +268,10 @@ REASONS = (
     _reason(
         "hub-unreachable",
         "a model, tokenizer or data set is not on this machine, and its hub cannot be reached",
+        _sign(TYPE, "huggingface_hub", r"^LocalEntryNotFoundError$", r"^OfflineModeIsEnabled$", r"^GatedRepoError$",
+            r"^(Repository|Revision|Entry)NotFoundError$"),
         _sign(LINE, "huggingface_hub; modelscope; transformers", r"couldn't connect to 'https?://",
-            r"host='(huggingface|hf-mirror|www\.modelscope|modelscope)\S*'.*Max retries", r"LocalEntryNotFoundError",
-            r"OfflineModeIsEnabled", r"(Repository|Gated|Revision)\w*NotFoundError", r"GatedRepoError",
+            r"host='(huggingface|hf-mirror|www\.modelscope|modelscope)\S*'.*Max retries",
             r"Cannot reach https?://(huggingface|www\.modelscope)",
             r"(401|403|404|429) Client Error.*(huggingface|modelscope)"),
         change=("model.path (a local folder)", "tokenizer.path", "backend.env.HF_TOKEN"),
@@ -275,8 +279,8 @@ REASONS = (
     _reason(
         "missing-file",
         "a file or folder is missing",
-        _sign(ERROR, "Python; errno ENOENT; transformers",
-            r"\b(FileNotFoundError|NotADirectoryError|FileNotFound\w*)\b", r"No such file or directory",
+        _sign(TYPE, "Python", r"^FileNotFound\w*$", r"^NotADirectoryError$"),
+        _sign(ERROR, "errno ENOENT; transformers", r"No such file or directory",
             r"does not appear to have a file named", r"is not the path to a directory"),
         _sign(LINE, "launch; Python", r"^launch: .* is not there: every node",
             r"^\S*python\S*: can't open file"),
@@ -285,15 +289,16 @@ REASONS = (
     _reason(
         "permission",
         "no permission to read or write a file",
-        _sign(ERROR, "Python; errno EACCES, EPERM", r"\bPermissionError\b", r"Permission denied",
-            r"Operation not permitted"),
+        _sign(TYPE, "Python", r"^PermissionError$"),
+        _sign(ERROR, "errno EACCES, EPERM", r"Permission denied", r"Operation not permitted"),
         change=("checkpoint.save", "data.cache_path"),
     ),
     _reason(
         "missing-module",
         "a Python package is missing or incompatible",
-        _sign(ERROR, "Python", r"\b(ModuleNotFoundError|ImportError|PackageNotFoundError|VersionConflict)\b",
-            r"undefined symbol", r"cannot open shared object file"),
+        _sign(TYPE, "Python; setuptools", r"^(ModuleNotFoundError|ImportError|PackageNotFoundError)$",
+            r"^(VersionConflict|DistributionNotFound)$"),
+        _sign(ERROR, "ld.so", r"undefined symbol", r"cannot open shared object file"),
         _sign(LINE, "Python; ld.so", r"^\S*python\S*: No module named ", r"error while loading shared libraries",
             r"GLIBC\w*_\S+. not found"),
         change=("cluster.python", "backend.version"),
@@ -416,13 +421,13 @@ REASONS = (
     _reason(
         "refused",
         "the rehearsal refuses the job",
-        _sign(ERROR, "this rehearsal", r"^(RehearsalError|StageError|UsageError|[A-Z]\w*Refused)\b"),
+        _sign(TYPE, "this rehearsal", r"^(Rehearsal|Stage|Usage)Error$", r"Refused$"),
         grade=Grade.GENERAL,
     ),
     _reason(
         "assertion",
         "the backend refuses a combination of values",
-        _sign(ERROR, "Python assert", r"^(\S+: )?AssertionError\b"),
+        _sign(TYPE, "Python assert", r"^AssertionError$"),
         grade=Grade.GENERAL,
     ),
     # -- what the end of another rank causes
@@ -447,10 +452,10 @@ REASONS = (
     _reason(
         "connection-lost",
         "another rank or node disconnected",
+        _sign(TYPE, "Python", r"^(BrokenPipe|ConnectionReset|ConnectionAborted)Error$"),
         _sign(LINE, "gloo; NCCL; torch TCPStore", r"Connection (was )?(closed|reset) by (remote )?peer",
-            r"[Bb]roken pipe", r"BrokenPipeError", r"ConnectionResetError", r"ncclRemoteError",
-            r"remote process exited", r"Socket closed", r"received errors while waiting for send/recv",
-            r"connection was likely closed", r"error code is 507057"),
+            r"[Bb]roken pipe", r"ncclRemoteError", r"remote process exited", r"Socket closed",
+            r"received errors while waiting for send/recv", r"connection was likely closed", r"error code is 507057"),
         _sign(ANY, "NCCL socket", r"NCCL WARN .*Connection closed by remote peer"),
         grade=Grade.CONSEQUENCE,
     ),
@@ -480,7 +485,7 @@ REASONS = (
         "interrupted",
         "it was interrupted (SIGINT, Ctrl-C)",
         _sign(SIGNAL, "signal(7)", r"^SIGINT$"),
-        _sign(ERROR, "Python", r"\bKeyboardInterrupt\b"),
+        _sign(TYPE, "Python", r"^KeyboardInterrupt$"),
         grade=Grade.ENDED,
     ),
 )
@@ -500,6 +505,20 @@ def signs(*kinds: Kind) -> tuple[tuple[re.Pattern[str], Reason], ...]:
     """Return the patterns of some kinds with their reasons, those that explain most first."""
     rows = sorted(REASONS, key=order_of)
     return tuple((sign.pattern, reason) for reason in rows for sign in reason.signs if sign.kind in kinds)
+
+
+_TYPE = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w+)(?::|$)")
+_TEXT = (Kind.ERROR, Kind.LINE, Kind.ANY, Kind.NODE)
+
+
+def reason_of_error(text: str) -> Reason | None:
+    """Return the reason that the text of an exception shows, with its type if it begins with that."""
+    found = _TYPE.match(text)
+    by_type = reason_of(found[1], Kind.TYPE) if found else None
+    if by_type is not None and by_type.grade is Grade.CAUSE:
+        return by_type
+    rows = [row for row in (reason_of(text, *_TEXT), by_type) if row is not None]
+    return min(rows, key=order_of, default=None)
 
 
 def reason_of(text: str, *kinds: Kind) -> Reason | None:

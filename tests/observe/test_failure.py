@@ -91,6 +91,7 @@ EVIDENCE = {
     "counted, but not killed": (1, "ValueError: x", [OOM_COUNTED], "", "exception"),
     "killed, the kernel says why": (137, "", [KERNEL], "", "host-out-of-memory"),
     "a device fell off": (1, "RuntimeError: CUDA error: unknown error", [FELL_OFF], "", "device-fault"),
+    "a device fell off, and a fault of the program": (1, "KeyError: 'x'", [FELL_OFF], "", "exception"),
     "the application's own Xid": (
         1,
         "",
@@ -106,6 +107,7 @@ EVIDENCE = {
     "aborted": (134, "", [], "", "aborted"),
     "asked to end": (143, "", [], "", "terminated"),
     "no such program": (127, "bash: line 1: torchrun: command not found", [], "", "missing-program"),
+    "deepspeed's word": (1, "[ERROR] [launch.py:434:sigkill_handler] exits with return code = -9", [], "", "killed"),
     "255 says nothing": (255, "", [], "", ""),
     "benign lines": (1, WARNING, [], "", ""),
 }
