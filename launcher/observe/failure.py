@@ -13,6 +13,7 @@ from launcher.observe.reasons import EXCEPTION, Grade, Kind, Reason, order_of, r
 from launcher.plan.executor import find_executor
 
 _CGROUP = "cgroup"
+_WHAT = "  what(): "
 _DEVICE = re.compile(r"CUDA|NCCL|[cC]uda|cuDNN|NPU|HCCL|ACL|[dD]evice|GPU|[tT]imed? ?out")
 
 
@@ -217,8 +218,9 @@ def _of_exceptions(raised: Raised) -> _Evidence:
     for lines in reversed(raised.chain):
         shown = [
             _Evidence(rank=line.rank, reason=reason, text=line.text.strip(), line=line)
-            for line in lines
-            if (reason := reason_of_error(line.text) or reason_of(signal_in(line.text), Kind.SIGNAL))
+            for number, line in enumerate(lines)
+            if (reason := reason_of_error(line.text, first=number == 0 or _WHAT in line.text))
+            or (reason := reason_of(signal_in(line.text), Kind.SIGNAL))
         ]
         found += [min(shown, key=lambda each: order_of(each.reason))] if shown else []
         if found and found[-1].reason.grade is Grade.CAUSE:

@@ -10,7 +10,7 @@ class Kind(StrEnum):
     """Where a sign is looked for."""
 
     TYPE = "type of an uncaught exception, without its package: before what its text shows"
-    ERROR = "text of an uncaught exception, from torch elastic's error file or a traceback"
+    ERROR = "first line of an uncaught exception, from torch elastic's error file or a traceback"
     LINE = "line that is no warning or notice, or text of an uncaught exception"
     NODE = "line of any level that the node's kernel, driver or queue writes, whichever rank's log it is in"
     ANY = "line of any level"
@@ -90,9 +90,8 @@ REASONS = (
     _reason(
         "device-out-of-memory",
         "a device ran out of memory",
-        _sign(TYPE, "torch", r"^OutOfMemoryError$"),
-        _sign(LINE, "torch, torch_npu allocators", r"(CUDA|NPU|HIP|XPU) out of memory", r"\bOutOfMemoryError\b",
-            r"CUDA error: out of memory"),
+        _sign(LINE, "torch, torch_npu allocators", r"(CUDA|NPU|HIP|XPU) out of memory",
+            r"torch(\.cuda)?\.OutOfMemoryError", r"CUDA error: out of memory"),
         _sign(LINE, _CANN, r"EL0004\b", r"Memory_Allocation_Failure"),
         _sign(LINE, "mindspore mem_dynamic_allocator", r"is more than total mem size",
             r"Allocate (\w+ )?memory failed", r"Out of memory!? .*[Dd]evice\b"),
@@ -104,6 +103,7 @@ REASONS = (
         _sign(NODE, "Linux mm/oom_kill.c; Slurm slurmstepd, srun", r"[Dd]etected \d+ oom[-_]kill event",
             r"oom-kill:constraint", r"[Oo]ut of memory: Kill(ed)? process", r"task \d+: Out Of Memory"),
         _sign(LINE, "torch c10 CPUAllocator", r"DefaultCPUAllocator: (can't|not enough memory)"),
+        _sign(LINE, "Ray memory monitor", r"was killed due to the node running low on memory"),
         _sign(TYPE, "Python; numpy", r"^_?(Array)?MemoryError$"),
         _sign(LINE, "errno ENOMEM; C++", r"Cannot allocate memory", r"std::bad_alloc"),
         _sign(QUEUE, "Slurm job states; Kubernetes ContainerStateTerminated; cgroup memory.events", r"OUT_OF_MEMORY",
@@ -351,10 +351,10 @@ REASONS = (
     _reason(
         "queue-launch",
         "the queue could not start the job's processes",
-        _sign(NODE, "Slurm srun, slurmstepd; Pyxis", r"[Tt]ask launch for \S+ failed on node",
-            r"slurmstepd: error: execve\(\)", r"Unable to create step",
-            r"srun: error: .*(Job credential|Invalid (job )?credential)", r"Prolog hung", r"spank_pyxis\.so.*failed",
-            r"pyxis: .*(failed|couldn't)"),
+        _sign(NODE, "Slurm srun, slurmstepd", r"srun: error: .*\blaunch\b.* failed", r"slurmstepd: error: execve\(\)",
+            r"Unable to create step", r"srun: error: .*Invalid (job )?credential", r"Prolog hung"),
+        _sign(NODE, "Pyxis", r"pyxis: container start failed", r"pyxis: couldn't start container",
+            r"spank_pyxis\.so: (task_init|user_init|init_post_opt)\(\) failed", r"pyxis: failed to import"),
         _sign(QUEUE, "Slurm job states; Kubernetes", r"\bLAUNCH_FAILED\b", r"JobLaunchFailure", r"ErrImagePull",
             r"ImagePullBackOff", r"InvalidImageName", r"CreateContainer\w*Error", r"RunContainerError",
             r"ContainerCannotRun", r"StartError"),
@@ -508,16 +508,18 @@ def signs(*kinds: Kind) -> tuple[tuple[re.Pattern[str], Reason], ...]:
 
 
 _TYPE = re.compile(r"^(?:[A-Za-z_]\w*\.)*(\w+)(?::|$)")
-_TEXT = (Kind.ERROR, Kind.LINE, Kind.ANY, Kind.NODE)
+_TEXT = (Kind.LINE, Kind.ANY, Kind.NODE)
 
 
-def reason_of_error(text: str) -> Reason | None:
-    """Return the reason that the text of an exception shows, with its type if it begins with that."""
+def reason_of_error(text: str, *, first: bool = True) -> Reason | None:
+    """Return the reason that a line of an exception shows; its first line, with the type, shows more."""
+    if not first:
+        return reason_of(text, *_TEXT)
     found = _TYPE.match(text)
     by_type = reason_of(found[1], Kind.TYPE) if found else None
     if by_type is not None and by_type.grade is Grade.CAUSE:
         return by_type
-    rows = [row for row in (reason_of(text, *_TEXT), by_type) if row is not None]
+    rows = [row for row in (reason_of(text, Kind.ERROR, *_TEXT), by_type) if row is not None]
     return min(rows, key=order_of, default=None)
 
 
