@@ -46,7 +46,7 @@ class Failure:
         """Return the failure as a few lines of text."""
         on = f"node {self.node} ({self.host})" if self.node is not None else "the job"
         who = f"rank {self.rank} on {self.host}" if self.rank is not None else on
-        why = f"{self.reason}, {self.meaning}" if self.reason else "unknown reason: nothing that was written names it"
+        why = f"{self.meaning} [{self.reason}]" if self.reason else "unknown reason: nothing that was written names it"
         lines = [f"failed first: {who}, exit code {self.code}: {why}"]
         if self.message:
             lines.append(f"  {self.message[:300]}")
@@ -172,7 +172,9 @@ def _of_system(record: Record, folder: Path, end: Exit, says: Sequence[str]) -> 
     """Yield what the queue, the node's kernel and its cgroup say."""
     for text in (*says, end.how):
         if reason := reason_of(text, Kind.QUEUE):
-            yield _Evidence(rank=None, reason=reason, text=text, where="the queue" if text != end.how else "ssh")
+            yield _Evidence(
+                rank=None, reason=reason, text=text, where="the queue" if text != end.how else "its connection"
+            )
     causes = folder / "run" / "causes" / f"{end.attempt}.{end.node}"
     for number, text in enumerate(read_causes(causes), 1):
         if reason := reason_of(text, Kind.QUEUE):

@@ -136,7 +136,7 @@ def test_what_the_queue_says_stands_alone_where_all_nodes_were_asked_to_end(tmp_
     found = first_failure(record(tmp_path), "Slurm: TIMEOUT")
     assert found is not None
     assert (found.reason, found.rank, found.node) == ("time-limit", None, None)
-    assert found.lines()[0].startswith("failed first: the job, exit code 143: time-limit")
+    assert found.lines()[0].startswith("failed first: the job, exit code 143: the time limit of the queue")
 
 
 def test_a_hang_is_a_reason(tmp_path):

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from launcher.executors.begin import begin, run_here
+from launcher.executors.render import node_files
 from launcher.observe.failure import Failure, first_failure
 from launcher.observe.find import find_run
 from launcher.plan import LaunchPlan, NodePlan, Start
+from launcher.plan.executor import Place
 from tests.conftest import ROOT
 
 
@@ -113,6 +115,15 @@ def cgroup() -> Path:
     return made
 
 
+def remove(group: Path) -> None:
+    for _ in range(50):  # its last process may still be ending
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            time.sleep(0.1)
+
+
 def test_a_process_that_the_out_of_memory_killer_ends(tmp_path):
     group = cgroup()
     script = tmp_path / "launched.py"
@@ -132,13 +143,29 @@ def test_a_process_that_the_out_of_memory_killer_ends(tmp_path):
             check=False,
         )
     finally:
-        for _ in range(50):
-            try:
-                group.rmdir()
-                break
-            except OSError:
-                time.sleep(0.1)
+        remove(group)
     assert done.stdout.startswith("137 host-out-of-memory cgroup: oom_kill 1 ("), done
+
+
+def test_the_script_of_a_node_writes_what_its_cgroup_counts_and_where_errors_go(tmp_path):
+    shown = "import os; print(os.environ['TORCHELASTIC_ERROR_FILE'], flush=True)"
+    code = f"{shown}\nx = []\nwhile True: x.append(bytearray(8 << 20))"
+    plan = LaunchPlan(nodes=(NodePlan(rank=0, argv=(sys.executable, "-c", code)),), output_dir="out")
+    place = Place(id="tiny-1", folder=str(tmp_path / "out"), launch_dir=str(tmp_path))
+    for file in node_files(plan, place):
+        Path(file.path).parent.mkdir(parents=True, exist_ok=True)
+        Path(file.path).write_text(file.content)
+    group = cgroup()
+    try:
+        words = f"echo $$ >{group}/cgroup.procs; exec bash out/run/node.sh"
+        env = {**os.environ, "NODE_RANK": "0", "ATTEMPT": "2"}
+        done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=env, check=False)
+    finally:
+        remove(group)
+    assert done.returncode == 137
+    assert done.stdout == f"{tmp_path}/out/logs/ranks/node0/agent.2.json\n"
+    assert (tmp_path / "out/run/exits/2.0").read_text().startswith("137 ")
+    assert (tmp_path / "out/run/causes/2.0").read_text().startswith("cgroup: oom_kill 1 (/sys/fs/cgroup/memory/")
 
 
 # -- torchrun, and ranks of which one fails
