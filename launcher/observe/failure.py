@@ -151,8 +151,8 @@ def _chosen(found: Sequence[_Evidence], root: int | None) -> _Evidence | None:
     pool = [each for each in own if not each.reason.consequence]
     if not pool and own:  # it may have ended before the rank that is the reason, which was slower
         pool = list(found)
-    elif not pool:  # it ended without a word: what others raised may be what followed
-        pool = [each for each in found if each.reason.grade is not Grade.GENERAL]
+    elif not pool:  # it ended without a word: what others raised, or lost, may be what followed
+        pool = [each for each in found if each.reason.grade in (Grade.CAUSE, Grade.KILLED, Grade.CRASH)]
     return min(pool, key=_precedence, default=None)
 
 

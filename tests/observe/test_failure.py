@@ -65,7 +65,7 @@ def test_without_a_line_the_rank_comes_from_the_summary_and_the_reason_is_unknow
 
 
 def test_a_rank_that_ended_without_a_word_is_not_explained_by_what_others_raised(tmp_path):
-    text = "[rank2] ValueError: something odd\n[rank3] step 3\n" + SUMMARY.format(rank=3, code=1)
+    text = f"[rank2] ValueError: something odd\n[rank2] {LOST}[rank3] step 3\n" + SUMMARY.format(rank=3, code=1)
     log(tmp_path, 1, text, 1)
     assert (failure(tmp_path).rank, failure(tmp_path).reason) == (3, "")
 
