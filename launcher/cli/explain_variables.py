@@ -30,6 +30,7 @@ VARIABLES = {
         ("RANK", "Number of this process among all, from 0; torchrun and msrun set it.", _TORCH),
         ("LOCAL_RANK", "Number of this process on its node, from 0; torchrun sets it.", _TORCH),
         ("PET_LOG_DIR", "Folder of torchrun's log files, one for each rank.", _TORCH),
+        ("TORCHELASTIC_ERROR_FILE", "File in which torchrun, or a rank with `@record`, writes its exception.", _TORCH),
         ("PET_TEE", "Streams that torchrun also prints, besides writing them to files; 3: both.", _TORCH),
         ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "Prefix of each rank's lines in torchrun's output.", _TORCH),
         ("PYTHONPATH", "Folders from which Python imports before its own; checkouts of backends go here.", "Python"),

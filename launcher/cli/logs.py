@@ -1,10 +1,15 @@
 """`launch logs`: what a run, or one of its ranks, printed; as it grows, or only some lines."""
 
+import dataclasses
 import re
+import sys
+from pathlib import Path
 
 from launcher.cli.follow import still_going
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
+from launcher.executors.record import Record, read_status
+from launcher.observe.failure import Failure, first_failure
 from launcher.observe.find import find_run
 from launcher.observe.logs import fetch, read_lines, sources
 
@@ -26,8 +31,18 @@ def main(words: list[str]) -> int:
     fetch(record)
     lines = read_lines(files, grep=pattern, follow=still_going(record) if options.follow else None)
     if options.json:
-        print_json({"id": record.id, "rank": options.rank, "lines": list(lines)})
+        shown, failure = list(lines), _failure(record)
+        tree = {"failure": dataclasses.asdict(failure)} if failure else {}
+        print_json({"id": record.id, "rank": options.rank, "lines": shown, **tree})
         return 0
     for line in lines:
         print(line, flush=options.follow)
+    if failure := _failure(record):
+        print("\n".join(f"launch: {line}" for line in failure.lines()), file=sys.stderr)
     return 0
+
+
+def _failure(record: Record) -> Failure | None:
+    """Return why a run failed, if its folder says that it did: the queue is not asked again."""
+    status = read_status(Path(record.folder))
+    return first_failure(record) if status.get("state") == "failed" else None

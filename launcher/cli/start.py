@@ -144,6 +144,7 @@ def after_submission(record: "Record", ready: Ready, options: Namespace) -> Fini
         raise
     code = state.code if state.code is not None else 0 if state.state == "done" else 1
     tree |= {"ok": code == 0, "exit_code": code, "state": state.state, "restarts": state.restarts}
+    tree |= {"why": state.why} if state.why else {}
     return _finished(run_id, code, False, tree, ready.plan, options)
 
 
@@ -151,7 +152,7 @@ def _finished(
     run_id: str, code: int, interrupted: bool, tree: dict[str, Any], plan: LaunchPlan, options: Namespace
 ) -> Finished:
     if code and not interrupted:
-        tree |= _why(run_id, tree, options)
+        tree |= _why(run_id, str(tree.get("why", "")), options)
     folder = Path(plan.output_dir)
     if code and not options.json:
         print(f"launch: ended with exit code {code}; log: {tree.get('log', folder / 'logs')}", file=sys.stderr)
@@ -159,7 +160,7 @@ def _finished(
     return Finished(code=own, interrupted=interrupted, tree={**tree, "result": _result(folder)})
 
 
-def _why(run_id: str, tree: dict[str, Any], options: Namespace) -> dict[str, Any]:
+def _why(run_id: str, queue: str, options: Namespace) -> dict[str, Any]:
     """Return, and print, which rank failed first and why."""
     import dataclasses
 
@@ -167,7 +168,7 @@ def _why(run_id: str, tree: dict[str, Any], options: Namespace) -> dict[str, Any
     from launcher.observe.find import UnknownRun, find_run
 
     try:
-        failure = first_failure(find_run(run_id))
+        failure = first_failure(find_run(run_id), queue)
     except UnknownRun:
         return {}
     if failure is None:

@@ -17,7 +17,7 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
     record = find_run(options.id)
     state = state_of(record)
-    failure = first_failure(record) if state.state == "failed" else None
+    failure = first_failure(record, state.why) if state.state == "failed" else None
     if options.json:
         exits = [dataclasses.asdict(end) for end in state.exits]
         failure_tree = None if failure is None else dataclasses.asdict(failure)

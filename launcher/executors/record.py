@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from launcher.job.secret import without_secrets
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Place
 
-RUN, RECORD, STATUS, EXITS, REQUEST = "run", "run.json", "status.json", "exits", "stop.json"
+RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
+CAUSES, REQUEST = "causes", "stop.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +212,20 @@ def read_exits(folder: Path) -> list[Exit]:
         except (OSError, ValueError):
             continue
     return sorted(found, key=lambda end: end.at)
+
+
+def write_causes(folder: Path, attempt: int, node: int, lines: Sequence[str]) -> None:
+    """Write what the system of a node says of its end, if it says anything: one line each."""
+    if lines:
+        _replace(folder / RUN / CAUSES / f"{attempt}.{node}", "\n".join(lines) + "\n")
+
+
+def read_causes(path: Path) -> list[str]:
+    """Return what the system of a node says of its end."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def now() -> str:

@@ -4,17 +4,16 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
+from launcher.executors.error_files import AGENT_FILE, RANKS
 from launcher.executors.port import with_port_reference
 from launcher.executors.private import PROGRAM
+from launcher.executors.shell_bodies import shell_body
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Place
 from launcher.plan.shell import script
 
 GRACE_SECONDS = 60
-_SHELL = Path(__file__).parent / "shell"
 
 
 def node_files(plan: LaunchPlan, place: Place, *, rank_from: str = "", grace: int = GRACE_SECONDS) -> list[PlanFile]:
@@ -30,7 +29,10 @@ def node_files(plan: LaunchPlan, place: Place, *, rank_from: str = "", grace: in
         *function("site_setup", plan.start.setup),
         *function("rank_logs", _rank_logs(plan)),
     ]
-    files = [rendered_file(place, "node.sh", head, ("common", "node")), _commands(plan, place, "command.sh")]
+    files = [
+        rendered_file(place, "node.sh", head, ("common", "evidence", "node")),
+        _commands(plan, place, "command.sh"),
+    ]
     if plan.resume is not None:
         files.append(_commands(plan.resume, place, "resume.sh"))
     return files
@@ -92,25 +94,36 @@ def function(name: str, lines: Sequence[str]) -> list[str]:
     return [f"{name}() {{", *(f"  {line}" for line in (*lines, ":")), "}"]
 
 
-def rank_log_environment(devices: int, folder: str) -> Mapping[str, str]:
+def rank_log_environment(devices: int, folder: str, attempt: int | str) -> Mapping[str, str]:
     """Return the variables with which torchrun writes each local rank's output to a separate file, with line prefixes.
 
-    The first local rank writes to the node's output only. Source: torch.distributed.run, whose options have defaults
-    from PET_*; torch.distributed.elastic.agent.server.local_elastic_agent (prefix template).
+    The first local rank writes to the node's output only. Ranks whose entry point has torch's `@record`, and torchrun
+    itself, write the exception that ended them to an error file. Source: torch.distributed.run, whose options have
+    defaults from PET_*; torch.distributed.elastic.agent.server.local_elastic_agent (prefix template);
+    torch.distributed.elastic.multiprocessing.errors.error_handler.
+
+    Args:
+        folder: an existing folder.
     """
-    if devices == 1:
-        return {}
-    return {
+    files = {
         "PET_LOG_DIR": folder,
+        "TORCHELASTIC_ERROR_FILE": f"{folder}/{AGENT_FILE.format(attempt=attempt)}",
+    }
+    if devices == 1:
+        return files
+    return {
+        **files,
         "PET_TEE": ",".join(f"{rank}:3" for rank in range(1, devices)),
         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}] ",
     }
 
 
 def _rank_logs(plan: LaunchPlan) -> list[str]:
-    variables = rank_log_environment(plan.start.devices_per_node, "")
-    lines = [f"export {assignment(name, value)}" for name, value in variables.items() if value]
-    return [*lines, 'export PET_LOG_DIR="$logs/ranks/node$NODE_RANK"'] if variables else []
+    folder = f"$logs/{RANKS}/node$NODE_RANK"
+    variables = rank_log_environment(plan.start.devices_per_node, folder, "$ATTEMPT")
+    ours = [f'export {name}="{value}"' for name, value in variables.items() if value.startswith("$logs")]
+    others = [f"export {assignment(name, value)}" for name, value in variables.items() if not value.startswith("$logs")]
+    return [*others, f'(umask 077; mkdir -p "{folder}") || return 0', *ours]
 
 
 def head_of(plan: LaunchPlan, place: Place, grace: int) -> list[str]:
@@ -146,9 +159,3 @@ def rendered_file(
     """Return a file below `run/`: assignments followed by bodies of bash."""
     text = ["#!/usr/bin/env bash" if not first else "#!/bin/bash", *first, *head, *map(shell_body, bodies)]
     return PlanFile(path=f"{place.folder}/run/{name}", content="\n".join(text), mode=PROGRAM)
-
-
-@cache
-def shell_body(name: str) -> str:
-    """Return a body of bash by name."""
-    return (_SHELL / f"{name}.sh").read_text(encoding="utf-8")

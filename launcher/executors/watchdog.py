@@ -4,7 +4,8 @@ import contextlib
 import subprocess
 from types import TracebackType
 
-from launcher.executors.render import GRACE_SECONDS, shell_body
+from launcher.executors.render import GRACE_SECONDS
+from launcher.executors.shell_bodies import shell_body
 
 
 class Watchdog:

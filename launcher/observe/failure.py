@@ -1,26 +1,20 @@
-"""Finds the root error among many ranks: the earliest one that is not a consequence of another rank's exit."""
+"""Finds why a run stopped: of all nodes and ranks the first whose reason is not a consequence of another one's."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.executors.record import Exit, Record, read_exits
+from launcher.executors.record import Exit, Record, read_causes, read_exits, read_status
 from launcher.job.secret import redacted
-from launcher.observe.reasons import REASONS, Reason
+from launcher.observe.error_files import ErrorFile, error_files
+from launcher.observe.logs_of_ranks import Line, NodeLog, Raised, plain, read_node, signal_in, signal_name
+from launcher.observe.reasons import EXCEPTION, Grade, Kind, Reason, order_of, reason_of, reason_of_error
+from launcher.plan.executor import find_executor
 
-_READ = 4_000_000
-_RANK = re.compile(r"^\[rank(\d+)\]:? ?(.*)")
-# torch elastic's summary, "Root Cause (first observed failure)": these lines follow it.
-_ROOT_CAUSE = "Root Cause (first observed failure)"
-_SUMMARY = {
-    "rank": re.compile(r"^\s*rank\s*:\s*(\d+)"),
-    "host": re.compile(r"^\s*host\s*:\s*(\S+)"),
-    "code": re.compile(r"^\s*exitcode\s*:\s*(-?\d+)"),
-}
-# Lines that quote an error, or come from the program that monitors the ranks.
-_ECHO = re.compile(r"torch\.distributed\.elastic|torch/distributed/elastic|torch/distributed/run\.py|^\s+File \"")
-_ERRORS_SINCE = re.compile(r"^launch: attempt \d+ failed|^launch: resumes from ")
+_CGROUP = "cgroup"
+_WHAT = "  what(): "
+_DEVICE = re.compile(r"CUDA|NCCL|[cC]uda|cuDNN|NPU|HCCL|ACL|[dD]evice|GPU|[tT]imed? ?out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,132 +23,218 @@ class Failure:
 
     Attributes:
         rank: global rank that failed first; None if only its node is known.
-        node, host: of that rank.
+        node, host: of that rank; None and "" if only the queue's reason is known.
         code: exit code of the node.
-        reason: name in the table, "" if no log line matches.
-        message: log line with the error.
+        reason: name in the table; "": nothing says why.
+        message: line, or text of the exception, that shows it.
         meaning: explanation of the reason.
         fields: canonical fields that affect it.
+        evidence: where it stands: FILE:LINE, or who says it.
     """
 
     rank: int | None
-    node: int
+    node: int | None
     host: str
     code: int
     reason: str = ""
     message: str = ""
     meaning: str = ""
     fields: tuple[str, ...] = ()
+    evidence: str = ""
 
     def lines(self) -> list[str]:
         """Return the failure as a few lines of text."""
-        who = f"rank {self.rank} on {self.host}" if self.rank is not None else f"node {self.node} ({self.host})"
-        lines = [f"failed first: {who}, exit code {self.code}" + (f": {self.meaning}" if self.meaning else "")]
+        on = f"node {self.node} ({self.host})" if self.node is not None else "the job"
+        who = f"rank {self.rank} on {self.host}" if self.rank is not None else on
+        why = f"{self.meaning} [{self.reason}]" if self.reason else "unknown reason: nothing that was written names it"
+        lines = [f"failed first: {who}, exit code {self.code}: {why}"]
         if self.message:
             lines.append(f"  {self.message[:300]}")
+        if self.evidence:
+            lines.append(f"  {'evidence' if self.reason else 'its log'}: {self.evidence}")
         if self.fields:
             lines.append(f"  change: {' · '.join(self.fields)}")
         return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """A log line with an error: its rank, text and reason."""
+class _Evidence:
+    """One thing that shows a reason: of which rank (None: of the node), its text, and where it stands."""
 
     rank: int | None
-    text: str
     reason: Reason
+    text: str
+    line: Line | None = None
+    where: str = ""
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the node's driver says it of a device, whichever process used it."""
+        return self.rank is None and self.reason.name in ("device-fault", "device-kernel")
 
 
-def first_failure(record: Record) -> Failure | None:
-    """Return what failed first in a run's last attempt; None if nothing did."""
+def first_failure(record: Record, why: str = "") -> Failure | None:
+    """Return what failed first in a run's last attempt; None if nothing did.
+
+    Args:
+        why: what the queue says of the job's end.
+    """
     folder = Path(record.folder)
+    status = read_status(folder)
+    says = [text for text in (why, str(status.get("reason", ""))) if text]
     exits = read_exits(folder)
     last = max((end.attempt for end in exits), default=0)
     failed = [end for end in exits if end.attempt == last and end.code and end.how != "stopped"]
     if not failed:
-        return None
-    found = [failure for end in failed for failure in _of_node(record, folder, end)]
+        return _of_queue(says, status.get("code"))
+    since = max((end.at for end in exits if end.attempt < last), default=0.0)
+    found = [_of_node(record, folder, end, since, says) for end in failed]
     primary = [item for item in found if item[1] is not None and not item[1].consequence]
     known = [item for item in found if item[1] is not None]
     return (primary or known or found)[0][0]
 
 
-def _of_node(record: Record, folder: Path, end: Exit) -> Iterator[tuple[Failure, Reason | None]]:
-    """Yield why a node failed: from a log line of its ranks, else only from its exit code."""
-    text = _text(folder / "logs" / f"node{end.node}.log")
-    rank, lines = _summary_rank(text), list(_error_lines(text, end.node * record.devices_per_node))
-    for number in range(record.devices_per_node if record.rank_log else 0):
-        own = end.node * record.devices_per_node + number
-        path = folder / record.rank_log.replace("{rank}", str(own))
-        lines += _error_lines(_text(path), own)
-    chosen = _chosen(lines, rank)
+def _of_queue(says: Sequence[str], code: object) -> Failure | None:
+    for text in says:
+        reason = reason_of(text, Kind.QUEUE)
+        if reason is not None and isinstance(code, int) and code:
+            return Failure(
+                rank=None, node=None, host="", code=code, reason=reason.name, message=redacted(text),
+                meaning=reason.meaning, fields=reason.fields, evidence="the queue",
+            )  # fmt: skip
+    return None
+
+
+def _of_node(
+    record: Record, folder: Path, end: Exit, since: float, says: Sequence[str]
+) -> tuple[Failure, Reason | None]:
+    """Return why a node failed, and the reason in the table; None: nothing shows one."""
+    first, alone = end.node * record.devices_per_node, record.devices_per_node == 1
+    log = read_node(folder / "logs" / f"node{end.node}.log", first, own=alone, iteration=record.iteration_line)
+    files = error_files(folder, end.node, end.attempt, first, since)
+    found = [*_of_system(record, folder, end, says), *_of_files(files), *_of_log(log), *_of_code(end)]
+    for rank in range(first, first + record.devices_per_node if record.rank_log else first):
+        path = folder / record.rank_log.replace("{rank}", str(rank))
+        found += _of_log(read_node(path, rank, own=True, iteration=record.iteration_line))
+    root = log.root if log.root is not None else files[0].rank if files else None
+    root = first if alone else root
+    chosen = _chosen(found, root)
     if chosen is None:
-        yield Failure(rank=rank, node=end.node, host=end.host, code=end.code), None
-        return
-    yield (
-        Failure(
-            rank=chosen.rank if rank is None or not chosen.reason.consequence else rank,
-            node=end.node,
-            host=end.host,
-            code=end.code,
-            reason=chosen.reason.name,
-            message=redacted(chosen.text),
-            meaning=chosen.reason.meaning,
-            fields=chosen.reason.fields,
-        ),
-        chosen.reason,
+        path = folder / "logs" / f"node{end.node}.log"
+        where = log.root_line.place if log.root_line else str(path) if path.exists() else ""
+        return Failure(rank=root, node=end.node, host=end.host, code=end.code, evidence=where), None
+    # The exception of an error file mostly stands in the log, too.
+    same = (each.line for each in found if each.line and each.text.endswith(chosen.text))
+    line = chosen.line or next(same, None)
+    failure = Failure(
+        rank=chosen.rank if chosen.rank is not None else root,
+        node=end.node,
+        host=end.host,
+        code=end.code,
+        reason=chosen.reason.name,
+        message=redacted(chosen.text),
+        meaning=chosen.reason.meaning,
+        fields=chosen.reason.fields,
+        evidence=line.place if line else chosen.where,
     )
+    return failure, chosen.reason
 
 
-def _chosen(lines: list[_Line], rank: int | None) -> _Line | None:
-    """Return the most informative line: not a consequence, specific, of the rank in the summary, first."""
-    order = {reason.name: place for place, reason in enumerate(REASONS)}
-    general = order["assertion"]
-
-    def key(item: tuple[int, _Line]) -> tuple[bool, bool, bool, int]:
-        place, line = item
-        return (
-            line.reason.consequence,
-            order[line.reason.name] > general,
-            rank is not None and line.rank != rank,
-            place,
-        )
-
-    return min(enumerate(lines), key=key)[1] if lines else None
-
-
-def _error_lines(text: str, first_rank: int) -> Iterator[_Line]:
-    """Yield the lines of a node's log that match the table; lines without a rank prefix are of its first rank."""
-    for raw in text.splitlines():
-        if _ECHO.search(raw):
-            continue
-        marked = _RANK.match(raw)
-        rank, line = (int(marked[1]), marked[2]) if marked else (first_rank, raw)
-        again = _RANK.match(line)
-        line = again[2] if again else line  # torch prefixes the lines of an uncaught exception itself
-        for reason in REASONS:
-            if reason.pattern.search(line):
-                yield _Line(rank=rank, text=line.strip(), reason=reason)
-                break
+def _chosen(found: Sequence[_Evidence], root: int | None) -> _Evidence | None:
+    """Return what explains most: of the rank that failed first if anything of it does, else of any, the first."""
+    if any(_says_otherwise(each, root) for each in found):
+        found = [each for each in found if not each.of_device]
+    # The counter of a cgroup counts for all its processes: it explains a rank that was killed, and nothing else.
+    if not any(each.reason.grade is Grade.KILLED for each in found):
+        found = [each for each in found if each.where != _CGROUP]
+    own = [each for each in found if root is None or each.rank in (root, None)]
+    pool = [each for each in own if not each.reason.consequence]
+    if not pool and own:  # it may have ended before the rank that is the reason, which was slower
+        pool = list(found)
+    elif not pool:  # it ended without a word: what others raised, or lost, may be what followed
+        pool = [each for each in found if each.reason.grade in (Grade.CAUSE, Grade.KILLED, Grade.CRASH)]
+    return min(pool, key=_precedence, default=None)
 
 
-def _summary_rank(text: str) -> int | None:
-    """Return the rank that torch elastic reports as the first failure on its node."""
-    _, found, after = text.rpartition(_ROOT_CAUSE)
-    match = next((match for line in after.splitlines()[:8] if (match := _SUMMARY["rank"].match(line))), None)
-    return int(match[1]) if found and match else None
+def _says_otherwise(evidence: _Evidence, root: int | None) -> bool:
+    """Return whether the first rank raised something that has nothing to do with devices."""
+    general = evidence.reason.grade is Grade.GENERAL and (root is None or evidence.rank in (root, None))
+    return general and not _DEVICE.search(evidence.text)
 
 
-def _text(path: Path) -> str:
-    """Return the end of a log, from the last attempt on."""
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - _READ))
-            text = stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    lines = text.splitlines()
-    starts = [number for number, line in enumerate(lines) if _ERRORS_SINCE.match(line)]
-    return "\n".join(lines[starts[-1] + 1 :]) if starts else text
+def _precedence(evidence: _Evidence) -> tuple[int, ...]:
+    """Return the key of evidence: of causes the first in time, of consequences the first in the table."""
+    grade, row = order_of(evidence.reason)
+    return (grade, row) if evidence.reason.consequence else (grade,)
+
+
+def _of_system(record: Record, folder: Path, end: Exit, says: Sequence[str]) -> Iterator[_Evidence]:
+    """Yield what the queue, the node's kernel and its cgroup say."""
+    for text in (*says, end.how):
+        if reason := reason_of(text, Kind.QUEUE):
+            yield _Evidence(
+                rank=None, reason=reason, text=text, where="the queue" if text != end.how else "its connection"
+            )
+    causes = folder / "run" / "causes" / f"{end.attempt}.{end.node}"
+    for number, text in enumerate(read_causes(causes), 1):
+        if reason := reason_of(text, Kind.QUEUE):
+            yield _Evidence(rank=None, reason=reason, text=text, where=_CGROUP if _CGROUP in text else str(causes))
+        elif reason := reason_of(text, Kind.NODE):
+            yield _Evidence(rank=None, reason=reason, text=text, where=f"{causes}:{number}")
+    executor = find_executor(record.executor)
+    for name in () if executor is None else executor.log_files:
+        yield from _of_lines(read_node(folder / "logs" / name, 0).lines, Kind.NODE)
+
+
+def _of_files(files: Sequence[ErrorFile]) -> Iterator[_Evidence]:
+    for each in files:
+        reason = reason_of_error(each.text)
+        if reason is None or reason.grade is Grade.GENERAL:
+            # An earlier exception of the chain may say more.
+            earlier = (reason_of_error(line) for line in reversed(each.stack.splitlines()) if line[:1].strip())
+            reason = next((row for row in earlier if row and row.grade is Grade.CAUSE), reason) or EXCEPTION
+        yield _Evidence(rank=each.rank, reason=reason, text=each.text.split("\n")[0], where=f"{each.path}:1")
+
+
+def _of_log(log: NodeLog) -> Iterator[_Evidence]:
+    """Yield what a log says, in its order."""
+    found = [*_of_lines(log.lines, Kind.NODE), *_of_lines([*log.lines, *log.agent], Kind.ANY)]
+    found += [_of_exceptions(raised) for raised in log.raised]
+    found += _of_lines(plain(log.lines), Kind.LINE)
+    for ended in log.signalled:
+        if reason := reason_of(ended.name, Kind.SIGNAL):
+            found.append(_Evidence(rank=ended.rank, reason=reason, text=ended.line.text.strip(), line=ended.line))
+    yield from sorted(found, key=lambda each: each.line.offset if each.line else 0)
+
+
+def _of_lines(lines: Sequence[Line] | Iterator[Line], kind: Kind) -> Iterator[_Evidence]:
+    for line in lines:
+        if reason := reason_of(line.text, kind):
+            rank = None if kind is Kind.NODE else line.rank
+            yield _Evidence(rank=rank, reason=reason, text=line.text.strip(), line=line)
+
+
+def _of_exceptions(raised: Raised) -> _Evidence:
+    """Return what exceptions show: the last one, or the nearest before it in the chain that tells a cause."""
+    last, found = raised.chain[-1][0], []
+    for lines in reversed(raised.chain):
+        shown = [
+            _Evidence(rank=line.rank, reason=reason, text=line.text.strip(), line=line)
+            for number, line in enumerate(lines)
+            if (reason := reason_of_error(line.text, first=number == 0 or _WHAT in line.text))
+            or (reason := reason_of(signal_in(line.text), Kind.SIGNAL))
+        ]
+        found += [min(shown, key=lambda each: order_of(each.reason))] if shown else []
+        if found and found[-1].reason.grade is Grade.CAUSE:
+            return found[-1]
+    return found[0] if found else _Evidence(rank=last.rank, reason=EXCEPTION, text=last.text.strip(), line=last)
+
+
+def _of_code(end: Exit) -> Iterator[_Evidence]:
+    """Yield what the exit code of the node's command says: the signal of 128 + N, a program that is not there."""
+    if end.how == "lost":  # the code of ssh
+        return
+    name = signal_name(end.code - 128) if end.code > 128 else ""
+    if reason := reason_of(name, Kind.SIGNAL) or reason_of(str(end.code), Kind.CODE):
+        text = f"exit code {end.code}{f' ({name})' if name else ''}"
+        yield _Evidence(rank=None, reason=reason, text=text, where="exit code of the node")

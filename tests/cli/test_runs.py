@@ -54,7 +54,21 @@ def test_a_failure_is_explained(launch: Launch, overrides: tuple[str, ...]):
     assert "failed first: rank" in done.err or "failed first: node 0" in done.err
     shown = launch("status", "qwen3_8b-1")
     assert "failed, exit code 3" in shown.out
+    assert "unknown reason: nothing that was written names it" in shown.out
     assert launch("status", "out", "--json").json["failure"]["code"] == 3
+
+
+def test_a_failure_is_explained_by_its_reason_and_the_line(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.write_text('#!/usr/bin/env bash\necho "step 1"\necho "[rank1] KeyError: \'layers\'"\nexit 1\n')
+    done = launch("run", *overrides)
+    place = f"evidence: {tmp_path}/out/logs/node0.log:2"
+    for text in (done.err, launch("status", "out").out, launch("logs", "out").err):
+        assert "failed first: rank 1 on " in text
+        assert "[exception]" in text
+        assert place in text
+    assert launch("logs", "out").out == "step 1\n[rank1] KeyError: 'layers'\n"
+    assert launch("logs", "out", "--json").json["failure"]["reason"] == "exception"
 
 
 WRONG = {

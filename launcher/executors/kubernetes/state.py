@@ -14,7 +14,7 @@ from typing import Any
 from launcher.executors import private
 from launcher.executors.kubernetes.kubectl import Refused, items, kubectl
 from launcher.executors.kubernetes.objects import RESOURCES, RUN_LABEL
-from launcher.executors.record import EXITS, RUN
+from launcher.executors.record import EXITS, RUN, write_causes
 from launcher.plan.executor import Observed
 
 _PARALLEL = 16
@@ -47,6 +47,7 @@ class Pod:
         phase: as in Kubernetes: Pending, Running, Succeeded, Failed, Unknown.
         why: reason for waiting, or for its end.
         code: exit code of its container; None while it runs.
+        ended: what the cluster says of the end of its container, such as OOMKilled.
         at: end time, in seconds since 1970.
         machine: name of the cluster node.
     """
@@ -57,6 +58,7 @@ class Pod:
     attempt: int = 0
     why: str = ""
     code: int | None = None
+    ended: str = ""
     at: float = 0.0
     machine: str = ""
 
@@ -100,6 +102,7 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
             private.make_folder(file.parent)
             private.write(file, f"{pod.code} {pod.machine or pod.name} {'stopped' if by_others else ''}\n")
             os.utime(file, (pod.at, pod.at))
+            write_causes(folder, pod.attempt, pod.node, [pod.ended] if pod.ended else [])
         except OSError:
             break  # a folder of another user, or a full disk: the cluster still has the codes
     return None if first is None else first.code
@@ -203,6 +206,7 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
         phase=status.get("phase", "Unknown"),
         why=_why(status),
         code=ended[0]["exitCode"] if ended else None,
+        ended=_ended(ended, status),
         at=_seconds(ended[0].get("finishedAt")) if ended else 0.0,
         machine=tree.get("spec", {}).get("nodeName", ""),
     )
@@ -229,6 +233,14 @@ def _why(status: Mapping[str, Any]) -> str:
         if each.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             return ": ".join(filter(None, (each["reason"], each.get("message", ""))))
     return ": ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
+
+
+def _ended(ended: Sequence[Mapping[str, Any]], status: Mapping[str, Any]) -> str:
+    """Return what the cluster says of a pod's end, of its container or of itself (evicted)."""
+    for each in (*ended, status):
+        if each.get("reason") not in (None, "", "Error", "Completed"):
+            return " ".join(filter(None, (each["reason"], each.get("message", "")))).replace("\n", " ")
+    return ""
 
 
 def _seconds(text: str | None) -> float:

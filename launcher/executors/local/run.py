@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launcher.executors import private
+from launcher.executors import evidence, private
+from launcher.executors.error_files import RANKS
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, claim, resolved, write, write_as_is
 from launcher.executors.output import Output
 from launcher.executors.port import is_free, on_free_port
 from launcher.executors.processes import Process, descendants, identified, kill_all
 from launcher.executors.progress import Progress, last_checkpoint
-from launcher.executors.record import withdraw_request, write_exit, write_status
+from launcher.executors.record import withdraw_request, write_causes, write_exit, write_status
 from launcher.executors.render import rank_log_environment
 from launcher.executors.stop import Stop
 from launcher.executors.watchdog import Watchdog
@@ -121,9 +122,6 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
         check(plan)
     folder = Path(plan.output_dir)
     environ = _environ()
-    if kept.own:
-        ranks = str((folder / "logs" / "ranks" / f"node{kept.node}").absolute())
-        environ |= rank_log_environment(plan.start.devices_per_node, ranks)
     written = Written()
     with Stop() as stop, Watchdog(_mark(kept, folder), enabled=kept.own) as watchdog:
         try:
@@ -136,6 +134,8 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
             log = folder / "logs" / kept.log if kept.log else None
             if log is not None:
                 _make_log(log, written)
+                if kept.own:
+                    written.folder(_ranks_folder(plan, kept), private.FOLDER)
             return _attempts(
                 _Run(plan=plan, environ=environ, log=log, quiet=quiet, stop=stop, kept=kept, watchdog=watchdog)
             )
@@ -143,6 +143,10 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
             written.undo()
             rest = "; files that the preparation wrote are kept" if plan.prepare and written.remains(folder) else ""
             raise CannotStart(f"{error}{rest}") from None
+
+
+def _ranks_folder(plan: LaunchPlan, kept: Kept) -> Path:
+    return (Path(plan.output_dir) / "logs" / RANKS / f"node{kept.node}").absolute()
 
 
 def _mark(kept: Kept, folder: Path) -> str:
@@ -203,8 +207,11 @@ def _attempts(run: _Run) -> Ended:
     for attempt in itertools.count():
         if run.kept.own and run.kept.files:
             write_status(folder, "running", None, attempt=attempt, restarts=attempt)
+        start = evidence.begun(run.environ)
         ended, hung = _attempt(run, attempt)
         if run.kept.own and (run.kept.files or run.kept.shared):
+            if ended.code and not ended.interrupted:
+                write_causes(folder, attempt, run.kept.node, evidence.causes(start, run.environ))
             write_exit(folder, attempt, run.kept.node, ended.code, stopped=ended.interrupted)
         ended = replace(ended, restarts=attempt)
         if not ended.code or ended.interrupted or attempt >= allowed:
@@ -221,6 +228,9 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
     plan, environ = run.plan, dict(run.environ)
     if run.kept.own:
         environ["LAUNCH_RUN"] = f"{_mark(run.kept, Path(plan.output_dir))}/{run.kept.node}/{attempt}"
+        ranks = _ranks_folder(plan, run.kept)
+        if ranks.is_dir():
+            environ |= rank_log_environment(plan.start.devices_per_node, str(ranks), attempt)
     again = plan.resume is not None and (attempt > 0 or run.kept.again)
     found = last_checkpoint(plan.watch, environ[LAUNCH_DIR]) if again else None
     if found is not None and plan.resume is not None:

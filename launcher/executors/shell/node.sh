@@ -48,6 +48,7 @@ site_setup
 rank_logs
 script=$run/command.sh
 [ -z "${LAUNCH_RESUME:-}" ] || script=$run/resume.sh
+read -r -a begun < <(evidence_begin)
 LAUNCH_RUN=$mark setsid bash "$script" </dev/null &
 child=$!
 [ -z "$stopping" ] || { stopping=''; stop; }
@@ -62,6 +63,9 @@ wait "$child" 2>/dev/null
 [ -z "$monitor" ] || kill "$monitor" 2>/dev/null
 umask 077
 mkdir -p "$run/exits"
+if [ "$code" != 0 ] && [ -z "$stopping" ] && causes=$(evidence_end "${begun[@]}") && [ -n "$causes" ]; then
+  mkdir -p "$run/causes" && printf '%s\n' "$causes" >"$run/causes/$ATTEMPT.$NODE_RANK"
+fi
 printf '%s %s %s\n' "$code" "$(hostname)" "${stopping:+stopped}" >"$run/exits/.$ATTEMPT.$NODE_RANK" &&
   mv -n "$run/exits/.$ATTEMPT.$NODE_RANK" "$run/exits/$ATTEMPT.$NODE_RANK"
 exit "$code"

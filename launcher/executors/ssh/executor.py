@@ -12,7 +12,8 @@ from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import forwarded_names
-from launcher.executors.render import array, assignment, node_files, shell_body, supervisor_file
+from launcher.executors.render import array, assignment, node_files, supervisor_file
+from launcher.executors.shell_bodies import shell_body
 from launcher.executors.ssh.host_file import with_hosts
 from launcher.executors.ssh.syntax import is_ssh_host, ssh_options_problem
 from launcher.job import Job, Origin

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 refused or failed, 2 usage; 130 and 143 stopped by Ctrl-C 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,9 +100,11 @@ def reporting(words: Sequence[str]) -> int:
     try:
         return run(words)
     except StageError as error:
+        _record(error)
         print(f"error: rank {environment.rank()}: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except RehearsalError as error:
+        _record(error)
         if environment.rank() == 0:
             for problem in error.problems:
                 print(f"error: {problem}", file=sys.stderr, flush=True)
@@ -110,10 +113,19 @@ def reporting(words: Sequence[str]) -> int:
         if environment.rank() == 0:
             print("stopped before the first step", file=sys.stderr, flush=True)
         return EXIT_SIGINT
-    except RuntimeError as error:
-        if not _peer_left(error):
-            raise
-        return EXIT_REFUSED  # the rank that failed first has reported the error
+    except Exception as error:
+        if isinstance(error, RuntimeError) and _peer_left(error):
+            return EXIT_REFUSED  # the rank that failed first has reported the error
+        _record(error)
+        raise
+
+
+def _record(error: Exception) -> None:
+    """Write an error where torch elastic, or the program that started this one, looks for it."""
+    if os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        get_error_handler().record_exception(error)
 
 
 def _peer_left(error: RuntimeError) -> bool:

@@ -1,0 +1,63 @@
+"""Reads torch elastic's error files: the exception of a rank whose entry point has `@record`, or of the agent itself.
+
+Source: torch.distributed.elastic.multiprocessing.errors.error_handler (content), .api (one file for each rank, below
+the folder of the agent's logs).
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.executors.error_files import AGENT_FILE, RANKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFile:
+    """One error file.
+
+    Attributes:
+        rank: global rank; None: the agent's.
+        at: when it was raised, in seconds since 1970.
+        text: type and message of the exception.
+        stack: its traceback, with earlier exceptions of the chain.
+    """
+
+    path: Path
+    rank: int | None
+    at: int
+    text: str
+    stack: str
+
+
+def error_files(folder: Path, node: int, attempt: int, first: int, since: float) -> list[ErrorFile]:
+    """Return the error files of a node's last attempt, the earliest first.
+
+    Args:
+        first: global rank of the node's first rank.
+        since: end of the attempt before, in seconds since 1970; 0: there was none.
+    """
+    logs = folder / "logs" / RANKS / f"node{node}"
+    paths = [path for path in logs.glob("*/attempt_*/*/error.json") if path.stat().st_mtime > since]
+    last = max((path.parent.parent.stat().st_mtime for path in paths), default=0.0)
+    found = [
+        each
+        for path in paths
+        if path.parent.parent.stat().st_mtime == last and path.parent.name.isdigit()
+        for each in _read(path, first + int(path.parent.name))
+    ]
+    found.sort(key=lambda each: each.at)
+    return found or list(_read(logs / AGENT_FILE.format(attempt=attempt), None))
+
+
+def _read(path: Path, rank: int | None) -> Iterator[ErrorFile]:
+    try:
+        message = json.loads(path.read_text(encoding="utf-8", errors="replace"))["message"]
+        if isinstance(message, str):  # an entry point's own handler
+            yield ErrorFile(path=path, rank=rank, at=0, text=message, stack="")
+            return
+        extra = message.get("extraInfo", {})
+        at = int(extra.get("timestamp", 0))
+        yield ErrorFile(path=path, rank=rank, at=at, text=message["message"], stack=extra.get("py_callstack", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return

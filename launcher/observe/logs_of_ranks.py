@@ -1,0 +1,298 @@
+"""Reads a node's log as the ranks wrote it: lines with their rank and place, exceptions that ended a rank, signals."""
+
+import re
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launcher.observe.benign import BENIGN, HANDLED, WARNED
+
+_READ = 4_000_000
+_CONTINUED = 40
+_ATTEMPT = re.compile(rb"^launch: (attempt \d+ failed|resumes from )", re.MULTILINE)
+# Prefixes of a rank: those of this program's launches, torch's own, torchrun's, Ray's.
+_RANK = re.compile(r"^\[rank(\d+)\]:? ?")
+_LOCAL = re.compile(r"^\[default(\d+)\]:? ?")
+_RAY = re.compile(r"^\(\w[\w.]* (?:rank=\d+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
+# Of a host or of a time, before a line of a traceback.
+_HOST = re.compile(
+    r"^(?:[\w.-]+: |\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )"
+    r"(?=Traceback | *File \"|    |\s*what\(\): |(?:[a-z_]\w*\.)*\w*(?:Error|Exception)\b)"
+)
+# The program that monitors the ranks, and its own exceptions of which a rank's failure is the cause.
+_AGENT = re.compile(r"torch[./]distributed[./](elastic|run|launch)|ChildFailedError|torchelastic\.worker\.status")
+_FRAME = re.compile(r"^\s*File \"|^\s*\[Previous line repeated|^\s+[~^]+\s*$")
+_TRACEBACK = re.compile(r"^[\s|+]*(Exception Group )?Traceback \(most recent call last\):")
+_CHAIN = re.compile(r"During handling of the above exception, another|The above exception was the direct cause")
+_EXCEPTION = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Failure|Timeout|StopIteration)(?:: |:?$)"
+)
+# After the frames of a traceback an exception may have any name.
+_ANY_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w+|\w*error)(?:: |:?$)")
+_WHAT = re.compile(r"^\s*what\(\): ")
+_UNCAUGHT = re.compile(r"^terminate called after throwing an instance of '|^\s*what\(\): ")
+# torch elastic prints the content of an error file.
+_RECORDED = re.compile(r"^\s*\"message\": \"\w*(Error|Exception)\b")
+# torch elastic: "failed (exitcode: -9) local_rank: 3", and its summary.
+_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_ROOT_CAUSE = re.compile(r"^\s*Root Cause\b")
+_SUMMARY = re.compile(r"^\s*(rank|exitcode)\s*:\s*(-?\d+)")
+_SUMMARY_LINES = 9
+# What a shell, srun and Python call the signals that end a program (strsignal(3)).
+_CALLED = {
+    str(signal.strsignal(number)): number.name
+    for number in (
+        *(signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTERM),
+    )
+}
+_NAMES = "|".join(map(re.escape, _CALLED))
+_SIGNAL = re.compile(
+    r"terminated with signal (SIG[A-Z]+)|died with <Signals\.(SIG[A-Z]+)|"
+    r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?-(\d+)\b|"
+    rf"Fatal Python error: ({_NAMES})\b|"
+    rf"^(?:\S+: line \d+: +\d+ |srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |$)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a log: whose it is (None: not known), its text without prefixes, and where it stands."""
+
+    rank: int | None
+    text: str
+    path: Path
+    offset: int
+
+    @property
+    def place(self) -> str:
+        """File and number of the line."""
+        return f"{self.path}:{_number(self.path, self.offset)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """Exceptions that were chained and not caught, the last one last; each with the lines of its text."""
+
+    chain: tuple[tuple[Line, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signalled:
+    """A rank (None: not known which) or program that a signal ended."""
+
+    rank: int | None
+    name: str
+    line: Line
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeLog:
+    """What a node's log says, in order.
+
+    Attributes:
+        lines: those of ranks and of the node's system, without those of tracebacks.
+        raised: exceptions that no code caught.
+        agent: lines of torch elastic's agent.
+        signalled: ends by a signal.
+        root: rank that torch elastic saw fail first; None: it says nothing.
+        root_line: where it does.
+        separate: whether the lines of ranks are marked, so that unmarked lines are of the node's first rank.
+    """
+
+    lines: list[Line] = field(default_factory=list)
+    raised: list[Raised] = field(default_factory=list)
+    signalled: list[Signalled] = field(default_factory=list)
+    agent: list[Line] = field(default_factory=list)
+    root: int | None = None
+    root_line: Line | None = None
+    separate: bool = False
+
+
+def read_node(path: Path, first: int, *, own: bool = False, iteration: str = "") -> NodeLog:
+    """Read the end of a log, from its last attempt on.
+
+    Args:
+        first: global rank of the node's first rank.
+        own: the log is of that rank alone.
+        iteration: pattern of the line that follows every iteration: what came before in the same rank was survived.
+    """
+    log = NodeLog(separate=own)
+    lines = list(_lines(path, first, log))
+    if not log.separate:
+        lines = [Line(rank=None, text=line.text, path=line.path, offset=line.offset) for line in lines]
+    _read_agent(lines, log, first)
+    survived = re.compile(iteration) if iteration else None
+    for rank in dict.fromkeys(line.rank for line in lines):
+        mine = [line for line in lines if line.rank == rank]
+        if survived is not None and log.separate:
+            last = max((number for number, line in enumerate(mine) if survived.search(line.text)), default=-1)
+            mine = mine[last + 1 :]
+        _read_rank(mine, log)
+    log.lines.sort(key=lambda line: line.offset)
+    log.raised.sort(key=lambda raised: raised.chain[0][0].offset)
+    log.signalled.sort(key=lambda ended: ended.line.offset)
+    return log
+
+
+def _lines(path: Path, first: int, log: NodeLog) -> Iterator[Line]:
+    data, offset = _tail(path)
+    for raw in data.split(b"\n"):
+        text = raw.decode("utf-8", "replace").rstrip("\r")
+        if "\r" in text:  # a progress bar: what was written over it counts
+            text = text.rpartition("\r")[2]
+        rank: int | None = first
+        while found := _RANK.match(text) or _LOCAL.match(text):
+            number = int(found[1])
+            rank = number if found.re is _RANK else first + number
+            log.separate = True
+            text = text[found.end() :]
+        yield Line(rank=rank, text=_HOST.sub("", _RAY.sub("", text)), path=path, offset=offset)
+        offset += len(raw) + 1
+
+
+def _tail(path: Path) -> tuple[bytes, int]:
+    """Return the end of a log, from the last attempt on, and its offset in the file."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            start = stream.seek(max(0, size - _READ))
+            data = stream.read()
+    except OSError:
+        return b"", 0
+    begun = [found.start() for found in _ATTEMPT.finditer(data)]
+    if not begun:
+        return data, start
+    skipped = data.find(b"\n", begun[-1]) + 1 or len(data)
+    return data[skipped:], start + skipped
+
+
+def _number(path: Path, offset: int) -> int:
+    """Return the number of the line that begins at an offset."""
+    number = 1
+    with path.open("rb") as stream:
+        while offset > 0 and (chunk := stream.read(min(offset, 1 << 20))):
+            number += chunk.count(b"\n")
+            offset -= len(chunk)
+    return number
+
+
+def _read_agent(lines: list[Line], log: NodeLog, first: int) -> None:
+    """Read which rank torch elastic saw fail first, and by what."""
+    for number, line in enumerate(lines):
+        if log.root is None and (found := _FAILED.search(line.text)):
+            _root(log, first + int(found[2]), int(found[1]), line)
+        elif _ROOT_CAUSE.match(line.text):
+            block = lines[number + 1 : number + 1 + _SUMMARY_LINES]
+            known = {found[1]: int(found[2]) for each in block if (found := _SUMMARY.match(each.text))}
+            if "rank" in known:
+                _root(log, known["rank"], known.get("exitcode", 1), line)
+
+
+def _root(log: NodeLog, rank: int, code: int, line: Line) -> None:
+    log.root, log.root_line = rank, line
+    if code < 0 and (name := signal_name(-code)):
+        log.signalled.append(Signalled(rank=rank, name=name, line=line))
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; "" if there is none of that number."""
+    return next((each.name for each in signal.Signals if each.value == number), "")
+
+
+def signal_in(text: str) -> str:
+    """Return the name of the signal that a text says ended a program; "" if it says none."""
+    found = _SIGNAL.search(text)
+    if found is None:
+        return ""
+    called = found[4] or found[5]
+    return found[1] or found[2] or (_CALLED[called] if called else signal_name(int(found[3])))
+
+
+def _read_rank(lines: list[Line], log: NodeLog) -> None:
+    """Sort the lines of one rank into exceptions, signals and the rest."""
+    reader = _Reader(log)
+    for line in lines:
+        reader.read(line)
+    reader.close()
+
+
+class _Reader:
+    """Follows the lines of one rank through tracebacks.
+
+    Attributes:
+        chain: exceptions read so far, each with the lines of its text.
+        frames: whether a traceback has begun whose exception is still to come.
+        linked: whether the next exception is chained to the ones before.
+        text: whether the next line may still be of the last exception's text.
+        handled, warned: whether the line before announces a traceback that was handled, surely or perhaps.
+    """
+
+    def __init__(self, log: NodeLog) -> None:
+        self._log = log
+        self._chain: list[list[Line]] = []
+        self._frames = self._linked = self._text = self._handled = self._warned = False
+
+    def read(self, line: Line) -> None:
+        """Take the next line."""
+        text = line.text
+        if _TRACEBACK.search(text):
+            if not self._linked:
+                self.close()
+            self._frames, self._linked, self._text = True, False, False
+        elif _CHAIN.search(text):
+            self._linked, self._text = True, False
+        elif _FRAME.match(text) or not text.strip():
+            self._text = False
+        elif _AGENT.search(text):
+            self._text = False
+            self._log.agent.append(line)
+        elif _WHAT.match(text) and self._text:
+            self._chain[-1].append(line)
+        elif self._is_exception(text):
+            self._raise(line)
+        elif self._text and not _ends_text(text) and len(self._chain[-1]) < _CONTINUED:
+            self._chain[-1].append(line)
+        elif not (self._frames and text.startswith("    ")):  # else a source line
+            self._plain(line)
+
+    def _is_exception(self, text: str) -> bool:
+        if _is_benign(text):
+            return False
+        pattern = _ANY_EXCEPTION if self._frames else _EXCEPTION
+        return bool(pattern.match(text) or _UNCAUGHT.match(text) or _RECORDED.match(text))
+
+    def _raise(self, line: Line) -> None:
+        if not (self._frames or self._linked):  # without a traceback
+            self.close()
+        self._chain.append([line])
+        self._frames, self._linked, self._text = False, False, not (self._handled or self._warned)
+
+    def _plain(self, line: Line) -> None:
+        self.close(went_on=True)
+        self._handled = bool(HANDLED.search(line.text))
+        self._warned = bool(WARNED.search(line.text))
+        if name := signal_in(line.text):
+            self._log.signalled.append(Signalled(rank=line.rank, name=name, line=line))
+        self._log.lines.append(line)
+
+    def close(self, *, went_on: bool = False) -> None:
+        """End the exceptions read so far; the rank may have gone on after them."""
+        if self._chain and not self._handled and not (self._warned and went_on):
+            self._log.raised.append(Raised(chain=tuple(map(tuple, self._chain))))
+        if self._chain:
+            self._handled = self._warned = False
+        self._chain, self._frames, self._linked, self._text = [], False, False, False
+
+
+def _ends_text(text: str) -> bool:
+    return _is_benign(text) or bool(HANDLED.search(text))
+
+
+def _is_benign(text: str) -> bool:
+    return bool(BENIGN.search(text))
+
+
+def plain(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines that are no notices or warnings."""
+    return (line for line in lines if not BENIGN.search(line.text))
