@@ -127,14 +127,21 @@ def _quantised(
 
 def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str, str]:
     """Return the number format in which each logical tensor is to be stored."""
-    exact = {name for instance in logical.instances if instance.row.exact for name in instance.logical}
+    rows = [(instance.row, name) for instance in logical.instances for name in instance.logical]
+    exact = {name for row, name in rows if row.exact}
+    integers = {name: row.integer for row, name in rows if row.integer is not None}
     found: dict[str, str] = {}
     problems = []
     for content in stored.contents:
         dtype = content.dtype
+        whole = integers.get(content.boxes[0].logical) if content.boxes else None
+        if whole is not None and dtype in whole:
+            found[content.boxes[0].logical] = whole[0]
+            continue
         if content.boxes and dtype not in FLOATS:
             slot = content.slot
-            problems.append(f"{slot.path.name}: {slot.name} is {dtype}; expected a weight: {', '.join(FLOATS)}")
+            expected = f"a weight: {', '.join(FLOATS)}" if whole is None else " or ".join(whole)
+            problems.append(f"{slot.path.name}: {slot.name} is {dtype}; expected {expected}")
             continue
         for box in content.boxes:
             name = box.logical

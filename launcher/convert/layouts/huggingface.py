@@ -110,10 +110,10 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
 
 
 def _usually_named(logical: Logical, slots: Sequence[Slot]) -> Sequence[Slot]:
-    enclosing = logical.family.enclosing
-    if enclosing is None or not enclosing.aliases:
+    family = logical.family
+    if not family.aliases and (family.enclosing is None or not family.enclosing.aliases):
         return slots
-    return [replace(slot, name=enclosing.usual(slot.name)) for slot in slots]
+    return [replace(slot, name=family.usual(slot.name)) for slot in slots]
 
 
 def _with_others(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
