@@ -252,7 +252,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "n_shared_experts": 1,
             "head_dim": 32,
             "qk_rope_head_dim": 8,
-            "q_lora_rank": 24,
+            "q_lora_rank": 256,
             "compress_ratios": [0, 4, 128, 4],
             "num_hash_layers": 2,
             "o_groups": 2,

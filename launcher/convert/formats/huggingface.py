@@ -145,7 +145,8 @@ def _updated(tree: dict[str, Any], target: Target) -> bool:
         already = {name for name, dtype in target.dtypes.items() if dtype == "F8_E4M3"}
         tree.setdefault("quantization_config", quantisation(target.logical, target.fp8 | already))
     elif "F8_E4M3" not in stored:
-        tree.pop("quantization_config", None)
+        for key in ("quantization_config", "expert_dtype"):
+            tree.pop(key, None)
     return json.dumps(tree) != before
 
 
