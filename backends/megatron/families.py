@@ -141,7 +141,6 @@ FAMILIES = by_family(
         cannot="it came with 4.3",
         template="deepseek_v4",
         hub_names=r"DeepSeek-V4(?!\.)",
-        no_weights="how the development branch of Megatron-core stores its layers is not written yet",
         source="mcore-bridge 1.5.0 (none in 1.4.0), 1.6.5 model/gpts/deepseek_v4.py; ms-swift 4.3.2 megatron/init.py",
     ),
     SwiftFamily(

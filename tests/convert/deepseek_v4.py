@@ -14,6 +14,8 @@ _NAMES = {
     r"^hc_head\.hc_": "hc_head_",
     r"\.attn\.norm\.": ".attn.kv_norm.",
 }
+# What is published in float32 beside weights in bf16.
+_FLOAT32 = re.compile(r"(^|\.)(hc_\w+|ape|attn_sink|gate\.bias)$")
 _KINDS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 _OURS = ("layer_types", "mlp_layer_types", "compress_rates", "rope_parameters", "partial_rotary_factor")
 
@@ -24,6 +26,7 @@ def published(folder: Path) -> None:
 
     file = folder / "model.safetensors"
     arrays = {_published(name): tensor for name, tensor in load_file(file).items()}
+    arrays = {name: tensor.float() if _FLOAT32.search(name) else tensor for name, tensor in arrays.items()}
     config = json.loads((folder / "config.json").read_text())
     ratios = [_KINDS[kind] for kind in config["layer_types"]]
     own = {
@@ -94,8 +97,8 @@ def released(folder: Path, out: Path) -> tuple[Path, dict[str, bytes]]:
             stored = torch.randint(-128, 128, (tensor.shape[0], tensor.shape[1] // 2), dtype=torch.int8)
             grid = (tensor.shape[0], tensor.shape[1] // 32)
         else:
-            exact = (tensor.dim() == 1 and "norm" not in name) or ".hc_" in f".{name}" or name.endswith(".ape")
-            found[name] = tensor if exact or not tensor.is_floating_point() else tensor.to(torch.bfloat16)
+            kept = _FLOAT32.search(name) or not tensor.is_floating_point()
+            found[name] = tensor if kept else tensor.to(torch.bfloat16)
             expected[name] = found[name].contiguous().view(torch.uint8).numpy().tobytes()
             continue
         scales = torch.randint(90, 140, grid, dtype=torch.uint8).view(torch.float8_e8m0fnu)
