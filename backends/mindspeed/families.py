@@ -101,6 +101,7 @@ FAMILIES = by_family(
         model_type="deepseek_v4",
         names=(("26.1", None, COMPRESSED),),
         cannot="it came with 26.1",
+        weights_since="26.1",
         source="MindSpeed-LLM 26.1.0 tasks/models/spec/deepseek4_spec.py, examples/mcore/deepseek4_flash",
     ),
     MindSpeedFamily(model_type="glm4_moe"),
