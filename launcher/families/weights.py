@@ -153,6 +153,7 @@ class Weights:
         prefix: what precedes names of layers in files of a model of language alone.
         aliases: patterns of other names in files, for reading only, and what they are in the usual ones; all that
             match are applied, in order.
+        no_adapters: why LoRA adapters of the family are not converted; "": they are.
     """
 
     embedding: tuple[Row, ...]
@@ -168,6 +169,7 @@ class Weights:
     enclosing: Enclosing | None = None
     prefix: str = _LANGUAGE
     aliases: Mapping[str, str] = field(default_factory=dict)
+    no_adapters: str = ""
 
     def named(self, name: str) -> str:
         """Return the name in files of a tensor of these tables, which is named as in a model of language alone."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.convert.containers import torch_dist
+from tests.convert.adapters import adapter_arrays, write_adapter
 from tests.convert.deepseek_v4 import released
 from tests.convert.helpers import launch, tensors
 
@@ -20,7 +21,8 @@ NAME = "deepseek_v4"
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Zoo], tuple[Path, dict[str, bytes]]]:
     """A model to its release, and the bytes that transformers reads."""
-    root, made = tmp_path_factory.mktemp("release"), {}
+    root = tmp_path_factory.mktemp("release")
+    made: dict[str, tuple[Path, dict[str, bytes]]] = {}
 
     def make(model: Zoo) -> tuple[Path, dict[str, bytes]]:
         if not made:
@@ -142,3 +144,11 @@ def test_experts_of_tokens_are_padded_with_the_vocabulary(model: Zoo, tmp_path: 
     assert "decoder.layers.2.mlp.router.tid2eid" not in shapes
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back") == 0
     assert tensors(tmp_path / "back") == tensors(model(NAME))
+
+
+def test_adapters_are_refused(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    modules = {"layers.0.attn.wq_a": (256, 64)}
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(modules))
+    args = ("--model", model(NAME), "--adapter", adapter, "--out", tmp_path / "out")
+    assert launch("hf-to-mcore", *args) == 1
+    assert "adapters of deepseek_v4 are not converted" in capsys.readouterr().err

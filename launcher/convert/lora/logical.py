@@ -99,6 +99,8 @@ def adapter_logical(
     Raises:
         ConvertError: a module cannot be adapted, or a module that shares its factor A is missing.
     """
+    if base.family.no_adapters:
+        raise ConvertError(f"adapters of {base.model.model_type} are not converted: {base.family.no_adapters}")
     base = without_unused_mtp(base, modules)
     instances: list[Instance] = []
     firsts: dict[str, str] = {}

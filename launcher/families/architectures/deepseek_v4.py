@@ -235,6 +235,7 @@ _WEIGHTS: Final = Weights(
     # DeepSeek-V4-Flash-Base has them, DeepSeek-V4-Flash has not; mcore-bridge writes them.
     mtp_copies={"emb.tok_emb.weight": "embed.weight", "head.weight": "head.weight"},
     prefix="",
+    no_adapters="names of its modules in adapters are those of transformers or of its files, which no source settles",
     # As transformers 5.24 writes the model (conversion_mapping.py, "deepseek_v4").
     aliases={
         r"^model\.": "",
