@@ -141,7 +141,6 @@ FAMILIES = by_family(
         cannot="it came with 4.3",
         template="deepseek_v4",
         hub_names=r"DeepSeek-V4(?!\.)",
-        no_weights="how the development branch of Megatron-core stores its layers is not written yet",
         source="mcore-bridge 1.5.0 (none in 1.4.0), 1.6.5 model/gpts/deepseek_v4.py; ms-swift 4.3.2 megatron/init.py",
     ),
     SwiftFamily(
@@ -201,7 +200,7 @@ FAMILIES = by_family(
     ),
 )
 # Ranges of versions with the same families.
-_RANGES = (("4.1", None), (FOUR, "4.0.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))
+_RANGES = (("4.3", None), ("4.1", "4.2.99"), (FOUR, "4.0.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))
 _PARSER = (
     "mcore-bridge 1.6.5 config/parser.py:431; ms-swift 3.12.6 megatron/utils/config.py:201, 3.6.4 megatron/model/gpt"
 )
@@ -318,10 +317,12 @@ def rows() -> tuple[Unbuildable, ...]:
 def stacks_layers(model: Model) -> bool:
     """Return whether a torch_dist checkpoint has all layers of a model as one tensor.
 
-    False where `moe_layer_freq` is a list (megatron-core 0.16.1 transformer/transformer_block.py:833). The bridge
+    False where `moe_layer_freq` is a list (megatron-core 0.16.1 transformer/transformer_block.py:833), or layers have
+    linear or compressed attention (dev d48bd6be transformer/transformer_config.py:1764). The bridge
     builds such a list wherever config.json has first_k_dense_replace, even if it is 0.
     """
-    if model.experimental_attention_variant == "gated_delta_net" or (model.is_moe and _row(model).lists_layers):
+    own = model.experimental_attention_variant in ("gated_delta_net", "dsv4_hybrid")
+    if own or (model.is_moe and _row(model).lists_layers):
         return False
     return not model.mixes_dense_layers
 

@@ -20,6 +20,7 @@ _MROPE = (
     "megatron-core 0.16.1 models/common/embeddings/rotary_pos_embedding.py:307; Megatron-LM core_v0.16.1"
     " training/utils.py get_batch_on_this_tp_rank"
 )
+_COMPRESSED = "compressed attention is in its development branch only, not in a release"
 _SPARSE = "sparse attention (DSA) came with core 0.16"
 
 
@@ -64,7 +65,8 @@ FAMILIES = by_family(
     _since("llama4_text", "0.16", "layers without rotary positions came with core 0.16"),
     FamilyRow(
         model_type="deepseek_v4",
-        cannot="compressed attention is in its development branch only, not in a release",
+        cannot=_COMPRESSED,
+        no_weights=_COMPRESSED,
         source="Megatron-LM core_v0.19.0 core/transformer/experimental_attention_variant (dev d48bd6be has it)",
     ),
     *(

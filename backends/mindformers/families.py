@@ -56,6 +56,7 @@ _QWEN3_MOE: Mapping[str, Value] = {
     "model.moe_intermediate_size": 768,
     "model.norm_topk_prob": False,
 }
+_PYNATIVE = "only its pynative trainer builds it, not the static graph"
 # The classes of the mcore static graph (use_legacy: False) that are not named here build for inference only and raise
 # NotImplementedError "Train mode is not supported" when they are trained (models/qwen2/modeling_qwen2.py:54 @2.1.0,
 # models/qwen3/modeling_qwen3.py:54 @1.6.0); Llama and Mixtral have no mcore class at all.
@@ -116,7 +117,8 @@ FAMILIES = by_family(
     ),
     MindFormersFamily(
         model_type="deepseek_v4",
-        cannot="only its pynative trainer builds it, not the static graph",
+        cannot=_PYNATIVE,
+        no_weights=_PYNATIVE,
         source="MindFormers 2.1.0 models/deepseek4",
     ),
     *(

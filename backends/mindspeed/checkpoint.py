@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from backends.mindspeed.families import QWEN2_MOE, is_named
+from backends.mindspeed.compressed_weights import SIGN, compressed_respelled, refuse_unsettled
+from backends.mindspeed.families import COMPRESSED, QWEN2_MOE, is_named
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.legacy import Stack, holds_legacy, legacy_format, scheme_of
@@ -61,11 +62,19 @@ def _scheme(logical: Logical, layout: Layout) -> NamingScheme:
             "moe.tp_extend_ep needs experts in one product of local layers; works: moe.grouped_gemm=true"
             " kernels.transformer_impl=local"
         )
+    if is_named(logical.model.model_type, COMPRESSED):
+        refuse_unsettled(over_tp=layout.experts_over_tp, tp=layout.tp, folded=_folded(layout))
     split = is_on(layout, "mla_mm_split")
     return _spelled(naming=naming, experts=experts, split=split, old=layout.version == VERSION_OF_OLD_NAMES)
 
 
-def _found(logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) -> NamingScheme:
+def _found(logical: Logical, names: frozenset[str], args: Mapping[str, Any]) -> NamingScheme:
+    if is_named(logical.model.model_type, COMPRESSED):
+        refuse_unsettled(
+            over_tp=bool(args.get("moe_tp_extend_ep")),
+            tp=int(args.get("tensor_model_parallel_size") or 1),
+            folded=args.get("schedules_method") == "dualpipev",
+        )
     plain = scheme_of(names)
     engine = plain.naming == "transformer_engine"
     split = any(name.endswith("linear_kv_nope.weight") for name in names)
@@ -112,6 +121,9 @@ def _folded(layout: Layout) -> bool:
 
 
 def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, split: bool, old: bool) -> Iterator[CoreTensor]:
+    if is_named(logical.model.model_type, COMPRESSED):
+        yield from (_of_mtp(tensor, logical.model) for tensor in compressed_respelled(tensors))
+        return
     down: dict[tuple[str, int | None], CoreTensor] = {}
     for tensor in tensors:
         if not logical.model.is_mla:
@@ -184,6 +196,9 @@ def _arguments(target: Target) -> dict[str, Any]:
         "tie_word_embeddings": bool(model.tie_word_embeddings),
         "mtp_num_layers": model.num_nextn_predict_layers,
     }
+    if is_named(model.model_type, COMPRESSED):
+        ratios = (*model.compress_ratios, *(0 for _ in range(model.num_nextn_predict_layers)))
+        found.update(compress_ratios=list(ratios), n_hash_layers=model.num_hash_layers)
     if model.shared_expert_intermediate_size:
         width = model.moe_intermediate_size if model.is_mla else model.shared_expert_intermediate_size
         found["n_shared_experts"] = model.shared_expert_intermediate_size // (width or 1)
@@ -222,6 +237,8 @@ def _recognises(path: Path) -> bool:
         return False
     args, names = first_look(path)
     if any(sign in args for sign in _SIGNS) or any(name.startswith("mtp.final_layernorms.") for name in names):
+        return True
+    if any(name.endswith(SIGN) for name in names):
         return True
     ends = {name.rpartition(f".{_ATTENTION}")[2] for name in names}
     latent = {"linear_kvb.weight", "linear_kv_up_proj.weight", "linear_kv_nope.weight"}

@@ -17,7 +17,6 @@ _LINEAR = "how its own linear attention stores its weights is not known here"
 _PLAIN = "GPTModel"
 _LATER = "it came after 2.1.0"
 _INDEXER = "how its own indexer (DSA) stores its weights is not known here"
-_COMPRESSED = "how its own compressed attention stores its weights is not known here"
 _MASTER = ("master", None)
 
 
@@ -44,6 +43,7 @@ class MindSpeedFamily(FamilyRow):
 
 
 QWEN2_MOE, QWEN3, DEEPSEEK, GEMMA2 = "qwen2_moe_spec", "qwen3_spec", "deepseek_spec", "gemma2_spec"
+COMPRESSED = "deepseek4_spec"
 MINIMAX, MINIMAX_SINCE = "minimax_spec", "master"
 _ALL_QWEN3 = ((None, None, QWEN3),)
 _ALL_DEEPSEEK = ((None, None, DEEPSEEK),)
@@ -99,9 +99,9 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="glm_moe_dsa", names=(("2.3", None, DEEPSEEK),), cannot=_LATER, no_weights=_INDEXER),
     MindSpeedFamily(
         model_type="deepseek_v4",
-        names=(("26.1", None, "deepseek4_spec"),),
+        names=(("26.1", None, COMPRESSED),),
         cannot="it came with 26.1",
-        no_weights=_COMPRESSED,
+        weights_since="26.1",
         source="MindSpeed-LLM 26.1.0 tasks/models/spec/deepseek4_spec.py, examples/mcore/deepseek4_flash",
     ),
     MindSpeedFamily(model_type="glm4_moe"),

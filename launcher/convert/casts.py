@@ -20,6 +20,7 @@ NAMES: Final = {
     "float32": "F32",
 }
 BLOCK: Final = 128
+_INTEGERS: Final = {"I32": "<i4", "I64": "<i8"}
 _WORDS = {1: "u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
@@ -48,7 +49,7 @@ def cast(words: Any, source: str, target: str) -> Any:
 
 
 def decode(words: Any, dtype: str) -> Any:
-    """Return bit patterns as float32 values (float64 for F64)."""
+    """Return bit patterns as float32 values (float64 for F64, whole numbers for I32 and I64)."""
     import numpy as np
 
     if dtype == "F32":
@@ -61,12 +62,19 @@ def decode(words: Any, dtype: str) -> Any:
         return words.view(np.float64)
     if dtype == "F8_E4M3":
         return _e4m3()[words]
+    if dtype in _INTEGERS:
+        return words.view(_INTEGERS[dtype])
     raise ConvertError(f"tensors of format {dtype} cannot be cast")
 
 
 def _encode(values: Any, dtype: str) -> Any:
     import numpy as np
 
+    if dtype in _INTEGERS:
+        whole: Any = values.astype(_INTEGERS[dtype])
+        if not np.array_equal(whole, values):
+            raise ConvertError(f"whole numbers up to {values.max()}: {dtype} cannot hold them")
+        return whole.view(word(whole.itemsize))
     # Values out of range become infinite here; `launcher.convert.losses` counts them.
     with np.errstate(over="ignore"):
         if dtype == "F32":

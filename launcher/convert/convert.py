@@ -26,7 +26,7 @@ from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.losses import Losses, Values, named_losses, overflows
 from launcher.convert.move import fill, in_parallel
-from launcher.convert.mxfp4 import note, other_method
+from launcher.convert.mxfp4 import BLOCKS, note, other_method
 from launcher.convert.others import with_others_of
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.plan import make_plan
@@ -86,10 +86,11 @@ def _prepared(asked: Conversion) -> Prepared:
     logical, stored = asked.source_format.read(asked.source, logical_model(asked.model), asked.source_layout)
     to_hf = asked.target_format.name == "hf"
     problems = check_source(stored, to_hf=to_hf, title=asked.target_format.title, cast_to=asked.dtype)
-    packed = sum(content.packed for content in stored.contents)
+    packed = [content for content in stored.contents if content.packed]
     if packed:
+        stored = dataclasses.replace(stored, notes=(*stored.notes, note(len(packed))))
+    if any(content.slot.name.endswith(BLOCKS) for content in packed):
         problems += other_method(asked.source)
-        stored = dataclasses.replace(stored, notes=(*stored.notes, note(packed)))
     elif any(content.scale is not None for content in stored.contents):
         problems += other_scheme(asked.source)
     if problems:
@@ -127,14 +128,21 @@ def _quantised(
 
 def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str, str]:
     """Return the number format in which each logical tensor is to be stored."""
-    exact = {name for instance in logical.instances if instance.row.exact for name in instance.logical}
+    rows = [(instance.row, name) for instance in logical.instances for name in instance.logical]
+    exact = {name for row, name in rows if row.exact}
+    integers = {name: row.integer for row, name in rows if row.integer is not None}
     found: dict[str, str] = {}
     problems = []
     for content in stored.contents:
         dtype = content.dtype
+        whole = integers.get(content.boxes[0].logical) if content.boxes else None
+        if whole is not None and dtype in whole:
+            found[content.boxes[0].logical] = whole[0]
+            continue
         if content.boxes and dtype not in FLOATS:
             slot = content.slot
-            problems.append(f"{slot.path.name}: {slot.name} is {dtype}; expected a weight: {', '.join(FLOATS)}")
+            expected = f"a weight: {', '.join(FLOATS)}" if whole is None else " or ".join(whole)
+            problems.append(f"{slot.path.name}: {slot.name} is {dtype}; expected {expected}")
             continue
         for box in content.boxes:
             name = box.logical

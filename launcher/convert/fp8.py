@@ -96,6 +96,11 @@ def stated(donor: Path | None) -> Mapping[str, Any] | None:
     file = donor / "config.json" if donor is not None else None
     tree = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
     found: Mapping[str, Any] | None = tree.get("quantization_config")
+    if found is not None and found.get("scale_fmt", "float") != "float":
+        raise ConvertError(
+            f"--fp8: {file}: quantization_config.scale_fmt is {found['scale_fmt']!r}: FP8 weights with such scales are"
+            " read, and written with float32 scales only; works: without --fp8"
+        )
     for key in ("quant_method", "weight_block_size") if found is not None else ():
         value = found.get(key) if found is not None else None
         if value != CONFIG[key]:

@@ -145,7 +145,7 @@ def _instances(model: Model, family: Weights) -> Iterator[Instance]:
     layers = model.num_hidden_layers or 0
     yield from _rows(model, family, family.embedding, dims, place="embedding")
     for layer in range(layers):
-        feed_forward = family.sparse if model.has_experts_at(layer) else family.dense
+        feed_forward = _feed_forward(model, family, layer)
         prefix = layer_prefix(family, layer)
         rows = (*_attention(model, family, layer), *feed_forward)
         yield from _rows(model, family, rows, dims, place="decoder", layer=layer, prefix=prefix)
@@ -154,7 +154,7 @@ def _instances(model: Model, family: Weights) -> Iterator[Instance]:
         outer = inner = layer_prefix(family, layers + index)
         if family.mtp_names is not None:
             outer, inner = (name.format(layer=index) for name in family.mtp_names)
-        body = (*_attention(model, family, layers + index), *(family.sparse if model.is_moe else family.dense))
+        body = (*_attention(model, family, layers + index), *_feed_forward(model, family, layers + index))
         yield from _rows(model, family, family.mtp, dims, place="mtp", layer=index, prefix=outer)
         yield from _rows(model, family, body, dims, place="mtp_layer", layer=index, prefix=inner)
 
@@ -162,6 +162,14 @@ def _instances(model: Model, family: Weights) -> Iterator[Instance]:
 def _attention(model: Model, family: Weights, layer: int) -> tuple[Row, ...]:
     kind = mixer(model, layer)
     return tuple(row for row in family.attention if row.mixer in (None, kind))
+
+
+def _feed_forward(model: Model, family: Weights, layer: int) -> tuple[Row, ...]:
+    mtp = layer >= (model.num_hidden_layers or 0)
+    if not (model.is_moe if mtp else model.has_experts_at(layer)):
+        return family.dense
+    hashed = not mtp and layer < (model.num_hash_layers or 0)
+    return tuple(row for row in family.sparse if row.hashed in (None, hashed))
 
 
 def _rows(
@@ -198,12 +206,13 @@ def _size(dim: Dim, dims: Mapping[str, int]) -> int:
 
 def _copies(model: Model, family: Weights) -> dict[str, Copy]:
     copies: dict[str, Copy] = {}
-    embedding = family.named("model.embed_tokens.weight")
-    head = embedding if model.tie_word_embeddings else "lm_head.weight"
+    head = family.embedding_name if model.tie_word_embeddings else family.head_name
     if model.tie_word_embeddings:
-        copies["lm_head.weight"] = Copy(of=head, written=False)
+        copies[family.head_name] = Copy(of=head, written=False)
     for index in range(model.num_nextn_predict_layers):
         prefix = layer_prefix(family, (model.num_hidden_layers or 0) + index)
+        if family.mtp_names is not None:
+            prefix = family.mtp_names[0].format(layer=index)
         for name, of in (family.mtp_copies or {}).items():
-            copies[prefix + name] = Copy(of=head if of == "lm_head.weight" else of, written=True)
+            copies[prefix + name] = Copy(of=head if of == family.head_name else of, written=True)
     return copies

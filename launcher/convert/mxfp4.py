@@ -1,8 +1,11 @@
-"""MXFP4 weights, as gpt-oss is published: 4-bit values in blocks of 32 with one scale each; read, never written.
+"""MXFP4 weights: 4-bit values in blocks of 32 with one scale each; read, never written.
 
-`NAME_blocks` has 16 bytes for each block, the first value of two in the lower half of its byte; `NAME_scales` has the
-block's power of two, plus 127. Source: transformers 5.24.0 integrations/mxfp4.py:41 (FP4_VALUES), :229
+gpt-oss: `NAME_blocks` has 16 bytes for each block, the first value of two in the lower half of its byte; `NAME_scales`
+has the block's power of two, plus 127. Source: transformers 5.24.0 integrations/mxfp4.py:41 (FP4_VALUES), :229
 (_convert_moe_packed_tensors), whose result is transposed afterwards: here it is read as it is stored.
+
+Experts of DeepSeek-V4 beside weights in FP8: the same bytes as I8 under the weight's own name, without a dimension for
+blocks, and scales as F8_E8M0. Source: transformers 5.24.0 integrations/finegrained_fp8.py:1121 (_unpack_fp4).
 """
 
 from __future__ import annotations
@@ -21,11 +24,14 @@ from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.layouts.content import Content
 from launcher.convert.plan import Move
 from launcher.convert.records import TensorSlice
+from launcher.convert.scales import E8M0
 from launcher.convert.slices import narrowed
 from launcher.convert.spans import array, forget_slot
 
 BLOCKS: Final = "_blocks"
 SCALES: Final = "_scales"
+PACKED: Final = "I8"
+"""Number format that safetensors gives to pairs of 4-bit values under the weight's own name."""
 _BLOCK: Final = 32
 _BYTES: Final = 16
 _BIAS: Final = 127
@@ -56,6 +62,30 @@ def packed_content(
                 f" MXFP4 of {list(shape)}"
             )
     return Content(slot=dataclasses.replace(blocks, dtype=MXFP4), boxes=boxes, scale=scales)
+
+
+def beside_fp8(
+    weight: Slot, scale: Slot | None, shape: tuple[int, ...], boxes: tuple[TensorSlice, ...]
+) -> Content | str | None:
+    """Return the content of a weight of two dimensions in MXFP4 under its own name, or why it cannot be read.
+
+    None: it is not stored so.
+    """
+    if weight.dtype != PACKED or len(shape) != 2 or weight.shape != (shape[0], shape[1] // 2):
+        return None
+    rows, columns = shape
+    if columns % _BLOCK:
+        return f"{weight.path.name}: {weight.name}: {columns} columns are not divisible by blocks of {_BLOCK}"
+    wanted = (rows, columns // _BLOCK)
+    if scale is None:
+        return f"{weight.path.name}: {weight.name} (MXFP4) has no scales, {E8M0} {list(wanted)}"
+    if (scale.shape, scale.dtype) != (wanted, E8M0):
+        return (
+            f"{scale.path.name}: {scale.name} is {scale.dtype} {list(scale.shape)}, expected {E8M0} {list(wanted)}:"
+            f" MXFP4 of {list(shape)}"
+        )
+    viewed = dataclasses.replace(weight, shape=(*wanted, _BYTES), dtype=MXFP4)
+    return Content(slot=viewed, boxes=boxes, scale=scale)
 
 
 def other_method(folder: Path) -> list[str]:

@@ -1,8 +1,9 @@
 """Checks the scales of FP8 weights.
 
 DeepSeek-V3's layout (inference/kernel.py weight_dequant; `quantization_config` of its config.json): value = stored *
-scale, one float32 scale for each 128 x 128 block, stored beside the weight as `NAME_scale_inv`. Without its scale a
-stored FP8 value is undefined up to that factor, so a weight without scales is rejected for every target format.
+scale, one float32 scale for each 128 x 128 block, stored beside the weight as `NAME_scale_inv`. DeepSeek-V4's scales
+are powers of two in a format of their own (`scale_fmt`: ue8m0). Without its scale a stored FP8 value is undefined up to
+that factor, so a weight without scales is rejected for every target format.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from launcher.convert.spans import array
 SCALE: Final = "_scale_inv"
 FORMAT: Final = "F8_E4M3"
 """The number format of scaled weights, by safetensors' name."""
+E8M0: Final = "F8_E8M0"
+"""Powers of two: the exponent plus 127; 255 is NaN."""
+_BIAS: Final = 127
 _SHOWN: Final = 3
 # Times 448, the largest E4M3 value, this is the largest float32.
 _LARGEST_SCALE: Final = 7.5e35
@@ -41,7 +45,7 @@ def wrong_scale(weight: Slot, scale: Slot) -> Iterator[str]:
         )
     elif len(weight.shape) != 2:
         yield f"{scale.path.name}: {scale.name}: blockwise scales of {list(weight.shape)} are read for matrices only"
-    elif scale.shape != scale_shape(weight.shape) or scale.dtype != "F32":
+    elif scale.shape != scale_shape(weight.shape) or scale.dtype not in ("F32", E8M0):
         yield (
             f"{scale.path.name}: {scale.name} is {scale.dtype} {list(scale.shape)}, expected F32"
             f" {list(scale_shape(weight.shape))}: one scale for each {BLOCK} x {BLOCK} block of {weight.name}"
@@ -84,7 +88,7 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
     """
     import numpy as np
 
-    found = array(files, scale).view("<f4")
+    found = _floats(array(files, scale), scale.dtype)
     # The comparison is also False for NaN.
     bad = int(np.count_nonzero(~(np.abs(found) <= _LARGEST_SCALE)))
     if bad:
@@ -93,6 +97,16 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
             " with: the source is corrupt"
         )
     return found
+
+
+def _floats(words: Any, dtype: str) -> Any:
+    import numpy as np
+
+    if dtype != E8M0:
+        return words.view("<f4")
+    exponents = words.astype(np.int32) - _BIAS
+    nan = exponents == _BIAS + 1
+    return np.where(nan, np.float32(np.nan), np.ldexp(np.float32(1), np.where(nan, 0, exponents)))
 
 
 def other_scheme(folder: Path) -> list[str]:

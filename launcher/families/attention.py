@@ -9,6 +9,8 @@ from launcher.job.model import Model
 from launcher.job.schema import Value
 
 _FULL = "full_attention"
+# Tokens per compressed key of the layers of DeepSeek-V4 that have an indexer (configuration_deepseek_v4.py @5.24).
+_INDEXED_RATIO = 4
 
 
 def every_nth(interval: int, other: str) -> Callable[[int], list[str]]:
@@ -86,12 +88,17 @@ def _read_indexer(source: Source) -> dict[str, Value]:
 def mixer(model: Model, layer: int) -> str:
     """Return the kind of attention of a decoder layer: `full`, `linear`, `indexed`, or `shared` (another's indexer).
 
+    Of DeepSeek-V4: `full` where keys are not compressed, `compressed`, or `indexed` (compressed, with an indexer).
+
     Args:
         layer: its number; layers after the last one (MTP) have the kind of attention that selects for itself.
     """
     if model.experimental_attention_variant == "gated_delta_net":
         inside = layer < (model.num_hidden_layers or 0)
         return "linear" if inside and (layer + 1) % (model.full_attention_interval or 4) else "full"
+    if model.experimental_attention_variant == "dsv4_hybrid":
+        ratio = model.compress_ratios[layer] if layer < len(model.compress_ratios) else 0
+        return "indexed" if ratio == _INDEXED_RATIO else "compressed" if ratio else "full"
     if model.experimental_attention_variant != "dsa":
         return "full"
     layers = model.num_hidden_layers or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -51,7 +52,10 @@ class Row:
         needs: field of section `model` that must be set (true) for the tensor to exist.
         unless: field that must not be set.
         mixer: kind of attention that its layer must have (`launcher.families.attention.mixer`); None: any.
+        hashed: whether experts of its layer must be chosen by the token (`num_hash_layers`), or must not; None: any.
+        part: (first row, number of rows) of its Hugging Face tensor that it consists of; None: all.
         exact: keeps its number format when the model is cast (a float32 router bias determines the expert choice).
+        integer: number formats of whole numbers in Hugging Face files and in Megatron-core; None: a weight.
     """
 
     core: str
@@ -62,7 +66,10 @@ class Row:
     needs: str | None = None
     unless: str | None = None
     mixer: str | None = None
+    hashed: bool | None = None
+    part: tuple[int, int] | None = None
     exact: bool = False
+    integer: tuple[str, str] | None = None
 
     def exists(self, model: Model) -> bool:
         """Return whether this architecture has the tensor."""
@@ -153,6 +160,10 @@ class Weights:
         spellings: other ways to store a layer.
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
         enclosing: the multimodal model that it is part of, if any.
+        prefix: what precedes names of layers in files of a model of language alone.
+        aliases: patterns of other names in files, for reading only, and what they are in the usual ones; all that
+            match are applied, in order.
+        no_adapters: why LoRA adapters of the family are not converted; "": they are.
     """
 
     embedding: tuple[Row, ...]
@@ -166,12 +177,32 @@ class Weights:
     spellings: tuple[Spelling, ...] = ()
     ignored: Mapping[str, str] | None = None
     enclosing: Enclosing | None = None
+    prefix: str = _LANGUAGE
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    no_adapters: str = ""
 
     def named(self, name: str) -> str:
         """Return the name in files of a tensor of these tables, which is named as in a model of language alone."""
-        if self.enclosing is None or not name.startswith(_LANGUAGE):
+        if not name.startswith(_LANGUAGE):
             return name
-        return self.enclosing.language + name.removeprefix(_LANGUAGE)
+        before = self.prefix if self.enclosing is None else self.enclosing.language
+        return before + name.removeprefix(_LANGUAGE)
+
+    def usual(self, name: str) -> str:
+        """Return the usual name of a tensor in files."""
+        for pattern, replacement in self.aliases.items():
+            name = re.sub(pattern, replacement, name)
+        return name if self.enclosing is None else self.enclosing.usual(name)
+
+    @property
+    def embedding_name(self) -> str:
+        """Name of the embedding in files."""
+        return self.named(self.embedding[0].hf[0].name)
+
+    @property
+    def head_name(self) -> str:
+        """Name in files of the output layer."""
+        return next(row.hf[0].name for row in self.final if row.kind == "vocabulary")
 
 
 def sizes(model: Model) -> dict[str, int]:
@@ -202,6 +233,7 @@ def sizes(model: Model) -> dict[str, int]:
         "index_query": (model.index_n_heads or 0) * (model.index_head_dim or 0),
         "gated_query": 2 * heads * head,
         **_linear_sizes(model),
+        **_compressed_sizes(model),
         "latent_query": heads * (nope + rotated),
         "latent_key_value": heads * (nope + value),
         "latent_value": heads * value,
@@ -219,4 +251,20 @@ def _linear_sizes(model: Model) -> dict[str, int]:
         "linear_kernel": model.linear_conv_kernel_dim or 0,
         "linear_qkvz": 2 * key + 2 * value,
         "linear_ba": 2 * values,
+    }
+
+
+def _compressed_sizes(model: Model) -> dict[str, int]:
+    """Return sizes of DeepSeek-V4: hyper-connections, and attention whose output has a low rank in groups of heads."""
+    streams, groups = model.hc_mult or 0, model.o_groups or 0
+    values = (model.num_attention_heads or 0) * (model.v_head_dim or 0)
+    return {
+        "streams": streams,
+        "streams*hidden": streams * (model.hidden_size or 0),
+        "stream_weights": streams * (streams + 2),
+        "chosen": model.num_experts_per_tok or 0,
+        "output_ranks": groups * (model.o_lora_rank or 0),
+        "group_value": values // groups if groups else 0,
+        "2*kv_rank": 2 * (model.kv_lora_rank or 0),
+        "2*index_head": 2 * (model.index_head_dim or 0),
     }

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.convert.deepseek_v4 import published as published_v4
 from tests.convert.twins import ALIASED, TWINS, respelled, twin_of
 
 BASE: dict[str, Any] = {
@@ -238,6 +239,29 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "GlmMoeDsaConfig",
         {**LATENT, **INDEXER, "indexer_types": ["full", "shared", "full", "shared"], "num_nextn_predict_layers": 0},
     ),
+    # All kinds of layers: windows alone, both ratios, chosen by the token or by scores; `published` adds an MTP layer.
+    "deepseek_v4": (
+        "DeepseekV4Config",
+        {
+            **{key: value for key, value in BASE.items() if key != "intermediate_size"},
+            "num_key_value_heads": 1,
+            "max_position_embeddings": 512,
+            "moe_intermediate_size": 32,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 1,
+            "head_dim": 32,
+            "qk_rope_head_dim": 8,
+            "q_lora_rank": 256,
+            "compress_ratios": [0, 4, 128, 4],
+            "num_hash_layers": 2,
+            "o_groups": 2,
+            "o_lora_rank": 16,
+            **INDEXER,
+            "sliding_window": 8,
+            "num_nextn_predict_layers": 0,
+        },
+    ),
     # Kimi-K2: one group of experts, other numbers of heads and experts.
     "deepseek_v3_kimi": (
         "DeepseekV3Config",
@@ -254,7 +278,7 @@ ENCLOSED = tuple(name for name, (_, values) in MODELS.items() if "vision_config"
 # Families that are published with one tensor for all experts, and whether its last dimensions are swapped.
 FUSED = {"qwen3_5_moe": False, "qwen3_vl_moe": True}
 # Families that no stack loads in the older format of Megatron-LM.
-NO_LEGACY = (*BRIDGED, *ENCLOSED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared")
+NO_LEGACY = (*BRIDGED, *ENCLOSED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared", "deepseek_v4")
 
 
 def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
@@ -268,6 +292,8 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
     model = _class(name).from_config(config, dtype=getattr(torch, dtype))
     with torch.no_grad():
         for key, value in (*model.named_parameters(), *model.named_buffers()):
+            if key.endswith("tid2eid"):
+                value.copy_(torch.rand(value.shape[0], config.n_routed_experts).argsort(-1)[:, : value.shape[1]])
             if value.is_floating_point() and "inv_freq" not in key:
                 # Nothing stays at its neutral value: norms of ones and biases of zeros would hide a permutation.
                 noise = torch.randn(value.shape, dtype=torch.float32) * (0.1 if value.dim() == 1 else 0.05)
@@ -278,6 +304,8 @@ def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
     model.save_pretrained(folder)
     if name in FUSED:
         _fuse(folder / "model.safetensors", transposed=FUSED[name])
+    if name == "deepseek_v4":
+        published_v4(folder)
     if name in (*TWINS, *ALIASED):
         respelled(name, folder)
     return folder

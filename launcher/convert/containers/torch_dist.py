@@ -45,6 +45,7 @@ __all__ = [
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _MODULES = ("torch.distributed.",)
+_COMMON = "common_state/shard_0_1"
 # Upper bounds, above any real checkpoint, on what is read at once, whatever sizes a file (or a hole) declares.
 _MOST_METADATA = 2**31
 
@@ -110,13 +111,11 @@ def read(path: Path, *, wanted: Callable[[str], bool] = lambda key: True, allow:
     """
     directory = locate(path)
     _check_config(directory)
-    common_path = directory / "common.pt"
-    common = torch_file.read(common_path, allow=allow)
-    if not isinstance(common, dict):
-        raise Damaged(common_path, "not a table", expected="args, iteration …", found=type(common).__name__)
-    content = common.get("content_metadata")
     entries, places = _metadata(directory / ".metadata")
     objects = tuple(_object(directory, key, places) for key, entry in entries.items() if _is_bytes(entry))
+    common = _common(directory, objects, allow)
+    content = common.get("content_metadata")
+    objects = tuple(stored for stored in objects if stored.key != _COMMON)
     tensors = {key: entry for key, entry in entries.items() if not _is_bytes(entry)}
     with ExitStack() as stack:
         chunks = [chunk for key, entry in tensors.items() if wanted(key) for chunk in _chunks(directory, key, entry)]
@@ -131,6 +130,19 @@ def read(path: Path, *, wanted: Callable[[str], bool] = lambda key: True, allow:
         objects=objects,
         skipped=tuple(key for key in tensors if not wanted(key)),
     )
+
+
+def _common(directory: Path, objects: tuple[StoredObject, ...], allow: tuple[str, ...]) -> dict[str, Any]:
+    """Read what is not sharded: a file, or an object since megatron-core 0.19 (dist_checkpointing/serialization.py)."""
+    path = directory / "common.pt"
+    stored = next((stored for stored in objects if stored.key == _COMMON), None)
+    if stored is None or path.exists():
+        common = torch_file.read(path, allow=allow)
+    else:
+        path, common = stored.path, read_object(stored, allow=allow)
+    if not isinstance(common, dict):
+        raise Damaged(path, "not a table", expected="args, iteration …", found=type(common).__name__)
+    return common
 
 
 def _iteration(directory: Path, common: Mapping[str, Any]) -> int | None:

@@ -15,8 +15,7 @@ from launcher.job.model import Model
 def megatron_arguments(target: Target, iteration: int) -> Inert:
     """Return the `args` of a checkpoint: the architecture, the target layout, no optimizer state."""
     layout, model = target.layout, target.logical.model
-    stored = {target.dtypes[name] for name, shape in target.logical.tensors.items() if len(shape) == 2}
-    dtype = stored.pop() if len(stored) == 1 else "F32"
+    dtype = target.matrix_dtype or "F32"
     return namespace(
         **_architecture(model, layout.stack),
         tensor_model_parallel_size=layout.tp,

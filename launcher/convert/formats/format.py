@@ -121,6 +121,20 @@ class Target:
     donor: Path | None = None
     fp8: frozenset[str] = frozenset()
 
+    @property
+    def matrix_dtype(self) -> str | None:
+        """Number format of the model's matrices, except those that keep theirs in every cast; None if several."""
+        kept = {
+            name
+            for instance in self.logical.instances
+            if instance.row.exact or instance.row.integer is not None
+            for name in instance.logical
+        }
+        found = {
+            self.dtypes[name] for name, shape in self.logical.tensors.items() if len(shape) == 2 and name not in kept
+        }
+        return found.pop() if len(found) == 1 else None
+
     def dtype(self, wanted: Wanted) -> str:
         """Return the number format of a tensor to store.
 

@@ -136,16 +136,16 @@ def _write_config(file: Path, target: Target) -> None:
 def _updated(tree: dict[str, Any], target: Target) -> bool:
     """Update the number format and `quantization_config`; return whether anything changed."""
     before = json.dumps(tree)
-    stored = {target.dtypes[name] for name, shape in target.logical.tensors.items() if len(shape) == 2}
-    named = _TORCH_NAMES.get(next(iter(stored))) if len(stored) == 1 else None
+    named = _TORCH_NAMES.get(target.matrix_dtype or "")
     for key in ("torch_dtype", "dtype"):
         if named is not None and key in tree:
             tree[key] = named
     if target.fp8:
         already = {name for name, dtype in target.dtypes.items() if dtype == "F8_E4M3"}
         tree.setdefault("quantization_config", quantisation(target.logical, target.fp8 | already))
-    elif "F8_E4M3" not in stored:
-        tree.pop("quantization_config", None)
+    elif "F8_E4M3" not in target.dtypes.values():
+        for key in ("quantization_config", "expert_dtype"):
+            tree.pop(key, None)
     return json.dumps(tree) != before
 
 

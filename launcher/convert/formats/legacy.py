@@ -173,7 +173,12 @@ def matched(
         for tp, stage, ep in dict.fromkeys(key[:3] for key in known)
         if (tp, stage, ep) not in ranks
     ]
+    of_grid = {key[:3] for key in known}
     for rank, file in ranks.items():
+        if rank not in of_grid and (rank[0], rank[2]) not in grid.ranks():
+            # MindSpeed-LLM's converter of DeepSeek-V4 writes every pair, also those that no rank has.
+            dropped[file.folder] = f"no rank of tp {grid.tp}, ep {grid.ep}, etp {grid.etp} reads it"
+            continue
         for virtual, chunk in enumerate(file.chunks):
             wanted = known.get((*rank, virtual), {})
             problems += _match(file, chunk, wanted, contents, dropped, logical)

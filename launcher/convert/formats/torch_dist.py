@@ -68,7 +68,7 @@ def _draft(target: Target) -> Draft:
     vocabulary = vocabulary_of(target.logical, layout)
     chunks = list(torch_dist_chunks(target.logical, naming=naming, vocabulary=vocabulary, stack=layout.stack))
     wanted = tuple(Wanted(name=chunk.key, shape=chunk.shape, boxes=chunk.boxes, fill=chunk.fill) for chunk in chunks)
-    dtypes = tuple(target.dtype(tensor) for tensor in wanted)
+    dtypes = tuple(chunk.dtype or target.dtype(tensor) for chunk, tensor in zip(chunks, wanted, strict=True))
 
     def create(directory: Path) -> list[Slot]:
         return _create(directory, target, chunks, dtypes, naming)

@@ -49,6 +49,7 @@ class CoreTensor:
         split: how tensor (for experts: expert tensor) parallelism splits it; None if replicated.
         boxes: slices of logical tensors that it consists of.
         fill: padding elements at its end.
+        dtype: its number format; None: that of the logical tensors.
     """
 
     name: str
@@ -59,6 +60,7 @@ class CoreTensor:
     split: Split | None
     boxes: tuple[TensorSlice, ...]
     fill: int = 0
+    dtype: str | None = None
 
     @property
     def prefix(self) -> str:
@@ -115,6 +117,7 @@ def _core_tensor(model: Model, instance: Instance, naming: Naming, vocabulary: i
         split=_SPLITS[kind],
         boxes=boxes,
         fill=fill,
+        dtype=row.integer[1] if row.integer is not None else None,
     )
 
 
@@ -131,6 +134,9 @@ def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Te
         )
         return (2 * shape[0], *shape[1:]), boxes
     (name,), (shape,) = instance.logical, instance.shapes
+    if instance.row.part is not None:
+        first, count = instance.row.part
+        return (count, *shape[1:]), (rows(name, shape, first, count, stored_first=0),)
     return shape, (whole(name, shape),)
 
 

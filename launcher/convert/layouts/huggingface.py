@@ -11,7 +11,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, prefix_in, with_mtp, with_others, without_mtp
-from launcher.convert.mxfp4 import BLOCKS, SCALES, packed_content
+from launcher.convert.mxfp4 import BLOCKS, PACKED, SCALES, beside_fp8, packed_content
 from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
 from launcher.convert.slices import flipped, rows, stacked, whole
@@ -75,6 +75,8 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
         meaning = meanings.get(slot.name)
         if meaning is None and slot.name.endswith(SCALE) and slot.name.removesuffix(SCALE) in meanings:
             weight = by_name.get(slot.name.removesuffix(SCALE))
+            if weight is not None and weight.dtype == PACKED:
+                continue
             problems.extend(wrong_scale(weight, slot) if weight is not None else [_without_weight(slot)])
             continue
         if meaning is None and slot.name.removesuffix(SCALES) + BLOCKS in meanings:
@@ -91,6 +93,10 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
                 slot, by_name.get(slot.name.removesuffix(BLOCKS) + SCALES), meaning.shape, meaning.boxes
             )
             (problems if isinstance(found, str) else contents).append(found)  # type: ignore[arg-type]
+            continue
+        fp4 = beside_fp8(slot, by_name.get(slot.name + SCALE), meaning.shape, meaning.boxes)
+        if fp4 is not None:
+            (problems if isinstance(fp4, str) else contents).append(fp4)  # type: ignore[arg-type]
             continue
         if slot.shape != meaning.shape:
             problems.append(
@@ -110,10 +116,10 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
 
 
 def _usually_named(logical: Logical, slots: Sequence[Slot]) -> Sequence[Slot]:
-    enclosing = logical.family.enclosing
-    if enclosing is None or not enclosing.aliases:
+    family = logical.family
+    if not family.aliases and (family.enclosing is None or not family.enclosing.aliases):
         return slots
-    return [replace(slot, name=enclosing.usual(slot.name)) for slot in slots]
+    return [replace(slot, name=family.usual(slot.name)) for slot in slots]
 
 
 def _with_others(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:

@@ -19,7 +19,12 @@ from launcher.convert.slices import cut, stacked
 _PLAIN = (
     *("embedding.word_embeddings", "output_layer", "mlp.router", "mlp.shared_experts"),
     *("self_attention", "self_attention.conv1d"),
+    *("_hyper_connection", "_hyper_connection.mapping_proj", "compressor"),
 )
+# Parameters of their own of such modules, and of some that have a state in other models.
+_BARE = (".gate_weight", ".attn_sink", ".hc_head_fn", ".hc_head_base", ".hc_head_scale")
+# Attention whose inner module is not Transformer Engine's.
+_OWN_ATTENTION = ("dsa", "dsv4_hybrid")
 # Local layers, dense and sparse, store their norms under the names of Transformer Engine's fused norms, except with
 # latent attention (megatron-core 0.16.1 gpt_layer_specs.py, sharded_state_dict_keys_map).
 _LOCAL_NORMS = {
@@ -46,6 +51,7 @@ class Chunk:
         shape: shape of the part, with as many dimensions as `whole`.
         boxes: slices of logical tensors that the part holds.
         fill: padding elements at its end.
+        dtype: its number format; None: that of the logical tensors.
     """
 
     key: str
@@ -54,17 +60,18 @@ class Chunk:
     shape: tuple[int, ...]
     boxes: tuple[TensorSlice, ...]
     fill: int
+    dtype: str | None = None
 
 
 def stacks_layers(logical: Logical) -> bool:
     """Return whether Megatron-LM stores all layers of the model as one tensor: it does if all are of one kind.
 
     megatron-core 0.16.1 transformer_block.py:830: layers are stored separately if `moe_layer_freq` is a list or more
-    than 1, or if some have linear attention. How a stack derives it from config.json is defined in
-    `Backend.stacks_layers`.
+    than 1, or if some have linear attention; dev d48bd6be transformer_config.py:1764: or compressed attention. How a
+    stack derives it from config.json is defined in `Backend.stacks_layers`.
     """
     model = logical.model
-    if model.experimental_attention_variant == "gated_delta_net":
+    if model.experimental_attention_variant in ("gated_delta_net", "dsv4_hybrid"):
         return False
     return not model.mixes_dense_layers
 
@@ -112,6 +119,7 @@ def _chunk(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool)
         shape=(*(1 for _ in leading), *tensor.shape),
         boxes=tuple(stacked(box, *(0 for _ in leading)) for box in tensor.boxes),
         fill=tensor.fill,
+        dtype=tensor.dtype,
     )
 
 
@@ -146,7 +154,7 @@ def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None)
         if state not in seen:
             seen.add(state)
             yield state
-    if naming == "transformer_engine" and logical.model.experimental_attention_variant != "dsa":
+    if naming == "transformer_engine" and logical.model.experimental_attention_variant not in _OWN_ATTENTION:
         # Its attention has an extra state in MTP layers only (seen in checkpoints of training runs).
         for layer in range(logical.model.num_nextn_predict_layers):
             attention = f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention"
@@ -155,7 +163,7 @@ def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None)
 
 def has_state(module: str, key: str, naming: Naming) -> bool:
     """Return whether a module has an extra state: all of Transformer Engine's, and the local parallel linear layers."""
-    if module.endswith(_PLAIN) or key.endswith(".gate_weight"):
+    if module.endswith(_PLAIN) or key.endswith(_BARE):
         return False
     if naming == "transformer_engine":
         return True

@@ -67,7 +67,13 @@ def different_scales(left: Logical, right: Logical) -> list[str]:
 
 
 def adaptable(base: Logical) -> Iterator[tuple[Instance, tuple[str, ...]]]:
-    """Yield every training stack tensor that can have factors, with the modules that it consists of."""
+    """Yield every training stack tensor that can have factors, with the modules that it consists of.
+
+    Raises:
+        ConvertError: adapters of the family are not converted.
+    """
+    if base.family.no_adapters:
+        raise ConvertError(f"adapters of {base.model.model_type} are not converted: {base.family.no_adapters}")
     for instance in base.instances:
         if instance.row.kind == "vocabulary" or not instance.row.core.endswith(".weight"):
             continue

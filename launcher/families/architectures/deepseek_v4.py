@@ -1,6 +1,7 @@
 """DeepSeek-V4."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from launcher.families.keys import NO_BIAS, NO_MLP_BIAS, PINNED, common, routed
@@ -8,6 +9,8 @@ from launcher.families.parts import SHARED_EXPERTS, Part
 from launcher.families.record import Family, Key, Pinned
 from launcher.families.rope import read_rope, write_rope
 from launcher.families.source import Source
+from launcher.families.weight_rows import gated
+from launcher.families.weights import Row, Weights, hf
 from launcher.job.model import Model
 from launcher.job.schema import Value
 
@@ -113,7 +116,138 @@ _ONE_WIDTH: Final = Part(
     meaning=lambda model: {"intermediate_size": model.moe_intermediate_size},
 )
 
-# How checkpoints of its layers are arranged is not written yet: Megatron-core has them in its development branch only.
+# Names in files are those of the published checkpoints; transformers 5.24 writes some of them otherwise (`aliases`).
+# In Megatron-core: its development branch d48bd6be (experimental_attention_variant, hyper_connection.py, moe/router.py,
+# multi_token_prediction.py), as mcore-bridge 1.6.5 model/gpts/deepseek_v4.py fills it.
+
+
+def _compressor(core: str, name: str, ratio: int, head: str, mixer: str) -> tuple[Row, ...]:
+    """Return the parameters that make one key of several tokens; groups of 4 overlap, which doubles their width."""
+    width = f"2*{head}" if ratio == _RATES["compressed_sparse_attention"] else head
+    rows = (
+        Row(core=f"{core}.ape", hf=(hf(f"{name}.ape", ratio, width),), exact=True),
+        Row(core=f"{core}.linear_wkv.weight", hf=(hf(f"{name}.wkv.weight", width, "hidden"),)),
+        Row(core=f"{core}.linear_wgate.weight", hf=(hf(f"{name}.wgate.weight", width, "hidden"),)),
+        Row(core=f"{core}.norm.weight", hf=(hf(f"{name}.norm.weight", head),)),
+    )
+    return tuple(replace(row, mixer=mixer) for row in rows)
+
+
+def _streams(core: str, name: str) -> tuple[Row, ...]:
+    """Return the parameters of a hyper-connection; Megatron-core has each of its three scales by itself."""
+    scales = enumerate(("pre", "post", "res"))
+    return (
+        Row(
+            core=f"{core}.mapping_proj.weight",
+            hf=(hf(f"{name}_fn", "stream_weights", "streams*hidden"),),
+            exact=True,
+        ),
+        Row(core=f"{core}.bias", hf=(hf(f"{name}_base", "stream_weights"),), exact=True),
+        *(
+            Row(core=f"{core}.alpha_{scale}", hf=(hf(f"{name}_scale", 3),), part=(index, 1), exact=True)
+            for index, scale in scales
+        ),
+    )
+
+
+def _head(core: str) -> tuple[Row, ...]:
+    """Return the parameters that join the streams after the last layer."""
+    return (
+        Row(core=f"{core}hc_head_fn", hf=(hf("hc_head_fn", "streams", "streams*hidden"),), exact=True),
+        Row(core=f"{core}hc_head_base", hf=(hf("hc_head_base", "streams"),), exact=True),
+        Row(core=f"{core}hc_head_scale", hf=(hf("hc_head_scale", 1),), exact=True),
+    )
+
+
+_CORE: Final = "self_attention.core_attention"
+_INDEXER: Final = f"{_CORE}.indexer"
+_ATTENTION: Final = (
+    Row(core="input_layernorm.weight", hf=(hf("attn_norm.weight", "hidden"),)),
+    Row(core="self_attention.linear_q_down_proj.weight", hf=(hf("attn.wq_a.weight", "q_rank", "hidden"),)),
+    Row(core="self_attention.q_layernorm.weight", hf=(hf("attn.q_norm.weight", "q_rank"),)),
+    Row(
+        core="self_attention.linear_q_up_proj.weight",
+        hf=(hf("attn.wq_b.weight", "latent_query", "q_rank"),),
+        kind="column",
+    ),
+    Row(core="self_attention.linear_kv_proj.weight", hf=(hf("attn.wkv.weight", "kv_rank", "hidden"),), kind="column"),
+    Row(core="self_attention.kv_layernorm.weight", hf=(hf("attn.kv_norm.weight", "kv_rank"),)),
+    Row(core=f"{_CORE}.attn_sink", hf=(hf("attn.attn_sink", "heads"),), exact=True),
+    *_compressor(f"{_CORE}.compressor", "attn.compressor", 128, "kv_rank", "compressed"),
+    *_compressor(f"{_CORE}.compressor", "attn.compressor", 4, "kv_rank", "indexed"),
+    Row(
+        core=f"{_INDEXER}.linear_wq_b.weight",
+        hf=(hf("attn.indexer.wq_b.weight", "index_query", "q_rank"),),
+        mixer="indexed",
+    ),
+    Row(
+        core=f"{_INDEXER}.linear_weights_proj.weight",
+        hf=(hf("attn.indexer.weights_proj.weight", "index_heads", "hidden"),),
+        mixer="indexed",
+    ),
+    *_compressor(f"{_INDEXER}.compressor", "attn.indexer.compressor", 4, "index_head", "indexed"),
+    Row(core="self_attention.linear_o_group_proj", hf=(hf("attn.wo_a.weight", "output_ranks", "group_value"),)),
+    Row(core="self_attention.linear_proj.weight", hf=(hf("attn.wo_b.weight", "hidden", "output_ranks"),), kind="row"),
+    *_streams("self_attention_hyper_connection", "hc_attn"),
+)
+_SPARSE: Final = (
+    Row(core="pre_mlp_layernorm.weight", hf=(hf("ffn_norm.weight", "hidden"),)),
+    Row(core="mlp.router.weight", hf=(hf("ffn.gate.weight", "experts", "hidden"),)),
+    # Experts of each token of the vocabulary: transformers' buffer is int64, Megatron-core's int32.
+    Row(
+        core="mlp.router.tid2eid",
+        hf=(hf("ffn.gate.tid2eid", "vocab", "chosen"),),
+        kind="vocabulary",
+        hashed=True,
+        integer=("I64", "I32"),
+    ),
+    Row(core="mlp.router.expert_bias", hf=(hf("ffn.gate.bias", "experts"),), hashed=False, exact=True),
+    *gated("mlp.experts.{expert}", "ffn.experts.{expert}", "expert_ffn", ("w1", "w3", "w2")),
+    *gated("mlp.shared_experts", "ffn.shared_experts", "shared_ffn", ("w1", "w3", "w2")),
+    *_streams("mlp_hyper_connection", "hc_ffn"),
+)
+_WEIGHTS: Final = Weights(
+    embedding=(
+        Row(core="embedding.word_embeddings.weight", hf=(hf("embed.weight", "vocab", "hidden"),), kind="vocabulary"),
+    ),
+    final=(
+        Row(core="decoder.final_layernorm.weight", hf=(hf("norm.weight", "hidden"),)),
+        *_head("decoder."),
+        Row(
+            core="output_layer.weight",
+            hf=(hf("head.weight", "vocab", "hidden"),),
+            kind="vocabulary",
+            unless="tie_word_embeddings",
+        ),
+    ),
+    attention=_ATTENTION,
+    dense=(),
+    sparse=_SPARSE,
+    mtp=(
+        Row(core="enorm.weight", hf=(hf("enorm.weight", "hidden"),)),
+        Row(core="hnorm.weight", hf=(hf("hnorm.weight", "hidden"),)),
+        Row(core="e_proj.weight", hf=(hf("e_proj.weight", "hidden", "hidden"),), kind="column"),
+        Row(core="h_proj.weight", hf=(hf("h_proj.weight", "hidden", "hidden"),), kind="column"),
+        Row(core="final_layernorm.weight", hf=(hf("norm.weight", "hidden"),)),
+        *_head(""),
+    ),
+    mtp_names=("mtp.{layer}.", "mtp.{layer}."),
+    # DeepSeek-V4-Flash-Base has them, DeepSeek-V4-Flash has not; mcore-bridge writes them.
+    mtp_copies={"emb.tok_emb.weight": "embed.weight", "head.weight": "head.weight"},
+    prefix="",
+    no_adapters="names of its modules in adapters are those of transformers or of its files, which no source settles",
+    # As transformers 5.24 writes the model (conversion_mapping.py, "deepseek_v4").
+    aliases={
+        r"^model\.": "",
+        r"^embed_tokens\.": "embed.",
+        r"^lm_head\.": "head.",
+        r"^hc_head\.hc_": "hc_head_",
+        r"\.attn\.norm\.": ".attn.kv_norm.",
+        # Scales of weights in FP8 and MXFP4, by the name that other families have.
+        r"\.scale$": ".weight_scale_inv",
+    },
+)
+
 FAMILY = Family(
     model_type="deepseek_v4",
     stem="DeepseekV4",
@@ -159,4 +293,5 @@ FAMILY = Family(
         Pinned(name="topk_group", value=1, why="its routing knows no groups"),
         Pinned(name="first_k_dense_replace", value=0, why="every layer has experts"),
     ),
+    weights=_WEIGHTS,
 )
