@@ -243,13 +243,13 @@ _GROUPS = (
         "perform-rl-step",
         "trains by reinforcement learning",
         MODEL,
-        "RL is Megatron-LM's own loop since 0.16",
+        "RL is Megatron-LM's own loop since 0.15",
     ),
     group_row(
         ("rl",),
         "tunes reinforcement learning",
         MODEL,
-        "RL is Megatron-LM's own loop since 0.16",
+        "RL is Megatron-LM's own loop since 0.15",
         read=passed("perform-rl-step"),
     ),
     group_row(

@@ -3,8 +3,26 @@
 from dataclasses import replace
 
 from backends.megatron_lm.mapping.chunks import chunks_of
-from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, UNTIL_SEVENTEEN, data_ranks, sets
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, SINCE_12, UNTIL_12, arguments, config
+from backends.megatron_lm.rules.effective.tables import (
+    ALONE,
+    SINCE_FIFTEEN,
+    SINCE_FOURTEEN,
+    SINCE_THIRTEEN,
+    SIXTEEN,
+    UNTIL_SEVENTEEN,
+    data_ranks,
+    sets,
+)
+from backends.megatron_lm.rules.versions import (
+    BACKENDS,
+    BEFORE_14,
+    EVERY,
+    SINCE_12,
+    SINCE_12_TO_13,
+    UNTIL_12,
+    arguments,
+    config,
+)
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.sanity_checks import layout_chunks
@@ -61,7 +79,7 @@ _VALIDATED = (
         {_ENCODER_RANKS: "{tensor-model-parallel-size}"},
         "The tensor-parallel size of a separate encoder is the decoder's by default.",
         arguments(308),
-        UNTIL_12,
+        BEFORE_14,
     ),
     sets(
         "MLM-SET-EXPERT-TP",
@@ -84,7 +102,7 @@ _VALIDATED = (
         {"cuda-graph-impl": "local"},
         "The older switch means CUDA graphs of Megatron-core.",
         arguments("", 446),
-        SIXTEEN,
+        SINCE_FIFTEEN,
         unread=("enable-cuda-graph",),
     ),
     sets(
@@ -93,7 +111,7 @@ _VALIDATED = (
         {"cuda-graph-impl": "transformer_engine"},
         "The older switch means CUDA graphs of Transformer Engine.",
         arguments("", 453),
-        SIXTEEN,
+        SINCE_FIFTEEN,
         unread=("external-cuda-graph",),
     ),
     replace(
@@ -121,7 +139,7 @@ _VALIDATED = (
         },
         "The split rank divides the pipeline stages between encoder and decoder.",
         arguments("347, 348"),
-        ONLY_12,
+        SINCE_12_TO_13,
     ),
     sets(
         "MLM-SET-P2P",
@@ -137,7 +155,7 @@ _VALIDATED = (
         {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
         "Pipeline communication overlaps, and weight gathering is aligned, only in the interleaved schedule.",
         arguments("", "585, 586"),
-        SIXTEEN,
+        SINCE_THIRTEEN,
     ),
     sets(
         "MLM-SET-SHARDING-PARAMS",
@@ -145,7 +163,7 @@ _VALIDATED = (
         {"overlap-param-gather": True, "overlap-grad-reduce": True},
         "Sharding weights overlaps weight gathering and gradient reduction with computation.",
         arguments("496, 497"),
-        UNTIL_12,
+        BEFORE_14,
     ),
     sets(
         "MLM-SET-SHARDING-GRADS",
@@ -153,7 +171,7 @@ _VALIDATED = (
         {"overlap-grad-reduce": True},
         "Sharding gradients overlaps gradient reduction with computation.",
         arguments(500),
-        UNTIL_12,
+        BEFORE_14,
     ),
     sets(
         "MLM-SET-FSDP2-FP8",
@@ -161,7 +179,7 @@ _VALIDATED = (
         {"fp8-param-gather": False},
         "PyTorch's FSDP does not gather FP8 weights with Transformer Engine 2.",
         arguments("", 626),
-        SIXTEEN,
+        SINCE_FOURTEEN,
     ),
     sets(
         "MLM-SET-FSDP-BUFFER",
@@ -185,7 +203,7 @@ _VALIDATED = (
         {_STREAMS: lambda context: tuple(dict.fromkeys((*context.items(_STREAMS), "dp_cp")))},
         "PyTorch's FSDP communicates on a stream of high priority.",
         arguments("", 960),
-        SIXTEEN,
+        SINCE_THIRTEEN,
         _STREAMS,
     ),
     replace(
