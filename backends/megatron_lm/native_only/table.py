@@ -148,6 +148,13 @@ _CHECKPOINT = (
         _CKPT,
         "checkpoint.save_interval=500",
     ),
+    row(
+        "load-model-opt-format",
+        "reads the checkpoint of a model that NVIDIA's modelopt has changed",
+        MODEL,
+        _CKPT,
+        without="the weights are read as they were saved",
+    ),
     row("save-dgrads-interval save-wgrads-interval", "writes gradients to files", OUTPUT, _LOOP),
 )
 
