@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from backends.megatron_lm.mapping.parallel import stages_of
 from backends.megatron_lm.rules.versions import (
     BACKENDS,
+    BEFORE_14,
     BEFORE_16,
     EVERY,
     ONLY_12,
@@ -178,10 +179,10 @@ def uneven_stages_have_a_middle(context: RuleContext) -> Iterator[Violation]:
     reads="num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
     "pipeline-model-parallel-size job.parallel.vpp",
     backends=BACKENDS,
-    versions=UNTIL_12,
+    versions=BEFORE_14,
 )
 def chunk_flag_needs_stages(context: RuleContext) -> Iterator[Violation]:
-    """Up to core 0.12, the chunk arguments are rejected with one pipeline stage, even for a single chunk."""
+    """Up to core 0.13, the chunk arguments are rejected with one pipeline stage, even for a single chunk."""
     given = context.flag(_CHUNK) or context.flag(_CHUNKS)
     # More than one chunk on one stage is rejected on every backend (PAR-VPP-PP).
     if given and context.number(_STAGES, 1) == 1 and (context.job.parallel.vpp or 1) == 1:

@@ -19,9 +19,12 @@ from backends.megatron_lm.rules.versions import (
     EVERY,
     SINCE_12,
     SINCE_12_TO_13,
+    SINCE_13,
     UNTIL_12,
+    UNTIL_13,
     arguments,
     config,
+    validated,
 )
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
@@ -150,12 +153,20 @@ _VALIDATED = (
         UNTIL_12,
     ),
     sets(
+        "MLM-SET-P2P-13",
+        f"!{_LAYERS_OF_CHUNK}? & !{_CHUNKS}? & @chunks<=1",
+        {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
+        "Pipeline communication overlaps, and weight gathering is aligned, only in the interleaved schedule.",
+        validated("0.13.1", "576, 577"),
+        {"megatron_lm": (SINCE_13, UNTIL_13)},
+    ),
+    sets(
         "MLM-SET-P2P-16",
         "@chunks<=1",
         {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
         "Pipeline communication overlaps, and weight gathering is aligned, only in the interleaved schedule.",
         arguments("", "585, 586"),
-        SINCE_THIRTEEN,
+        SINCE_FOURTEEN,
     ),
     sets(
         "MLM-SET-SHARDING-PARAMS",
