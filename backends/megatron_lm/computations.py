@@ -18,7 +18,7 @@ _ROUNDED = (
 )
 
 COMPUTATIONS = (
-    Computation(topic="LOSS-CP", rule="MLM-CP-MEAN", versions={_PLAIN: ("0.16.1", None)}),
+    Computation(topic="LOSS-CP", rule="MLM-CP-MEAN", versions={_PLAIN: ("0.13", None)}),
     Computation(topic="LOSS-CP", rule="SW-CP-MEAN", versions={_SWIFT: ("4.6.0", None)}),
     Computation(
         topic="LOSS-CP",
@@ -44,7 +44,7 @@ COMPUTATIONS = (
     Computation(
         topic="LOSS-MASK",
         way="usual",
-        versions=_CORE_16,
+        versions={**_CORE_16, _PLAIN: ("0.15", None)},
         source="Megatron-LM core_v0.16.1 megatron/core/datasets/gpt_dataset.py:268",
     ),
     Computation(topic="EXPERT-GRADIENTS", rule="MLM-ETP-REPLICAS", versions=_CORE),
@@ -77,7 +77,10 @@ COMPUTATIONS = (
         source=f"Megatron-LM core_v0.12.1 {_ROUTER}:306; core_v0.16.1 {_ROUTER}:466",
     ),
     Computation(
-        topic="BALANCE-WEIGHT", way="share", versions=_CORE_12, source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:321"
+        topic="BALANCE-WEIGHT",
+        way="share",
+        versions={**_CORE_12, _PLAIN: ("0.12.1", "0.15.99")},
+        source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:321; core_v0.15.3 {_SCHEDULES}:271",
     ),
     Computation(
         topic="BALANCE-WEIGHT", way="whole", versions=_CORE_16, source=f"Megatron-LM core_v0.16.1 {_SCHEDULES}:292"
@@ -91,13 +94,13 @@ COMPUTATIONS = (
     Computation(
         topic="BALANCE-CHOICE",
         way="chosen",
-        versions=_CORE_12,
+        versions={**_CORE_12, _PLAIN: ("0.12.1", "0.13.99")},
         source=f"Megatron-LM core_v0.12.1 {_ROUTER}:205, 227; megatron/core/transformer/moe/moe_utils.py:562",
     ),
     Computation(
         topic="BALANCE-CHOICE",
         way="scores",
-        versions=_CORE_16,
+        versions={**_CORE_16, _PLAIN: ("0.14", None)},
         source=f"Megatron-LM core_v0.16.1 {_ROUTER}:600; megatron/core/transformer/moe/moe_utils.py:788",
     ),
     Computation(topic="BALANCE-JOINED", rule="SW-SEQUENCE-BALANCE", versions={_SWIFT: ("4.6.0", None)}),

@@ -62,7 +62,7 @@ FAMILIES = by_family(
         FamilyRow(model_type=name, cannot="the outputs of its layers are not normalised", source=_LAYER)
         for name in ("gemma2", "gemma3_text")
     ),
-    _since("llama4_text", "0.16", "layers without rotary positions came with core 0.16"),
+    _since("llama4_text", "0.13", "layers without rotary positions came with core 0.13"),
     FamilyRow(
         model_type="deepseek_v4",
         cannot=_COMPRESSED,
@@ -110,10 +110,10 @@ OUTPUT_BIAS = Unbuildable(
 SOME_WINDOWS = Unbuildable(
     doc="An attention window in some layers only.",
     when=lambda model: model.sliding_window is not None and bool(model.full_attention_layers),
-    describe=lambda model: "full_attention_layers: a window in some layers came with core 0.16",
+    describe=lambda model: "full_attention_layers: a window in some layers came with core 0.15",
     fields=("model.full_attention_layers",),
-    source="Megatron-LM core_v0.12.1, core_v0.15.0 core/transformer/transformer_config.py (no window_attn_skip_freq)",
-    until="0.15.9",
+    source="Megatron-LM core_v0.12.1, core_v0.14.0 core/transformer/transformer_config.py (no window_attn_skip_freq)",
+    until="0.14.99",
 )
 
 

@@ -39,7 +39,6 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
             format_row(),
             *option("checkpoint.save_safetensors", "save_safetensors", version),
             *option("checkpoint.save_total_limit", "save_total_limit", version),
-            *option("checkpoint.save_pre_mcore_014", "dist_ckpt_save_pre_mcore_014", version),
         ),
         "checkpoint.exit_on_missing": option("checkpoint.exit_on_missing", "exit_on_missing_checkpoint", version)
         or (

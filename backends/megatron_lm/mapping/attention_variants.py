@@ -58,10 +58,10 @@ def attention() -> tuple[Row, ...]:
         _gate(),
         *indexer(since=_NEW),
         _sparse_loss(),
-        when_set("model.softmax_type", "softmax-type", since=_NEW),
+        when_set("model.softmax_type", "softmax-type", since="0.15"),
         _windowed_layers(),
-        counted("model.no_rope_freq", "no-rope-freq", since=_NEW),
-        switch("model.qk_l2_norm", "qk-l2-norm", since=_NEW),
+        counted("model.no_rope_freq", "no-rope-freq", since="0.13"),
+        switch("model.qk_l2_norm", "qk-l2-norm", since="0.13"),
         listed("model.mrope_section", "mrope-section", since="0.12"),
     )
 
@@ -170,7 +170,7 @@ def _windowed_layers() -> Row:
         view.take(flag)
         return {fields[1]: layers}
 
-    return computed(fields, (flag,), emit, read, since=_NEW)
+    return computed(fields, (flag,), emit, read, since="0.15")
 
 
 _V4 = "compressed attention and hyper-connections came after core 0.16"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import added_in_0_9, came, chosen, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_14, BEFORE_0_16, added_in_0_9, came, chosen, when_set
 from backends.megatron_lm.mapping.sharding import uses_megatron_fsdp
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, UnreadArgs, Unsupported, computed, switch, switch_off, warning
@@ -28,8 +28,8 @@ def checkpoint() -> tuple[Row, ...]:
         switch("checkpoint.finetune", "finetune"),
         *formats(),
         asynchronous(),
-        switch("checkpoint.async_save", "async-save", until="0.15.9"),
-        switch("checkpoint.optimizer_fully_reshardable", "dist-ckpt-optim-fully-reshardable", since="0.14"),
+        switch("checkpoint.async_save", "async-save", until=BEFORE_0_16),
+        switch("checkpoint.optimizer_fully_reshardable", "dist-ckpt-optim-fully-reshardable", since="0.15"),
         switch("checkpoint.no_load_optim", "no-load-optim"),
         switch("checkpoint.no_load_rng", "no-load-rng"),
         switch("checkpoint.no_save_optim", "no-save-optim"),
@@ -71,7 +71,18 @@ def formats() -> tuple[Row, ...]:
     """Return the rows of the checkpoint format."""
     path, flag = "checkpoint.format", "ckpt-format"
     before = {name: name for name in _FORMATS if name != "fsdp_dtensor"}
-    row = chosen(path, flag, {name: name for name in _FORMATS if name != "zarr"}, why=_NO_SAFETENSORS)
+    after = {name: name for name in _FORMATS if name != "zarr"}
+    return (
+        _with_sharded(after, since="0.16"),
+        _with_sharded({name: name for name in _FORMATS}, since="0.14", until=BEFORE_0_16),
+        chosen(path, flag, before, why=_NO_SAFETENSORS, until=BEFORE_0_14),
+    )
+
+
+def _with_sharded(names: Mapping[Value, Value], since: str, until: str | None = None) -> Row:
+    """Return the row of the checkpoint format where Megatron-core's FSDP has one of its own."""
+    path, flag = "checkpoint.format", "ckpt-format"
+    row = chosen(path, flag, names, why=_NO_SAFETENSORS)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.checkpoint.format is None and uses_megatron_fsdp(job):
@@ -85,10 +96,7 @@ def formats() -> tuple[Row, ...]:
 
     paths = (path, "parallel.zero_stage", "parallel.fsdp.implementation")
     note = "Megatron-core's FSDP writes fsdp_dtensor only (arguments.py:690 @core_v0.16.1)."
-    return (
-        computed(paths, (flag,), emit, read, since="0.16", note=note),
-        chosen(path, flag, before, why=_NO_SAFETENSORS, until="0.15.9"),
-    )
+    return computed(paths, (flag,), emit, read, since=since, until=until, note=note)
 
 
 def asynchronous() -> Row:
@@ -153,12 +161,13 @@ def retention() -> tuple[Row, ...]:
     prefix = "checkpoint.non_persistent."
     names = ("fully_parallel", "atomic")
     return (
-        switch("checkpoint.persistent_worker", "use-persistent-ckpt-worker", since=_SINCE, until="0.15.9"),
-        when_set("checkpoint.save_retain_interval", "save-retain-interval", since="0.16"),
+        switch("checkpoint.persistent_worker", "use-persistent-ckpt-worker", since=_SINCE, until=BEFORE_0_16),
+        switch("checkpoint.save_pre_mcore_014", "dist-ckpt-save-pre-mcore-014", since="0.15", until=BEFORE_0_16),
+        when_set("checkpoint.save_retain_interval", "save-retain-interval", since="0.14"),
         switch(
             "checkpoint.optimizer_reshardable_mem_efficient",
             "distrib-optim-fully-reshardable-mem-efficient",
-            since="0.16",
+            since="0.15",
         ),
         when_set(f"{prefix}save_interval", "non-persistent-save-interval", since=_SINCE),
         when_set(f"{prefix}type", "non-persistent-ckpt-type", since=_SINCE),
@@ -178,7 +187,7 @@ def conversion() -> tuple[Row, ...]:
     return (
         switch("checkpoint.load_parallel_arguments", "use-mp-args-from-checkpoint-args", since=_SINCE),
         switch_off("checkpoint.load_tokenizer", "no-use-tokenizer-model-from-checkpoint-args", since=_SINCE),
-        _converted(older, since=_SINCE, until="0.15.9"),
+        _converted(older, since=_SINCE, until=BEFORE_0_16),
         _converted(older[:2], since="0.16"),
         when_set(f"{prefix}save", "ckpt-convert-save", since=_SINCE),
         switch(f"{prefix}update_legacy_optimizer", "ckpt-convert-update-legacy-dist-opt-format", since=_SINCE),

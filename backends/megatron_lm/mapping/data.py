@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.evaluation import evaluates
-from backends.megatron_lm.mapping.factories import added_in_0_9, listed, many, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_13, added_in_0_9, listed, many, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
 
@@ -27,8 +27,8 @@ def data() -> tuple[Row, ...]:
         switch_off("data.mmap", "no-mmap-bin-files"),
         when_set("data.index_threads", "num-dataset-builder-threads"),
         when_set("data.split_paths_file", "per-split-data-args-path", since="0.12"),
-        when_set(cache, "object-storage-cache-path", since="0.16"),
-        when_set(cache, "s3-cache-path", until="0.15.9"),
+        when_set(cache, "object-storage-cache-path", since="0.13"),
+        when_set(cache, "s3-cache-path", until=BEFORE_0_13),
     )
 
 

@@ -160,6 +160,14 @@ def many(value: Value) -> tuple[Value, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
+BEFORE_0_13 = "0.12.99"
+"""Last version with what core 0.13 removed or renamed."""
+BEFORE_0_14 = "0.13.99"
+"""Last version with what core 0.14 removed or renamed."""
+BEFORE_0_15 = "0.14.99"
+"""Last version with what core 0.15 removed or renamed."""
+BEFORE_0_16 = "0.15.99"
+"""Last version with what core 0.16 removed or renamed."""
 BEFORE_0_17 = "0.16.99"
 """Last version with what core 0.17 removed or renamed."""
 BEFORE_0_18 = "0.17.99"

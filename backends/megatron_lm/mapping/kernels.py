@@ -3,8 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import BEFORE_0_18, chosen, many, reworded, when_set
-from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
+from backends.megatron_lm.mapping.factories import (
+    BEFORE_0_14,
+    BEFORE_0_15,
+    BEFORE_0_16,
+    BEFORE_0_18,
+    chosen,
+    many,
+    reworded,
+    when_set,
+)
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, UnreadArgs, Unsupported, computed, switch, switch_off, warning
 
@@ -49,7 +57,8 @@ def fusions() -> tuple[Row, ...]:
             _read_activation_fusion,
         ),
         switch_off("kernels.bias_dropout_fusion", "no-bias-dropout-fusion"),
-        rope_fusion(lambda job: job.model.is_mla and job.model.rope_scaling.type != "yarn", since="0.13"),
+        rope_fusion(lambda job: job.model.is_mla and job.model.rope_scaling.type != "yarn", since="0.14"),
+        rope_fusion(lambda job: False, since="0.13", until=BEFORE_0_14),
         rope_fusion(lambda job: job.model.is_mla, until="0.12.9"),
         switch_off("kernels.gradient_accumulation_fusion", "no-gradient-accumulation-fusion"),
         switch("kernels.cross_entropy_fusion", "cross-entropy-loss-fusion"),
@@ -81,7 +90,7 @@ def rope_fusion(impossible: Callable[[Job], bool], since: str | None = None, unt
         read,
         since=since,
         until=until,
-        note="TransformerConfig.__post_init__: MLA has it with YaRN only (0.16), never (0.12).",
+        note="TransformerConfig.__post_init__: MLA has it with YaRN only (since 0.13), never (0.12).",
     )
 
 
@@ -133,11 +142,12 @@ _SWITCHES = {"local": "enable-cuda-graph", "transformer_engine": "external-cuda-
 
 
 def cuda_graphs() -> tuple[Row, ...]:
-    """Return the rows of CUDA graphs, which two switches enabled before 0.16."""
+    """Return the rows of CUDA graphs, which two switches enabled before 0.15."""
     return (
         _captures_by_switch(),
         _captures(),
-        _scope(("attn",), since="0.12", until=BEFORE_RENAMING),
+        _scope(("attn",), since="0.12", until=BEFORE_0_14),
+        _scope(("attn", "full_iteration"), since="0.14", until=BEFORE_0_16),
         _scope(None, since="0.16", until=BEFORE_0_18),
         _scope(None, since="0.18", flag="cuda-graph-modules", older=("cuda-graph-scope",)),
         when_set(CUDA_GRAPHS[2], "cuda-graph-warmup-steps", since="0.12"),
@@ -158,7 +168,7 @@ def _captures_by_switch() -> Row:
             yield _SWITCHES[job.kernels.cuda_graph.impl], True
 
     flags = tuple(_SWITCHES.values())
-    return Row(fields=(_IMPL,), flags=flags, emit=emit, read=_read_switches, since="0.12", until=BEFORE_RENAMING)
+    return Row(fields=(_IMPL,), flags=flags, emit=emit, read=_read_switches, since="0.12", until=BEFORE_0_15)
 
 
 def _captures() -> Row:
@@ -171,7 +181,7 @@ def _captures() -> Row:
 
     note = "Read back, its older names --enable-cuda-graph and --external-cuda-graph are understood."
     flags = ("cuda-graph-impl", *_SWITCHES.values())
-    return replace(row, flags=flags, read=read, since="0.16", note=note)
+    return replace(row, flags=flags, read=read, since="0.15", note=note)
 
 
 def renamed_scope() -> Row:

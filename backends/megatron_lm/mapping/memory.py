@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import added_in_0_9, came, listed, many, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_14, added_in_0_9, came, listed, many, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
 
@@ -19,8 +19,8 @@ def recompute() -> tuple[Row, ...]:
         _recompute_activations(),
         when_set("recompute.method", "recompute-method"),
         when_set("recompute.num_layers", "recompute-num-layers"),
-        recompute_modules(_RECOMPUTED, since="0.13"),
-        recompute_modules(_RECOMPUTED[:-1], until="0.12.9"),
+        recompute_modules(_RECOMPUTED, since="0.14"),
+        recompute_modules(_RECOMPUTED[:-1], until=BEFORE_0_14),
         switch("recompute.distribute_saved_activations", "distribute-saved-activations"),
     )
 

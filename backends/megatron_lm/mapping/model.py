@@ -4,7 +4,16 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.families import OUTPUT_BIAS
-from backends.megatron_lm.mapping.factories import BEFORE_0_18, came, flag_on, flag_unless, refused, valued, when_set
+from backends.megatron_lm.mapping.factories import (
+    BEFORE_0_15,
+    BEFORE_0_18,
+    came,
+    flag_on,
+    flag_unless,
+    refused,
+    valued,
+    when_set,
+)
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Unsupported, computed, switch, switch_off
 
@@ -151,11 +160,14 @@ def layers() -> tuple[Row, ...]:
                 else ()
             ),
             _read_window,
-            since="0.14",
+            since="0.15",
             note="(left, right) beside the token itself, so one less than Hugging Face's count.",
         ),
         refused(
-            "model.sliding_window", "no argument sets an attention window", ("model.sliding_window=null",), until="0.13"
+            "model.sliding_window",
+            "no argument sets an attention window",
+            ("model.sliding_window=null",),
+            until=BEFORE_0_15,
         ),
     )
 
@@ -194,7 +206,7 @@ def _read_window(view: NativeView) -> Mapping[str, Value]:
 def activation() -> tuple[Row, Row]:
     """Return the rows of the activation function: GELU by default."""
     newer = {**OLDER_ACTIVATIONS, "quick_geglu": "quick-geglu"}
-    return activation_of(newer, since="0.16"), activation_of(OLDER_ACTIVATIONS, until="0.15.9")
+    return activation_of(newer, since="0.15"), activation_of(OLDER_ACTIVATIONS, until=BEFORE_0_15)
 
 
 OLDER_ACTIVATIONS: Mapping[str, str] = {"silu": "swiglu", "relu2": "squared-relu"}
@@ -236,8 +248,8 @@ def layer_variants() -> tuple[Row, ...]:
     """Return the rows of gated activations, heterogeneous layers and weight initialization."""
     shapes, method = "heterogeneous-layers-config", "init-method-xavier-uniform"
     return (
-        when_set("model.swiglu_limit", "activation-func-clamp-value", since="0.16"),
-        when_set("model.glu_linear_offset", "glu-linear-offset", since="0.16"),
+        when_set("model.swiglu_limit", "activation-func-clamp-value", since="0.15"),
+        when_set("model.glu_linear_offset", "glu-linear-offset", since="0.15"),
         when_set("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
         when_set("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
         switch("model.use_legacy_models", "use-legacy-models", until=BEFORE_0_18),

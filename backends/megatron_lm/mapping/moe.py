@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
-from backends.megatron_lm.mapping.factories import BEFORE_0_17, came, refused, single, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_15, BEFORE_0_17, came, refused, single, when_set
 from launcher.families.layer_pattern import describe, expand, expert_pattern, zeros
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
@@ -204,14 +204,14 @@ def balance() -> tuple[Row, ...]:
             "moe-router-load-balancing-type",
             BALANCING,
             "aux_loss",
-            since="0.13",
+            since="0.15",
         ),
         _moe_choice(
             "moe.load_balancing_type",
             "moe-router-load-balancing-type",
             tuple(name for name in BALANCING if name != "global_aux_loss"),
             "aux_loss",
-            until="0.12.9",
+            until=BEFORE_0_15,
         ),
         _moe_valued("moe.aux_loss_coeff", "moe-aux-loss-coeff", 0.0),
         when_set("moe.z_loss_coeff", "moe-z-loss-coeff", when=is_moe),
@@ -241,9 +241,9 @@ def dispatch() -> tuple[Row, ...]:
         ),
         switch("moe.grouped_gemm", "moe-grouped-gemm", when=is_moe),
         switch("moe.permute_fusion", "moe-permute-fusion", when=is_moe),
-        switch("moe.router_fusion", "moe-router-fusion", when=is_moe, since="0.13"),
+        switch("moe.router_fusion", "moe-router-fusion", when=is_moe, since="0.14"),
         switch("moe.shared_expert_overlap", "moe-shared-expert-overlap", when=is_moe),
-        switch("moe.batch_overlap", "overlap-moe-expert-parallel-comm", when=is_moe, since="0.13"),
+        switch("moe.batch_overlap", "overlap-moe-expert-parallel-comm", when=is_moe, since="0.14"),
         switch("moe.deepep", "moe-enable-deepep", when=is_moe, until="0.15.9"),
         computed(
             ("moe.deepep", "moe.token_dispatcher_type"),
@@ -254,7 +254,7 @@ def dispatch() -> tuple[Row, ...]:
             since="0.16",
             note="--moe-enable-deepep is deprecated in 0.16 (TransformerConfig.__post_init__).",
         ),
-        switch("model.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
+        switch("model.apply_probs_on_input", "moe-apply-probs-on-input", since="0.13"),
         switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
         switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12", until=BEFORE_0_17),
     )
@@ -262,7 +262,7 @@ def dispatch() -> tuple[Row, ...]:
 
 def forced_balance() -> Row:
     """Return the row of routing that is balanced by force, for measurements."""
-    return switch("moe.force_load_balancing", "moe-router-force-load-balancing", since="0.16")
+    return switch("moe.force_load_balancing", "moe-router-force-load-balancing", since="0.13")
 
 
 def _write_deepep(job: Job) -> Iterable[tuple[str, Value]]:

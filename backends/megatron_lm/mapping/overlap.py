@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from backends.megatron_lm.mapping.factories import BEFORE_0_17, added_in_0_9, when_set
-from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
+from backends.megatron_lm.mapping.factories import BEFORE_0_16, BEFORE_0_17, added_in_0_9, when_set
 from launcher.mapping.rows import Gap, Row, switch, switch_off, warning
 
 _SINCE = "0.12"
@@ -58,7 +57,7 @@ _PRODUCTS = ("overlap_ag", "overlap_rs", "split_ag", "split_rs", "bulk_dgrad", "
 def _product(name: str) -> tuple[Row, Row]:
     path, flag = f"overlap.tp.{name}", f"tp-comm-{name.replace('_', '-')}"
     return (
-        switch_off(path, f"disable-{flag}", until=BEFORE_RENAMING),
+        switch_off(path, f"disable-{flag}", until=BEFORE_0_16),
         switch_off(path, f"no-{flag}", since="0.16"),
     )
 

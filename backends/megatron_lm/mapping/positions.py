@@ -85,7 +85,7 @@ def rope_scaling() -> tuple[Row, ...]:
             _write_rope_type,
             _read_rope_type,
             when=lambda job: has_rope(job) and job.model.is_mla,
-            since="0.13",
+            since="0.14",
             note="MLATransformerConfig.rope_type is yarn by default.",
         ),
         computed(fields, (*flags, "mscale", "mscale-all-dim"), _write_scaling, _read_scaling, when=has_rope),

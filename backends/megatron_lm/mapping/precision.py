@@ -77,9 +77,9 @@ def low_precision() -> tuple[Row, ...]:
         switch("precision.fp16_lm_cross_entropy", "fp16-lm-cross-entropy"),
         when_set("precision.min_loss_scale", "min-loss-scale"),
         when_set("precision.loss_scale_hysteresis", "hysteresis"),
-        when_set("precision.fp4_format", "fp4-format", since="0.16"),
-        when_set("precision.fp4_recipe", "fp4-recipe", since="0.16"),
-        switch("precision.fp4_param_gather", "fp4-param-gather", since="0.16"),
+        when_set("precision.fp4_format", "fp4-format", since="0.15"),
+        when_set("precision.fp4_recipe", "fp4-recipe", since="0.15"),
+        switch("precision.fp4_param_gather", "fp4-param-gather", since="0.15"),
         switch(
             "precision.disable_bf16_reduced_precision_matmul", "disable-bf16-reduced-precision-matmul", since="0.12"
         ),

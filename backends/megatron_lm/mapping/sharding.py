@@ -3,15 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import BEFORE_0_18, added_in_0_9, came, when_set
+from backends.megatron_lm.mapping.factories import BEFORE_0_14, BEFORE_0_18, added_in_0_9, came, when_set
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off
 
 _SINCE = "0.12"
-
-
-BEFORE_RENAMING = "0.15.9"
-"""Last version, to our knowledge, before some switches were renamed."""
 
 
 _STRATEGIES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
@@ -23,7 +19,7 @@ _DP, _STAGE, _ENGINE = "parallel.distributed_optimizer", "parallel.zero_stage", 
 _SHARDED, _STRATEGY, _TORCH = "use-distributed-optimizer", "data-parallel-sharding-strategy", "use-torch-fsdp2"
 
 
-_ENGINES = {"0.12": "use-custom-fsdp", "0.16": "use-megatron-fsdp", "torch": _TORCH}
+_ENGINES = {"0.12": "use-custom-fsdp", "0.14": "use-megatron-fsdp", "torch": _TORCH}
 
 
 def sharding() -> tuple[Row, ...]:
@@ -31,19 +27,19 @@ def sharding() -> tuple[Row, ...]:
     return (
         replace(distributed_optimizer(), until="0.11.9"),
         _distributed_optimizer(),
-        _sharding(_ENGINES["0.12"], since=_SINCE, until=BEFORE_RENAMING),
-        _sharding(_ENGINES["0.16"], since="0.16", until=BEFORE_0_18),
-        _sharding(_ENGINES["0.16"], since="0.18", default=3),
+        _sharding(_ENGINES["0.12"], since=_SINCE, until=BEFORE_0_14),
+        _sharding(_ENGINES["0.14"], since="0.14", until=BEFORE_0_18),
+        _sharding(_ENGINES["0.14"], since="0.18", default=3),
         when_set("parallel.fsdp.communication_unit_size", "suggested-communication-unit-size", since=_SINCE),
         switch(
             "parallel.fsdp.keep_fp8_transpose_cache",
             "keep-fp8-transpose-cache-when-using-custom-fsdp",
             since=_SINCE,
-            until=BEFORE_RENAMING,
+            until=BEFORE_0_14,
         ),
-        switch("parallel.fsdp.keep_fp8_transpose_cache", "keep-fp8-transpose-cache", since="0.16"),
+        switch("parallel.fsdp.keep_fp8_transpose_cache", "keep-fp8-transpose-cache", since="0.14"),
         switch("parallel.fsdp.init_model_with_meta_device", "init-model-with-meta-device", since=_SINCE),
-        switch_off("parallel.fsdp.strict_load", "no-strict-fsdp-dtensor-load", since="0.16"),
+        switch_off("parallel.fsdp.strict_load", "no-strict-fsdp-dtensor-load", since="0.14"),
     )
 
 

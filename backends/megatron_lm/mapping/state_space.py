@@ -70,7 +70,7 @@ def sizes() -> tuple[Row, ...]:
         size("mamba_state_dim", "mamba-state-dim", since="0.12"),
         size("mamba_head_dim", "mamba-head-dim", since="0.12"),
         size("mamba_num_groups", "mamba-num-groups", since="0.12"),
-        when_set("model.mamba_num_heads", "mamba-num-heads", since="0.16"),
+        when_set("model.mamba_num_heads", "mamba-num-heads", since="0.13"),
         when_set("model.hybrid_attention_ratio", "hybrid-attention-ratio", until=BEFORE_0_17),
         when_set("model.hybrid_mlp_ratio", "hybrid-mlp-ratio", until=BEFORE_0_17),
         when_set("model.hybrid_override_pattern", "hybrid-override-pattern", until=BEFORE_0_17),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from backends.megatron_lm.mapping.factories import BEFORE_0_13
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import Gap, Row, Unsupported, computed
 
@@ -14,7 +15,7 @@ def task() -> tuple[Row, ...]:
             ("sft",),
             lambda job: (("sft", True),) if _task(job, ("pretrain", "sft")) == "sft" else (),
             lambda view: {"task.type": "sft"} if view.take("sft", False) else {"task.type": "pretrain"},
-            since="0.15",
+            since="0.13",
             note="--sft reads chats from JSONL instead of token files (megatron/training/datasets/sft_dataset.py).",
         ),
         computed(
@@ -22,7 +23,7 @@ def task() -> tuple[Row, ...]:
             (),
             _only_pretrain,
             lambda view: {"task.type": "pretrain"},
-            until="0.14.9",
+            until=BEFORE_0_13,
         ),
     )
 

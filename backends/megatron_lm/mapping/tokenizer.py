@@ -2,7 +2,16 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import BEFORE_0_17, BEFORE_0_18, came, listed, when_set
+from backends.megatron_lm.mapping.factories import (
+    BEFORE_0_13,
+    BEFORE_0_14,
+    BEFORE_0_15,
+    BEFORE_0_17,
+    BEFORE_0_18,
+    came,
+    listed,
+    when_set,
+)
 from backends.megatron_lm.sizes import VOCABULARY_SIZE
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
@@ -16,11 +25,11 @@ _FORMATS = ("nemotron-h-aligned", "nemotron-nano-v2")
 def tokenizer() -> tuple[Row, ...]:
     """Return the rows of the tokenizer, its chat template, its extra tokens and the vocabulary."""
     return (
-        tokenizer_class("0.15", None),
-        tokenizer_class(None, "0.14.9"),
+        tokenizer_class("0.13", None),
+        tokenizer_class(None, BEFORE_0_13),
         when_set("tokenizer.vocab_file", "vocab-file"),
         when_set("tokenizer.merge_file", "merge-file"),
-        switch("tokenizer.trust_remote_code", "trust-remote-code", since="0.13"),
+        switch("tokenizer.trust_remote_code", "trust-remote-code", since="0.15"),
         computed(
             ("data.template",),
             ("legacy-tokenizer", "sft-tokenizer-prompt-format"),
@@ -30,6 +39,15 @@ def tokenizer() -> tuple[Row, ...]:
             since="0.15",
             until=BEFORE_0_17,
             note="SFTTokenizer exists only in the legacy tokenizer system (megatron/training/tokenizer/tokenizer.py).",
+        ),
+        computed(
+            ("data.template", "task.type"),
+            ("sft-tokenizer-prompt-format",),
+            _write_format(_FORMATS[0]),
+            _read_template,
+            when=lambda job: job.task.type == "sft",
+            since="0.13",
+            until=BEFORE_0_15,
         ),
         computed(
             ("data.template", "task.type"),
@@ -140,13 +158,13 @@ def vocabulary() -> tuple[Row, ...]:
             _read_vocabulary,
             note="NullTokenizer adds one for the end of a document, which must be a row of the embedding too.",
         ),
-        padding(since="0.16"),
+        padding(since="0.14"),
         computed(
             _PADDING,
             ("make-vocab-size-divisible-by",),
             _write_divisor,
             _read_divisor,
-            until="0.15.9",
+            until=BEFORE_0_14,
             note="No argument sets the padded size; a divisor of that size over tp gives it for any smaller tokenizer.",
         ),
     )

@@ -112,6 +112,12 @@ _MODEL = (
         _TE,
         "kernels.transformer_impl={value}",
     ),
+    row(
+        "kitchen-config-file kitchen-recipe-number",
+        "chooses how NVIDIA's package kitchen quantises matrix products",
+        TRAINING,
+        _TE,
+    ),
     row("deterministic-mode", "asks for the same numbers in every run", TRAINING, _CORE, "kernels.deterministic=true"),
     row("attention-backend", "chooses the attention kernel", SPEED, _TE, "kernels.attention_backend={value}"),
     row(

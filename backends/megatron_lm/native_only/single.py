@@ -71,7 +71,7 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
     row(
         "encoder-tensor-model-parallel-size encoder-pipeline-model-parallel-size pipeline-model-parallel-split-rank",
         no_field="It makes stages for an encoder of its own (T5, multimodal models), which no language model has; core "
-        "0.13 removed them.",
+        "0.14 removed them.",
         source="megatron/training/arguments.py:300 @core_v0.12.1",
     ),
     row(

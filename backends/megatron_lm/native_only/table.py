@@ -148,6 +148,13 @@ _CHECKPOINT = (
         _CKPT,
         "checkpoint.save_interval=500",
     ),
+    row(
+        "load-model-opt-format",
+        "reads the checkpoint of a model that NVIDIA's modelopt has changed",
+        MODEL,
+        _CKPT,
+        without="the weights are read as they were saved",
+    ),
     row("save-dgrads-interval save-wgrads-interval", "writes gradients to files", OUTPUT, _LOOP),
 )
 
@@ -243,13 +250,13 @@ _GROUPS = (
         "perform-rl-step",
         "trains by reinforcement learning",
         MODEL,
-        "RL is Megatron-LM's own loop since 0.16",
+        "RL is Megatron-LM's own loop since 0.15",
     ),
     group_row(
         ("rl",),
         "tunes reinforcement learning",
         MODEL,
-        "RL is Megatron-LM's own loop since 0.16",
+        "RL is Megatron-LM's own loop since 0.15",
         read=passed("perform-rl-step"),
     ),
     group_row(

@@ -1,6 +1,15 @@
 """Checks and changes by Megatron-LM's validate_args: arguments that require or exclude others."""
 
-from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18, BEFORE_19, EVERY, UNTIL_12, arguments
+from backends.megatron_lm.rules.versions import (
+    BACKENDS,
+    BEFORE_14,
+    BEFORE_16,
+    BEFORE_18,
+    BEFORE_19,
+    EVERY,
+    UNTIL_12,
+    arguments,
+)
 from launcher.rules.table import declare, needs, never
 
 # fmt: off
@@ -85,12 +94,12 @@ declare((
 
 declare((
     needs("MLM-PARAM-GATHER-DISTRIBUTED", "overlap-param-gather", "use-distributed-optimizer",
-          "Only the distributed optimizer gathers weights.", arguments(503)),
+          "Only the distributed optimizer gathers weights.", arguments(503), versions=BEFORE_14),
     never("MLM-EP-FP16", "expert-model-parallel-size>1 & fp16",
-          "Expert parallelism does not train in fp16.", arguments(854)),
+          "Expert parallelism does not train in fp16.", arguments(854), versions=BEFORE_16),
     needs("MLM-GROUPED-GEMM-BF16", "moe-grouped-gemm", "bf16",
-          "The grouped GEMM of experts multiplies bf16 only.", arguments(713)),
+          "The grouped GEMM of experts multiplies bf16 only.", arguments(713), versions=BEFORE_16),
     needs("MLM-INTERLEAVED-FUSION", "rotary-interleaved", "no-rope-fusion",
-          "Interleaved RoPE has no fused kernel.", arguments(814)),
+          "Interleaved RoPE has no fused kernel.", arguments(814), versions=BEFORE_14),
 ), backends=BACKENDS, versions=UNTIL_12)
 # fmt: on

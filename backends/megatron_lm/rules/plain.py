@@ -8,7 +8,13 @@ from backends.megatron_lm.rules.versions import (
     ONLY_12,
     ONLY_16,
     PLAIN,
+    SINCE_12_TO_13,
+    SINCE_13,
+    SINCE_14,
+    SINCE_15,
     SINCE_18,
+    UNTIL_13,
+    UNTIL_15,
     UNTIL_16,
     UNTIL_17,
     arguments,
@@ -29,31 +35,33 @@ _CHUNKED = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipe
 # fmt: off
 declare((
     never("MLM-MTP-CP", "mtp-num-layers>0 & context-parallel-size>1",
-          "Multi-token prediction does not work under context parallelism.", arguments(963)),
+          "Multi-token prediction does not work under context parallelism.", arguments(963), until=UNTIL_13),
     never("MLM-MOE-SPEC", "num-experts>0 & spec",
-          "An MoE model cannot use a custom layer specification.", arguments(840)),
+          "An MoE model cannot use a custom layer specification.", arguments(840), until=UNTIL_15),
     needs("MLM-CUSTOM-FSDP", "use-custom-fsdp", "use-distributed-optimizer",
-          "Megatron's custom FSDP needs the distributed optimizer.", arguments(555)),
+          "Megatron's custom FSDP needs the distributed optimizer.", arguments(555), until=UNTIL_13),
 ), backends=PLAIN, until=ONLY_12["megatron_lm"][1])
 declare((
     needs("MLM-PARAM-GATHER-OPTIMIZER", "overlap-param-gather", "use-distributed-optimizer or use-megatron-fsdp",
-          "Only the distributed optimizer, or Megatron FSDP, gathers weights.", arguments("", 598), until=UNTIL_16),
+          "Only the distributed optimizer, or Megatron FSDP, gathers weights.", arguments("", 598),
+          until=UNTIL_16, since=SINCE_14),
     never("MLM-LAYOUT-TWICE", "pipeline-model-parallel-layout & num-layers-per-virtual-pipeline-stage",
-          "The layout already gives the number of chunks.", arguments("", 503)),
+          "The layout already gives the number of chunks.", arguments("", 503), since=SINCE_13),
     never("MLM-LAYOUT-TWICE-STAGES", "pipeline-model-parallel-layout & num-virtual-stages-per-pipeline-rank",
-          "The layout already gives the number of chunks.", arguments("", 503)),
+          "The layout already gives the number of chunks.", arguments("", 503), since=SINCE_13),
     never("MLM-FP4-FP8", "fp4-format & fp8-format", "Matrix products are in FP4 or in FP8, not "
-        "both.", arguments("", 661)),
+        "both.", arguments("", 661), since=SINCE_15),
     needs("MLM-FP4-PARAM", "fp4-param-gather", "fp4-format",
-          "Weights in FP4 need matrix products in FP4.", arguments("", 665)),
+          "Weights in FP4 need matrix products in FP4.", arguments("", 665), since=SINCE_15),
     needs("MLM-MFSDP-FORMAT", "use-megatron-fsdp", "ckpt-format=fsdp_dtensor",
-          "Megatron FSDP saves in the format fsdp_dtensor only.", arguments("", 690)),
+          "Megatron FSDP saves in the format fsdp_dtensor only.", arguments("", 690), since=SINCE_14),
     needs("MLM-FSDP-DTENSOR", "ckpt-format=fsdp_dtensor", "use-megatron-fsdp",
-          "The fsdp_dtensor format is for Megatron FSDP only.", arguments("", 1050)),
+          "The fsdp_dtensor format is for Megatron FSDP only.", arguments("", 1050), since=SINCE_14),
     needs("MLM-LOAD-MAIN-PARAMS", "load-main-params-from-ckpt", "no-load-optim",
-          "Main parameters are loaded from the checkpoint only if the optimizer is not.", arguments("", 1136)),
+          "Main parameters are loaded from the checkpoint only if the optimizer is not.", arguments("", 1136),
+          since=SINCE_14),
     needs("MLM-DELAY-WGRAD-TE", "delay-wgrad-compute", "transformer-impl=transformer_engine",
-          "Only Transformer Engine's layers delay weight gradients.", arguments("", 1210)),
+          "Only Transformer Engine's layers delay weight gradients.", arguments("", 1210), since=SINCE_13),
     needs("MLM-FINE-OFFLOAD-TE", "fine-grained-activation-offloading", "transformer-impl=transformer_engine",
           "Only Transformer Engine's layers offload single activations.", arguments("", 1223)),
     never("MLM-MLA-GQA", "multi-latent-attention & group-query-attention",
@@ -67,7 +75,8 @@ declare((
     needs("MLM-MUON-FORMAT", "optimizer=muon|dist_muon", "ckpt-format=torch|torch_dist",
           "Muon supports the checkpoint formats torch and torch_dist only.", arguments("", 1187), until=UNTIL_17),
     needs("MLM-CPU-OFFLOAD-FP8", "optimizer-cpu-offload & fp8-param-gather", "fp8-recipe=delayed",
-          "CPU offloading of the optimizer supports FP8 weights under delayed scaling only.", arguments("", 1195)),
+          "CPU offloading of the optimizer supports FP8 weights under delayed scaling only.", arguments("", 1195),
+          since=SINCE_14),
     never("MLM-HYBRID-CP-PP", "hybrid-context-parallel & pipeline-model-parallel-size>1",
           "Context parallelism by sample length does not support pipeline parallelism.", arguments("", 919)),
     needs("MLM-HYBRID-CP-LOSS", "hybrid-context-parallel", "calculate-per-token-loss",
@@ -77,9 +86,9 @@ declare((
           "Megatron-LM core_v0.16.1 megatron/core/pipeline_parallel/schedules.py:262; Megatron-LM core_v0.12.1 "
           "pretrain_gpt.py:179; measured: docs/parity.md",
           message=f"cp {{context-parallel-size}} {MEAN_OF_RANK_MESSAGE}",
-          severity="warning"),
+          severity="warning", since=SINCE_13),
     never("MLM-SAVE-INTERVAL-POSITIVE", "save & save-interval? & save-interval<1",
-          "The interval of checkpoints is at least one iteration.", arguments("", 839)),
+          "The interval of checkpoints is at least one iteration.", arguments("", 839), since=SINCE_14),
     never("MLM-MOE-LATENT-DENSE", "moe-latent-size & !num-experts",
           "Latent projections need an MoE model.", arguments("", 1271)),
     never("MLM-PAD-AMBIGUOUS", "allow-ambiguous-pad-tokens",
@@ -96,7 +105,7 @@ declare((
           arguments("495, 503")),
     never("MLM-SHARDING-LEGACY", "data-parallel-sharding-strategy=optim_grads_params & use-legacy-models",
           "The strategy overlaps weight gathering, which legacy models do not support.", arguments("495, 507")),
-), backends=BACKENDS, versions=ONLY_12)
+), backends=BACKENDS, versions=SINCE_12_TO_13)
 # fmt: on
 
 
@@ -108,7 +117,7 @@ declare((
     "num-attention-heads context-parallel-size job.cluster.world_size pipeline-model-parallel-size "
     "pipeline-model-parallel-split-rank",
     backends=BACKENDS,
-    versions=ONLY_12,
+    versions=SINCE_12_TO_13,
 )
 def encoder_has_room(context: RuleContext) -> Iterator[Violation]:
     """A separate encoder uses additional devices, at most as many per stage as the decoder."""

@@ -1,6 +1,6 @@
 """Checks of Megatron-LM 0.16's reinforcement learning (`--perform-rl-step`): batches of one generation, memory."""
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, UNTIL_16, arguments
+from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, SINCE_15, UNTIL_16, arguments
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare, needs, never
 
@@ -41,6 +41,7 @@ def _on_generation(name: str) -> Rule:
         flags=(name, "global-batch-size", *_SIZES),
         when=f"{_RL} & {name}?",
         check=check,
+        since=SINCE_15,
     )
 
 
@@ -53,15 +54,16 @@ declare((
         flags=("global-batch-size", *_SIZES),
         when=_RL,
         check=_whole,
+        since=SINCE_15,
     ),
     _on_generation("exit-interval"),
     _on_generation("save-interval"),
     needs("MLM-RL-PACKING", f"{_RL} & rl-use-sequence-packing", "micro-batch-size=1",
           "Each packed sequence is one micro-batch.", arguments("", 387)),
     never("MLM-RL-CACHE", f"{_RL} & rl-remove-kv-cache-during-training & rl-offload-kv-cache-during-training",
-          "The KV cache is removed or moved to the CPU, not both.", arguments("", 340), until=UNTIL_16),
+          "The KV cache is removed or moved to the CPU, not both.", arguments("", 340), until=UNTIL_16, since=SINCE_15),
     never("MLM-RL-PARTIAL", f"{_RL} & rl-partial-rollouts & rl-remove-kv-cache-during-training",
-          "A partial rollout continues from its KV cache.", arguments("", 343), until=UNTIL_16),
+          "A partial rollout continues from its KV cache.", arguments("", 343), until=UNTIL_16, since=SINCE_15),
     needs("MLM-RL-OFFLOAD", f"{_RL} & rl-offload-inference-model-weights-when-idle",
           "rl-inference-model-unified-memory-level=1",
           "Idle weights are offloaded through unified memory.", arguments("", 346), until=UNTIL_16),

@@ -6,12 +6,16 @@ from collections.abc import Iterator, Sequence
 from backends.megatron_lm.mapping.parallel import stages_of
 from backends.megatron_lm.rules.versions import (
     BACKENDS,
+    BEFORE_14,
+    BEFORE_16,
     EVERY,
     ONLY_12,
     ONLY_16,
     PLAIN,
     SINCE_12,
     SINCE_12_TO_18,
+    SINCE_13,
+    SINCE_14,
     SINCE_19,
     UNTIL_12,
     arguments,
@@ -37,10 +41,10 @@ declare((
     # Groups that are neither a multiple nor a divisor are rejected on every backend (PAR-TP-KV-HEADS).
     never("MLM-TP-GROUPS", "group-query-attention & num-query-groups & num-query-groups%{tensor-model-parallel-size} & "
           "!tensor-model-parallel-size%{num-query-groups}",
-          "Up to core 0.12, query groups are a multiple of tp; fewer groups than ranks are supported later.",
+          "Up to core 0.15, query groups are a multiple of tp; fewer groups than ranks are supported later.",
           config(575),
           message="num_key_value_heads {num-query-groups} is not a multiple of tp {tensor-model-parallel-size}",
-          flags=(_TP, "num-query-groups"), versions=UNTIL_12),
+          flags=(_TP, "num-query-groups"), versions=BEFORE_16),
     never("MLM-HEAD-SIZE", "!kv-channels? & num-attention-heads & hidden-size%{num-attention-heads}",
           "Without kv-channels, hidden_size is divisible by the number of attention heads.", arguments(680, 814),
           message="hidden_size {hidden-size} is not divisible by num_attention_heads {num-attention-heads}, and "
@@ -88,7 +92,7 @@ declare((
     never("MLM-SAVE-RETAIN", "save & save-interval & save-retain-interval%{save-interval}",
           "The retain interval of checkpoints is a multiple of the save interval.", arguments("", 842),
           message="save_retain_interval {save-retain-interval} is not a multiple of save_interval {save-interval}",
-          flags=("save-retain-interval", "save-interval")),
+          flags=("save-retain-interval", "save-interval"), since=SINCE_14),
     never("MLM-LOG-MEMORY", "log-interval & log-memory-interval%{log-interval}",
           "The memory log interval is a multiple of the log interval.", arguments("", 844),
           message="log_memory_interval {log-memory-interval} is not a multiple of log_interval {log-interval}",
@@ -175,10 +179,10 @@ def uneven_stages_have_a_middle(context: RuleContext) -> Iterator[Violation]:
     reads="num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
     "pipeline-model-parallel-size job.parallel.vpp",
     backends=BACKENDS,
-    versions=UNTIL_12,
+    versions=BEFORE_14,
 )
 def chunk_flag_needs_stages(context: RuleContext) -> Iterator[Violation]:
-    """Up to core 0.12, the chunk arguments are rejected with one pipeline stage, even for a single chunk."""
+    """Up to core 0.13, the chunk arguments are rejected with one pipeline stage, even for a single chunk."""
     given = context.flag(_CHUNK) or context.flag(_CHUNKS)
     # More than one chunk on one stage is rejected on every backend (PAR-VPP-PP).
     if given and context.number(_STAGES, 1) == 1 and (context.job.parallel.vpp or 1) == 1:
@@ -193,7 +197,7 @@ def chunk_flag_needs_stages(context: RuleContext) -> Iterator[Violation]:
     source=arguments("", 575),
     reads="pipeline-model-parallel-layout pipeline-model-parallel-size",
     backends=BACKENDS,
-    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1", None)},
+    versions={"megatron_lm": (SINCE_13, None), "mindspeed": ("26.1", None)},
 )
 def layout_needs_stages(context: RuleContext) -> Iterator[Violation]:
     """A layout of several chunks is an interleaved schedule, which needs at least two pipeline stages."""
@@ -290,7 +294,7 @@ def recomputed_modules_exist(context: RuleContext) -> Iterator[Violation]:
     """Selective recomputation accepts only known module names."""
     if context.flag("recompute-granularity") != "selective" and not context.flag("recompute-activations"):
         return
-    newer = context.backend == "megatron_lm" and context.version != "0.12.1"
+    newer = context.backend == "megatron_lm" and in_range(context.version or "", SINCE_14, None)
     known = (*_MODULES, "shared_experts") if newer else _MODULES
     if context.backend == "megatron_lm" and in_range(context.version or "", SINCE_19, None):
         known = (*known, "gdn_norm_out")
@@ -344,7 +348,7 @@ def layout_fills_stages(context: RuleContext) -> Iterator[Violation]:
     source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:85-165, 320",
     reads="pipeline-model-parallel-layout pipeline-model-parallel-size mtp-num-layers",
     backends=BACKENDS,
-    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1", None)},
+    versions={"megatron_lm": (SINCE_13, None), "mindspeed": ("26.1", None)},
 )
 def layout_reads_as_stages(context: RuleContext) -> Iterator[Violation]:
     """A layout is written with E, t, m, L and |: the embedding first, the loss last, MTP layers in one chunk."""
@@ -437,7 +441,7 @@ def connections_are_many_for_fsdp(context: RuleContext) -> Iterator[Violation]:
     source=config("", 1098),
     reads="moe-router-load-balancing-type moe-aux-loss-coeff",
     backends=PLAIN,
-    since=ONLY_16[0],
+    since=SINCE_14,
 )
 def balances_have_coefficients(context: RuleContext) -> Iterator[Violation]:
     """Several load-balancing losses have one coefficient each."""

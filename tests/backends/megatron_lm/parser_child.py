@@ -39,6 +39,7 @@ def prepare(checkout: str) -> tuple[Any, Any]:
     torch.compile = lambda function=None, **_: function if function is not None else lambda inner: inner
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=9, minor=0)
+    torch.distributed.get_rank = lambda *_: 0  # 0.13 prints a layout on one rank
     for name in _IMPORTERS_OF_TRITON:
         stub = mock.MagicMock(__spec__=importlib.machinery.ModuleSpec(name, None), __path__=[])
         sys.modules[name] = stub

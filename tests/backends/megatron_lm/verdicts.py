@@ -29,6 +29,7 @@ LATER = {
     "PAR-PP-LAYERS": "when the model is built (transformer_block.py:155)",
     "PAR-SP-SEQ": "in the first forward pass",
     "PAR-TP-FFN": "when the model is built (tensor_parallel/utils.py)",
+    "PAR-UNEVEN-PP": "never in 0.13 to 0.15: the only stage gets that many layers (transformer_block.py)",
     "REQ-BATCH": "in the first forward pass: a sequence has a length",
     "REQ-LR": "when the scheduler is built (optimizer_param_scheduler.py)",
     "REQ-LENGTH": "never: training has no end, or none at all",

@@ -3,8 +3,29 @@
 from dataclasses import replace
 
 from backends.megatron_lm.mapping.chunks import chunks_of
-from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, UNTIL_SEVENTEEN, data_ranks, sets
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, SINCE_12, UNTIL_12, arguments, config
+from backends.megatron_lm.rules.effective.tables import (
+    ALONE,
+    SINCE_FIFTEEN,
+    SINCE_FOURTEEN,
+    SINCE_THIRTEEN,
+    SIXTEEN,
+    UNTIL_SEVENTEEN,
+    data_ranks,
+    sets,
+)
+from backends.megatron_lm.rules.versions import (
+    BACKENDS,
+    BEFORE_14,
+    EVERY,
+    SINCE_12,
+    SINCE_12_TO_13,
+    SINCE_13,
+    UNTIL_12,
+    UNTIL_13,
+    arguments,
+    config,
+    validated,
+)
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.sanity_checks import layout_chunks
@@ -61,7 +82,7 @@ _VALIDATED = (
         {_ENCODER_RANKS: "{tensor-model-parallel-size}"},
         "The tensor-parallel size of a separate encoder is the decoder's by default.",
         arguments(308),
-        UNTIL_12,
+        BEFORE_14,
     ),
     sets(
         "MLM-SET-EXPERT-TP",
@@ -84,7 +105,7 @@ _VALIDATED = (
         {"cuda-graph-impl": "local"},
         "The older switch means CUDA graphs of Megatron-core.",
         arguments("", 446),
-        SIXTEEN,
+        SINCE_FIFTEEN,
         unread=("enable-cuda-graph",),
     ),
     sets(
@@ -93,7 +114,7 @@ _VALIDATED = (
         {"cuda-graph-impl": "transformer_engine"},
         "The older switch means CUDA graphs of Transformer Engine.",
         arguments("", 453),
-        SIXTEEN,
+        SINCE_FIFTEEN,
         unread=("external-cuda-graph",),
     ),
     replace(
@@ -121,7 +142,7 @@ _VALIDATED = (
         },
         "The split rank divides the pipeline stages between encoder and decoder.",
         arguments("347, 348"),
-        ONLY_12,
+        SINCE_12_TO_13,
     ),
     sets(
         "MLM-SET-P2P",
@@ -132,12 +153,20 @@ _VALIDATED = (
         UNTIL_12,
     ),
     sets(
+        "MLM-SET-P2P-13",
+        f"!{_LAYERS_OF_CHUNK}? & !{_CHUNKS}? & @chunks<=1",
+        {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
+        "Pipeline communication overlaps, and weight gathering is aligned, only in the interleaved schedule.",
+        validated("0.13.1", "576, 577"),
+        {"megatron_lm": (SINCE_13, UNTIL_13)},
+    ),
+    sets(
         "MLM-SET-P2P-16",
         "@chunks<=1",
         {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
         "Pipeline communication overlaps, and weight gathering is aligned, only in the interleaved schedule.",
         arguments("", "585, 586"),
-        SIXTEEN,
+        SINCE_FOURTEEN,
     ),
     sets(
         "MLM-SET-SHARDING-PARAMS",
@@ -145,7 +174,7 @@ _VALIDATED = (
         {"overlap-param-gather": True, "overlap-grad-reduce": True},
         "Sharding weights overlaps weight gathering and gradient reduction with computation.",
         arguments("496, 497"),
-        UNTIL_12,
+        BEFORE_14,
     ),
     sets(
         "MLM-SET-SHARDING-GRADS",
@@ -153,7 +182,7 @@ _VALIDATED = (
         {"overlap-grad-reduce": True},
         "Sharding gradients overlaps gradient reduction with computation.",
         arguments(500),
-        UNTIL_12,
+        BEFORE_14,
     ),
     sets(
         "MLM-SET-FSDP2-FP8",
@@ -161,7 +190,7 @@ _VALIDATED = (
         {"fp8-param-gather": False},
         "PyTorch's FSDP does not gather FP8 weights with Transformer Engine 2.",
         arguments("", 626),
-        SIXTEEN,
+        SINCE_FOURTEEN,
     ),
     sets(
         "MLM-SET-FSDP-BUFFER",
@@ -185,7 +214,7 @@ _VALIDATED = (
         {_STREAMS: lambda context: tuple(dict.fromkeys((*context.items(_STREAMS), "dp_cp")))},
         "PyTorch's FSDP communicates on a stream of high priority.",
         arguments("", 960),
-        SIXTEEN,
+        SINCE_THIRTEEN,
         _STREAMS,
     ),
     replace(

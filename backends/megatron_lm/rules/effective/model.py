@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from backends.megatron_lm.rules.effective.tables import SIXTEEN, sets
+from backends.megatron_lm.rules.effective.tables import SINCE_FOURTEEN, SINCE_THIRTEEN, SIXTEEN, sets
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.job.width import megatron_width
@@ -111,7 +111,7 @@ _VALIDATED = (
         {"moe-ffn-hidden-size": "{ffn-hidden-size}"},
         "The FFN width of experts is that of dense layers by default.",
         arguments("", 1017),
-        SIXTEEN,
+        SINCE_THIRTEEN,
     ),
     sets(
         "MLM-SET-SOFTMAX",
@@ -142,7 +142,7 @@ _CONFIGURED = (
         {"rope-type": "yarn"},
         "The default RoPE type of multi-latent attention is YaRN.",
         config("", 2034),
-        SIXTEEN,
+        SINCE_FOURTEEN,
     ),
     sets(
         "MLM-SET-EMBEDDING-STD",
@@ -150,7 +150,7 @@ _CONFIGURED = (
         {"embedding-init-method-std": "{init-method-std}"},
         "Embeddings are initialised like the other weights by default.",
         config("", 1564),
-        SIXTEEN,
+        SINCE_FOURTEEN,
     ),
     sets(
         "MLM-SET-PADDING",
@@ -167,7 +167,7 @@ _CONFIGURED = (
             {_EVERY_FEW: _places},
             "A number is expanded to the list of layers without RoPE.",
             config("", 1973),
-            SIXTEEN,
+            SINCE_THIRTEEN,
             f"num-layers {_EVERY_FEW}",
         ),
         check=lambda context: (

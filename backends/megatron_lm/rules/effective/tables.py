@@ -4,12 +4,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16, UNTIL_17
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16, SINCE_13, SINCE_14, SINCE_15, UNTIL_17
 from launcher.mapping.rows import UnreadArgs
 from launcher.rules import table
 from launcher.rules.registry import Range, Rule, RuleContext, Setting
 
 ALONE: Mapping[str, Range] = {"megatron_lm": (None, None)}
+SINCE_THIRTEEN: Mapping[str, Range] = {"megatron_lm": (SINCE_13, None)}
+SINCE_FOURTEEN: Mapping[str, Range] = {"megatron_lm": (SINCE_14, None)}
+SINCE_FIFTEEN: Mapping[str, Range] = {"megatron_lm": (SINCE_15, None)}
 SIXTEEN: Mapping[str, Range] = {"megatron_lm": ONLY_16}
 UNTIL_SEVENTEEN: Mapping[str, Range] = {"megatron_lm": (ONLY_16[0], UNTIL_17)}
 

@@ -133,4 +133,4 @@ declare(
     ),
     backends=BACKENDS,
 )
-declare((unread_args("MLM-UNREAD-PRE-014", SAVE_PRE_014),), backends=PLAIN)
+declare((unread_args("MLM-UNREAD-PRE-014", SAVE_PRE_014, SIXTEEN),), backends=PLAIN)
