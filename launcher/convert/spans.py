@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from launcher.convert.casts import word
@@ -15,8 +13,6 @@ from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.plan import Move
 from launcher.convert.records import StridedRange, TensorSlice
 from launcher.convert.slices import cut, narrowed, stored_dim
-
-_AROUND = 1024 * 1024
 
 
 def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] | None:
@@ -57,22 +53,9 @@ def array(files: OpenFiles, slot: Slot) -> Any:
     return np.frombuffer(files.view(slot.path), dtype=kind, count=count, offset=slot.offset).reshape(slot.shape)
 
 
-def forget(files: OpenFiles, path: Path, start: int, count: int) -> None:
-    """Drop a range of a mapped file from this process's memory; the page cache keeps it.
-
-    The kernel also maps neighbours of an accessed page; they are dropped too, and mapped again on the next access.
-    """
-    view = files.view(path)
-    mapped = view.obj
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and count > 0:
-        first = max(0, start - _AROUND)
-        first -= first % mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(view)) - first)
-
-
 def forget_slot(files: OpenFiles, slot: Slot) -> None:
     """Drop a tensor from this process's memory."""
-    forget(files, slot.path, slot.offset, math.prod(slot.shape) * itemsize(slot.dtype))
+    files.forget(slot.path, slot.offset, math.prod(slot.shape) * itemsize(slot.dtype))
 
 
 def block(whole: Any, box: TensorSlice, runs: Sequence[StridedRange]) -> Any:

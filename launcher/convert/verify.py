@@ -19,7 +19,7 @@ from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, in_parallel, values
 from launcher.convert.plan import Move, all_shared
-from launcher.convert.spans import array, direct, forget, forget_slot, pieces
+from launcher.convert.spans import array, direct, forget_slot, pieces
 
 # Elements compared at a time.
 _PIECE = 4 * 1024 * 1024
@@ -186,8 +186,8 @@ def _differing_bytes(files: OpenFiles, left: Slot, right: Slot, plain: tuple[int
             b = np.frombuffer(theirs, dtype="u1", count=length, offset=there + done)
             if not _same(a, b):
                 wrong += int(np.count_nonzero((a != b).reshape(-1, size).any(axis=1)))
-            forget(files, left.path, here + done, length)
-            forget(files, right.path, there + done, length)
+            files.forget(left.path, here + done, length)
+            files.forget(right.path, there + done, length)
         advance(length)
     return wrong
 
@@ -243,7 +243,7 @@ def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
         if not hole:
             odd = not_finite(part, slot.dtype)
             nan, infinite = nan + odd[0], infinite + odd[1]
-            forget(files, slot.path, slot.offset + start, length)
+            files.forget(slot.path, slot.offset + start, length)
     return f"xxh3:{found.hexdigest()}", nan, infinite
 
 
