@@ -12,7 +12,7 @@ import mmap
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -27,6 +27,7 @@ _BLOCK = 256 * 2**10
 _POPULATE_READ = 22
 # Neighbours of an accessed page that the kernel maps too.
 _AROUND = 2**20
+ZEROS = memoryview(bytes(_BLOCK))
 _RESUMES = "more space on this file system; the same command continues where it stopped"
 
 
@@ -137,10 +138,12 @@ def copy(
     target: Path,
     target_at: int,
     count: int,
+    seen: Callable[[memoryview], None] | None = None,
 ) -> int:
     """Copy `count` bytes; holes of the source are skipped, so the target's range must be unwritten.
 
-    Returns the bytes copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
+    `seen` is called with all bytes of the range, in order, while they are in the processor's cache. Returns the bytes
+    copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
     """
     read = files.read_fd(source)
     shift, at, end, moved = target_at - source_at, source_at, source_at + count, 0
@@ -149,12 +152,20 @@ def copy(
         raise Damaged(source, "truncated while it was read", expected=expected, found=os.fstat(read).st_size)
     while at < end:
         begin, stop = _next_data(read, at, end)
+        if seen is not None:
+            see_zeros(begin - at, seen)
         if begin >= end:
             break
-        _move(files, source, begin, target, begin + shift, stop - begin)
+        _move(files, source, begin, target, begin + shift, stop - begin, seen)
         moved += stop - begin
         at = stop
     return moved
+
+
+def see_zeros(count: int, seen: Callable[[memoryview], None]) -> None:
+    """Call `seen` with that many zeros."""
+    for done in range(0, count, len(ZEROS)):
+        seen(ZEROS[: count - done])
 
 
 def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
@@ -170,7 +181,15 @@ def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
         return at, end
 
 
-def _move(files: OpenFiles, source: Path, source_at: int, target: Path, target_at: int, count: int) -> None:
+def _move(
+    files: OpenFiles,
+    source: Path,
+    source_at: int,
+    target: Path,
+    target_at: int,
+    count: int,
+    seen: Callable[[memoryview], None] | None,
+) -> None:
     view = files.view(source)
     if source_at + count > len(view):
         raise Damaged(source, "truncated while it was read", expected=f"{source_at + count} bytes", found=len(view))
@@ -179,12 +198,14 @@ def _move(files: OpenFiles, source: Path, source_at: int, target: Path, target_a
         files.load(source, at, size)
         try:
             write(files, target, target_at + done, view[at : at + size])
-        except UnreadableSource:
+        except _Unreadable:
             raise Damaged(source, "truncated or unreadable", expected=f"{at + size} bytes") from None
+        if seen is not None:
+            seen(view[at : at + size])
         files.forget(source, at, size)
 
 
-class UnreadableSource(Exception):
+class _Unreadable(Exception):
     """The memory to write is of a map whose file has ended, or cannot be read from its disk."""
 
 
@@ -198,7 +219,7 @@ def write(files: OpenFiles, target: Path, at: int, data: bytes | bytearray | mem
                 done += os.pwrite(descriptor, view[done : done + size], at + done)
     except OSError as error:
         if error.errno == errno.EFAULT:
-            raise UnreadableSource from None
+            raise _Unreadable from None
         raise _failed(target, error) from None
 
 
