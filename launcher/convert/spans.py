@@ -13,7 +13,7 @@ from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.plan import Move
 from launcher.convert.records import StridedRange, TensorSlice
-from launcher.convert.slices import cut, narrowed, stored_dim, volume
+from launcher.convert.slices import cut, narrowed, volume
 
 # Bytes of a copy below which many are slower than one block put together in memory.
 _SHORT = 64 * 1024
@@ -180,18 +180,3 @@ def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[TensorS
     if inside is None:
         return None
     return inside, Move(move.source, move.source_box, move.target, move.target_box, inside.logical_at)
-
-
-def pieces(move: Move, limit: int) -> Iterator[Move]:
-    """Yield a move in parts of at most `limit` elements, split along the target's outer dimensions."""
-    sizes = [count for _, count in move.region]
-    if math.prod(sizes) <= limit:
-        yield move
-        return
-    outer = min(range(len(sizes)), key=lambda dim: (sizes[dim] == 1, stored_dim(move.target_box, dim)))
-    step = max(1, limit * sizes[outer] // math.prod(sizes))
-    start, count = move.region[outer]
-    for first in range(start, start + count, step):
-        part = (first, min(step, start + count - first))
-        region = (*move.region[:outer], part, *move.region[outer + 1 :])
-        yield Move(move.source, move.source_box, move.target, move.target_box, region)
