@@ -31,7 +31,6 @@ from launcher.convert.others import with_others_of
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
-from launcher.convert.prove import prove
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
 from launcher.convert.staging import Staging, another_target, check_start
@@ -183,6 +182,8 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
         seconds += _seal(place, checksums, asked.threads)
         report = Report.of(prepared, seconds=seconds, values=Values.of(losses))
         if asked.verify:
+            from launcher.convert.prove import prove
+
             proof = prove(prepared, place.directory, files, quiet=quiet)
             if proof.problems:
                 place.discard()
