@@ -41,6 +41,7 @@ class OpenFiles:
         self._views: dict[Path, memoryview] = {}
         self._maps: list[mmap.mmap] = []
         self._turns: dict[Path, threading.Lock] = {}
+        self._whole: dict[Path, bool] = {}
 
     def __enter__(self) -> OpenFiles:
         return self
@@ -110,6 +111,15 @@ class OpenFiles:
             first -= first % mmap.PAGESIZE
             mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(mapped)) - first)
 
+    def has_holes(self, path: Path) -> bool:
+        """Return whether a file occupies less than its size; asked once, when it is read first."""
+        descriptor = self.read_fd(path)
+        with self._lock:
+            if path not in self._whole:
+                state = os.fstat(descriptor)
+                self._whole[path] = state.st_blocks * 512 >= state.st_size
+            return not self._whole[path]
+
     def turn(self, path: Path) -> threading.Lock:
         """Return the lock to hold while writing `path`.
 
@@ -151,7 +161,8 @@ def copy(
         expected = f"{end} bytes"
         raise Damaged(source, "truncated while it was read", expected=expected, found=os.fstat(read).st_size)
     while at < end:
-        begin, stop = _next_data(read, at, end)
+        # Looking for the next hole takes the kernel long in a large file without any.
+        begin, stop = _next_data(read, at, end) if files.has_holes(source) else (at, end)
         if seen is not None:
             see_zeros(begin - at, seen)
         if begin >= end:
