@@ -20,8 +20,8 @@ from launcher.convert.containers.errors import Damaged, Unwritable
 
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
-# Bytes per write, which ends at a multiple of it. With 64 KiB the calls themselves count; from 1 MiB on, copying into the
-# kernel's then larger folios sometimes took three times as long (Linux 6.18, ext4).
+# Bytes per write, which ends at a multiple of it. With 64 KiB the calls themselves count; from 1 MiB on, copying into
+# the kernel's then larger folios sometimes took three times as long (Linux 6.18, ext4).
 _BLOCK = 128 * 2**10
 # Linux 5.14's MADV_POPULATE_READ, which Python 3.11 does not name: maps a range by one call in place of many faults.
 _POPULATE_READ = 22
