@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from launcher.balance.from_job import RECOMPUTED, Posed, layer_times, pose, with_limits
 from launcher.balance.parts import MODULES, PARTS, union
 from launcher.balance.problem import Problem
-from launcher.estimate.layout import parse_layout
 from launcher.job import Job, Origin, Value, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import Outcome, judge
+from launcher.pipeline_schedule.layout import parse_layout
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 _FULL, _PART = "recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"

@@ -13,7 +13,6 @@ from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import resolved
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.estimate.kinds import Kind as LayerKind
-from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import Machine, read_machine
 from launcher.estimate.memory import static
 from launcher.estimate.parameters import chunk_parameters
@@ -22,6 +21,7 @@ from launcher.estimate.result import Estimate
 from launcher.estimate.sizes import Sizes, kernel_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.pipeline_schedule.order import PLAIN, SIMULATED
 from launcher.pipeline_schedule.precedence import precedence
 

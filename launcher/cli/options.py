@@ -6,17 +6,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from launcher.cli.examples import filled
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.streams import json_text
-from launcher.compose import compose
-from launcher.job import Job
-from launcher.job.secret import without_secrets
 from launcher.outputs.files import OutputRefused, check_output, write_output
 from launcher.outputs.kinds import Kind
-from launcher.pipeline import chosen_backend
+
+if TYPE_CHECKING:
+    from launcher.job import Job
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,6 +26,8 @@ class _Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
+        from launcher.job.secret import without_secrets
+
         # The message repeats unknown arguments, which may contain a secret.
         raise WrongUse(without_secrets([message])[0], f"{self.prog} --help")
 
@@ -57,7 +58,7 @@ def parse(made: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace
     return made.parse_intermixed_args(words)
 
 
-def composed(options: argparse.Namespace) -> Job:
+def composed(options: argparse.Namespace) -> "Job":
     """Compose the job of a verb.
 
     Raises:
@@ -67,8 +68,12 @@ def composed(options: argparse.Namespace) -> Job:
     return composed_of(options.overrides, options.config_dir)
 
 
-def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
+def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> "Job":
     """Compose a job from overrides; raises as `composed`."""
+    # Here, because verbs without a job would spend most of their start on them.
+    from launcher.compose import compose
+    from launcher.pipeline import chosen_backend
+
     job = compose(words, config_dirs)
     if job.backend.name is not None and job.backend.version is not None:
         chosen_backend(job)

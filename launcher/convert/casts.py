@@ -146,6 +146,11 @@ _EXPONENT: Final = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7
 _LOOK: Final = 1 << 17
 
 
+def may_be_nan(pattern: int, dtype: str) -> bool:
+    """Return whether a bit pattern has the exponent of NaN and of infinity."""
+    return pattern & _EXPONENT[dtype] == _EXPONENT[dtype]
+
+
 def not_finite(data: Any, dtype: str) -> tuple[int, int]:
     """Return the counts of NaN and of infinite values in a buffer; (0, 0) for formats without them.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.convert.casts import FLOATS
 from launcher.convert.containers import safetensors
-from launcher.convert.containers.archive import seal
+from launcher.convert.containers.archive import Checksum, seal
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
@@ -31,12 +31,14 @@ from launcher.convert.others import with_others_of
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
-from launcher.convert.prove import prove
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
 from launcher.convert.staging import Staging, another_target, check_start
 from launcher.convert.verify import only_nan
 from launcher.outputs.protected import located, overlap
+
+# Ending of torch.save files, whose entries have a CRC-32.
+_TORCH_FILE = ".pt"
 
 
 def prepare(asked: Conversion) -> Prepared:
@@ -179,14 +181,17 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
                 warn(starting_anew(asked.out, place.left, digest))
             place.check_space(prepared.bytes_needed, prepared.draft.files)
         contents = prepared.draft.contents(_laid_out(place, prepared.draft))
-        seconds, losses = _move(prepared, contents, place, files, quiet=quiet)
+        checksums: dict[Path, dict[int, int]] = {}
+        seconds, losses = _move(prepared, contents, place, files, checksums, quiet=quiet)
         problems = [] if asked.allow_overflow else overflows(losses)
         if problems:
             place.discard()
             raise ConvertError(problems)
-        seconds += _seal(place, asked.threads)
+        seconds += _seal(place, checksums, asked.threads)
         report = Report.of(prepared, seconds=seconds, values=Values.of(losses))
         if asked.verify:
+            from launcher.convert.prove import prove
+
             proof = prove(prepared, place.directory, files, quiet=quiet)
             if proof.problems:
                 place.discard()
@@ -207,9 +212,18 @@ def why_kept(kept: Path, out: Path, *, proven: bool) -> str:
 
 
 def _move(
-    prepared: Prepared, contents: tuple[Content, ...], place: Staging, files: OpenFiles, *, quiet: bool
+    prepared: Prepared,
+    contents: tuple[Content, ...],
+    place: Staging,
+    files: OpenFiles,
+    checksums: dict[Path, dict[int, int]],
+    *,
+    quiet: bool,
 ) -> tuple[float, Mapping[str, Losses]]:
-    """Write every tensor; return the seconds and the cast losses by name."""
+    """Write every tensor; return the seconds and the cast losses by name.
+
+    `checksums` receives the CRC-32 of each tensor written to a torch.save file, by file and position.
+    """
     progress = Progress("converting", prepared.bytes_written - prepared.bytes_padding, quiet=quiet)
     source = prepared.stored.contents
     found = {int(number): Losses(**note) for number, note in place.notes.items() if number in place.finished}
@@ -217,7 +231,11 @@ def _move(
     def task(number: int) -> Callable[[], None]:
         def run() -> None:
             target, moves, losses = contents[number], prepared.plan.moves[number], Losses()
-            if target.scale is None:
+            if target.scale is None and target.slot.path.suffix == _TORCH_FILE:
+                checksum = Checksum()
+                fill(files, source, target, moves, progress.advance, losses, checksum.add)
+                checksums.setdefault(target.slot.path, {})[target.slot.offset] = checksum.value
+            elif target.scale is None:
                 fill(files, source, target, moves, progress.advance, losses)
             else:
                 quantise(files, source, target, moves, progress.advance, prepared.original(number), losses)
@@ -236,11 +254,14 @@ def _move(
     return progress.finish(), named_losses(contents, found)
 
 
-def _seal(place: Staging, workers: int) -> float:
-    """Write the checksums of torch.save files; return the seconds."""
+def _seal(place: Staging, checksums: Mapping[Path, Mapping[int, int]], workers: int) -> float:
+    """Write the checksums of torch.save files; return the seconds.
+
+    What an interrupted conversion wrote is read again for them.
+    """
     started = time.monotonic()
-    files = sorted(place.directory.rglob("*.pt"))
-    in_parallel([lambda path=path: seal(path) for path in files], workers)  # type: ignore[misc]
+    files = sorted(place.directory.rglob(f"*{_TORCH_FILE}"))
+    in_parallel([lambda path=path: seal(path, checksums.get(path)) for path in files], workers)  # type: ignore[misc]
     return time.monotonic() - started
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
 
 from launcher.convert.casts import decode, dequantised, encode, word
-from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.containers.transfer import OpenFiles, copy, write
+from launcher.convert.containers.transfer import STEP, OpenFiles, copy, see_zeros, write
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.mxfp4 import unpacked
 from launcher.convert.plan import Move
 from launcher.convert.scales import scale_values
 from launcher.convert.slices import narrowed, stored_dim
-from launcher.convert.spans import array, block, chunks, direct, forget_slot, within
+from launcher.convert.spans import array, block, forget_slot, loaded, parts, runs
 
-# Elements per buffer, bytes per plain copy: large enough for speed, with negligible memory use.
-BUFFER = 4 * 1024 * 1024
-PIECE = 64 * 1024 * 1024
+# Elements per buffer: few enough for a processor's cache, from which they are written.
+BUFFER = 1024 * 1024
 Advance = Callable[[int], None]
+Seen = Callable[[memoryview], None]
+_own = threading.local()
 
 
 def fill(
@@ -31,6 +35,7 @@ def fill(
     moves: Sequence[Move],
     advance: Advance,
     losses: Losses | None = None,
+    seen: Seen | None = None,
 ) -> None:
     """Write one target tensor. Padding stays a hole (zeros).
 
@@ -41,22 +46,37 @@ def fill(
         moves: the moves that fill it.
         advance: callback with the number of bytes written.
         losses: counts of cast values, updated in place.
+        seen: callback with all bytes of the tensor, in order.
     """
-    plain = [direct(move, source[move.source].slot, target.slot) for move in moves]
-    if all(found is not None for found in plain):
-        for move, found in zip(moves, plain, strict=True):
-            assert found is not None
-            _copy(files, source[move.source], target, found, advance)
+    copies = _copies(source, target, moves)
+    if copies is None:
+        _assemble(files, source, target, moves, advance, losses, seen)
         return
-    _assemble(files, source, target, moves, advance, losses)
+    end, last = target.slot.offset, target.slot.offset + nbytes(target.slot)
+    for there, here, count, path in sorted(copies):
+        if seen is not None:
+            see_zeros(there - end, seen)
+        for done in range(0, count, STEP):
+            size = min(STEP, count - done)
+            copy(files, path, here + done, target.slot.path, there + done, size, seen)
+            advance(size)
+        end = there + count
+    if seen is not None:
+        see_zeros(last - end, seen)
 
 
-def _copy(files: OpenFiles, source: Content, target: Content, found: tuple[int, int, int], advance: Advance) -> None:
-    here, there, count = found
-    for done in range(0, count, PIECE):
-        size = min(PIECE, count - done)
-        copy(files, source.slot.path, here + done, target.slot.path, there + done, size)
-        advance(size)
+def _copies(
+    source: Sequence[Content], target: Content, moves: Sequence[Move]
+) -> list[tuple[int, int, int, Path]] | None:
+    """Return (byte in the target file, byte in the source file, bytes, source file) of the plain copies, if all are."""
+    found = []
+    for move in moves:
+        slot = source[move.source].slot
+        plain = runs(move, slot, target.slot)
+        if plain is None:
+            return None
+        found += [(there, here, count, slot.path) for here, there, count in plain]
+    return found
 
 
 def _assemble(
@@ -66,25 +86,35 @@ def _assemble(
     moves: Sequence[Move],
     advance: Advance,
     losses: Losses | None,
+    seen: Seen | None,
 ) -> None:
-    import numpy as np
-
     slot = target.slot
     size = itemsize(slot.dtype)
-    row = 0
-    for at, shape in chunks(slot.shape, BUFFER):
-        buffer: Any = np.zeros(shape, dtype=word(size))
-        for move in moves:
-            found = within(move, at, shape)
-            if found is not None:
-                box, part = found
-                taken = values(files, source[move.source], part, slot.dtype, losses)
-                block(buffer, box, box.stored_at)[...] = taken
-        write(files, slot.path, slot.offset + row * size, memoryview(buffer).cast("B"))
-        row += buffer.size
+    for first, shape, inside in parts(slot.shape, moves, BUFFER):
+        buffer = _buffer(shape, size)
+        if target.fill:
+            buffer[...] = 0
+        for _, box, part in inside:
+            with loaded(files, source[part.source].slot, part):
+                block(buffer, box, box.stored_at)[...] = values(files, source[part.source], part, slot.dtype, losses)
+        data = memoryview(buffer).cast("B")
+        write(files, slot.path, slot.offset + first * size, data)
+        if seen is not None:
+            seen(data)
         advance(buffer.size * size)
     for content in {move.source: source[move.source] for move in moves}.values():
         forget_slot(files, content.slot)
+
+
+def _buffer(shape: Sequence[int], size: int) -> Any:
+    """Return this thread's buffer; a new one for each chunk is zeroed by the kernel, which costs as much as a copy."""
+    import numpy as np
+
+    count = math.prod(shape)
+    kept = getattr(_own, "buffer", None)
+    if kept is None or kept.nbytes < count * size:
+        kept = _own.buffer = np.empty(count * size, np.uint8)
+    return kept[: count * size].view(word(size)).reshape(shape)
 
 
 def values(files: OpenFiles, content: Content, move: Move, dtype: str, losses: Losses | None = None) -> Any:

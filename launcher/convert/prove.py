@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.fp8 import differing
@@ -18,7 +17,7 @@ from launcher.convert.losses import one_of_each
 from launcher.convert.move import Advance, in_parallel
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
-from launcher.convert.verify import compare, digest, padding_is_zero
+from launcher.convert.verify import Digest, compare, padding_is_zero
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared
@@ -57,24 +56,28 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
     except ConvertError as error:
         problems.extend(error.problems)
     progress = Progress("verifying", prepared.bytes_read, quiet=quiet)
-    quantised = {wanted.name for wanted in prepared.draft.wanted if wanted.scale is not None}
-    plain = [content for content in stored.contents if content.slot.name not in quantised]
-    differences = compare(prepared.stored.contents, plain, files=files, workers=asked.threads, advance=progress.advance)
+    names = {wanted.name for wanted in prepared.draft.wanted if wanted.scale is not None}
+    # Those that were quantised last: they are compared in another way.
+    contents = sorted(stored.contents, key=lambda content: content.slot.name in names)
+    plain = sum(content.slot.name not in names for content in contents)
+    digests = [Digest(content.slot.dtype) for content in contents]
+    check = partial(compare, files=files, workers=asked.threads, advance=progress.advance)
+    differences = check(prepared.stored.contents, contents[:plain], digests=digests[:plain])
+    check((), contents[plain:], digests=digests[plain:])
     problems.extend(str(difference) for difference in differences)
-    problems.extend(_wrongly_quantised(prepared, stored.contents, files, progress.advance))
+    problems.extend(_wrongly_quantised(prepared, contents, files, progress.advance))
     problems.extend(
-        f"{content.slot.name}: its padding is not zero"
-        for content in stored.contents
-        if not padding_is_zero(files, content)
+        f"{content.slot.name}: its padding is not zero" for content in contents if not padding_is_zero(files, content)
     )
-    digests, odd = _digests(stored.contents, written, files, asked.threads)
     progress.finish()
-    named = one_of_each(stored.contents, odd)
+    odd = {number: (one.nan, one.infinite) for number, one in enumerate(digests) if one.nan or one.infinite}
+    named = one_of_each(contents, odd)
+    labels = [f"{content.slot.path.relative_to(written)}:{content.slot.name}" for content in contents]
     return Proof(
         problems=tuple(problems),
         compared=progress.done,
         seconds=time.monotonic() - started,
-        digests=digests,
+        digests=dict(sorted(zip(labels, map(str, digests), strict=True))),
         nan={name: count for name, parts in named.items() if (count := sum(nan for nan, _ in parts))},
         infinite={name: count for name, parts in named.items() if (count := sum(each for _, each in parts))},
     )
@@ -98,24 +101,3 @@ def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: Open
     wanted = [(number, one.name) for number, one in enumerate(prepared.draft.wanted) if one.scale is not None]
     in_parallel([lambda pair=pair: run(*pair) for pair in wanted], prepared.asked.threads)  # type: ignore[misc]
     return sorted(problems)
-
-
-def _digests(
-    contents: Sequence[Content], root: Path, files: OpenFiles, workers: int
-) -> tuple[dict[str, str], dict[int, tuple[int, int]]]:
-    """Return the XXH3 of every tensor, and the NaN and infinite counts of tensors that hold any."""
-    found: dict[str, str] = {}
-    odd: dict[int, tuple[int, int]] = {}
-    lock = Lock()
-
-    def run(number: int) -> None:
-        slot = contents[number].slot
-        text, nan, infinite = digest(files, slot)
-        with lock:
-            found[f"{slot.path.relative_to(root)}:{slot.name}"] = text
-            if nan or infinite:
-                odd[number] = nan, infinite
-
-    ordered = sorted(range(len(contents)), key=lambda number: -nbytes(contents[number].slot))
-    in_parallel([lambda number=number: run(number) for number in ordered], workers)  # type: ignore[misc]
-    return dict(sorted(found.items())), odd

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 from launcher.convert.casts import word
@@ -14,9 +13,12 @@ from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.plan import Move
 from launcher.convert.records import StridedRange, TensorSlice
-from launcher.convert.slices import cut, narrowed, stored_dim
+from launcher.convert.slices import cut, narrowed, volume
 
-_AROUND = 1024 * 1024
+# Bytes of a copy below which many are slower than one block put together in memory.
+_SHORT = 64 * 1024
+# A block is mapped at once unless that maps this many times its bytes.
+_SPARSE = 8
 
 
 def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] | None:
@@ -32,20 +34,61 @@ def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] 
     return first, total
 
 
-def direct(move: Move, source: Slot, target: Slot) -> tuple[int, int, int] | None:
-    """Return (byte in the source file, byte in the target file, bytes) if a move is one plain copy; else None."""
+def runs(move: Move, source: Slot, target: Slot) -> list[tuple[int, int, int]] | None:
+    """Return the plain copies that make a move: (byte in the source file, byte in the target file, bytes), in order.
+
+    None if elements are cast or transposed, or if there are many copies of a few elements each.
+    """
     if (
         move.source_box.transposed != move.target_box.transposed
         or source.dtype != target.dtype
         or target.dtype == MXFP4
     ):
         return None
-    there = span(target.shape, narrowed(move.target_box, move.region))
-    here = span(source.shape, narrowed(move.source_box, move.region))
-    if here is None or there is None:
+    dims, size = len(move.region), itemsize(source.dtype)
+    # The dimensions of the stored tensors before the last `dims` have a count of one.
+    sides = [
+        (narrowed(move.source_box, move.region), strides(source.shape)),
+        (narrowed(move.target_box, move.region), strides(target.shape)),
+    ]
+    axis, count = dims, 1  # of one copy: the elements of all axes from `axis` on
+    while axis and all(_continues(ranges[axis - 1 - dims], step[axis - 1 - dims], count) for ranges, step in sides):
+        axis -= 1
+        count *= sides[0][0][axis - dims].count
+    outer = [run.count for run in sides[0][0][len(source.shape) - dims :][:axis]]
+    if math.prod(outer) > 1 and count * size < _SHORT:
         return None
-    size = itemsize(source.dtype)
-    return source.offset + here[0] * size, target.offset + there[0] * size, here[1] * size
+    here, there = (
+        slot.offset + size * sum(run.start * step for run, step in zip(*side, strict=True))
+        for slot, side in zip((source, target), sides, strict=True)
+    )
+    found = [(here, there, count * size)]
+    for number in reversed(range(axis)):
+        ours, theirs = (ranges[number - dims].step * step[number - dims] * size for ranges, step in sides)
+        found = [(a + ours * i, b + theirs * i, length) for i in range(outer[number]) for a, b, length in found]
+    return found
+
+
+def _continues(run: StridedRange, stride: int, count: int) -> bool:
+    """Return whether the indices of a dimension follow each other where `count` elements inside of it are adjacent."""
+    return run.count == 1 or (run.step == 1 and stride == count)
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the distance of neighbours along each dimension, in elements."""
+    found = [1]
+    for size in reversed(shape[1:]):
+        found.append(found[-1] * size)
+    return tuple(reversed(found)) if shape else ()
+
+
+def extent(slot: Slot, ranges: Sequence[StridedRange]) -> tuple[int, int]:
+    """Return the (first byte in the file, bytes) from the first to the last element of a block."""
+    steps = strides(slot.shape)
+    first = sum(run.start * step for run, step in zip(ranges, steps, strict=True))
+    last = first + sum((run.count - 1) * run.step * step for run, step in zip(ranges, steps, strict=True))
+    size = itemsize(slot.dtype)
+    return slot.offset + first * size, (last + 1 - first) * size
 
 
 def array(files: OpenFiles, slot: Slot) -> Any:
@@ -57,22 +100,23 @@ def array(files: OpenFiles, slot: Slot) -> Any:
     return np.frombuffer(files.view(slot.path), dtype=kind, count=count, offset=slot.offset).reshape(slot.shape)
 
 
-def forget(files: OpenFiles, path: Path, start: int, count: int) -> None:
-    """Drop a range of a mapped file from this process's memory; the page cache keeps it.
-
-    The kernel also maps neighbours of an accessed page; they are dropped too, and mapped again on the next access.
-    """
-    view = files.view(path)
-    mapped = view.obj
-    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and count > 0:
-        first = max(0, start - _AROUND)
-        first -= first % mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(view)) - first)
-
-
 def forget_slot(files: OpenFiles, slot: Slot) -> None:
     """Drop a tensor from this process's memory."""
-    forget(files, slot.path, slot.offset, math.prod(slot.shape) * itemsize(slot.dtype))
+    files.forget(slot.path, slot.offset, math.prod(slot.shape) * itemsize(slot.dtype))
+
+
+@contextmanager
+def loaded(files: OpenFiles, slot: Slot, move: Move) -> Iterator[None]:
+    """Map the source block of a move at once, and drop it from memory afterwards, unless it is scattered."""
+    start, count = extent(slot, narrowed(move.source_box, move.region)) if slot.dtype != MXFP4 else (0, 0)
+    dense = 0 < count <= _SPARSE * volume(move.region) * itemsize(slot.dtype)
+    if dense:
+        files.load(slot.path, start, count)
+    try:
+        yield
+    finally:
+        if dense:
+            files.forget(slot.path, start, count)
 
 
 def block(whole: Any, box: TensorSlice, runs: Sequence[StridedRange]) -> Any:
@@ -84,9 +128,13 @@ def block(whole: Any, box: TensorSlice, runs: Sequence[StridedRange]) -> Any:
     return found.swapaxes(-1, -2) if box.transposed else found
 
 
+def _chunked_axis(shape: Sequence[int]) -> int:
+    return next((index for index, size in enumerate(shape) if size > 1), len(shape) - 1)
+
+
 def chunks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Yield (start, shape) of contiguous parts of a tensor, in order, each of at most `limit` elements if possible."""
-    axis = next((index for index, size in enumerate(shape) if size > 1), len(shape) - 1)
+    axis = _chunked_axis(shape)
     if axis < 0:
         yield (), ()
         return
@@ -95,6 +143,29 @@ def chunks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], 
     for start in range(0, shape[axis], rows):
         at = tuple(start if index == axis else 0 for index in range(len(shape)))
         yield at, tuple(min(rows, size - start) if index == axis else size for index, size in enumerate(shape))
+
+
+def parts(
+    shape: Sequence[int], moves: Sequence[Move], limit: int
+) -> Iterator[tuple[int, tuple[int, ...], list[tuple[int, TensorSlice, Move]]]]:
+    """Yield the chunks of a target tensor, as (first element, shape, moves inside).
+
+    A move inside is its number, its part as a slice of the chunk, and that part as a move.
+    """
+    axis = _chunked_axis(shape)
+    whole = [narrowed(move.target_box, move.region)[axis] if shape else None for move in moves]
+    first = 0
+    for at, size in chunks(shape, limit):
+        inside = []
+        for number, (move, run) in enumerate(zip(moves, whole, strict=True)):
+            # Tells most moves apart before the general test: a tensor with all experts has hundreds.
+            if run is not None and not at[axis] - (run.count - 1) * run.step <= run.start < at[axis] + size[axis]:
+                continue
+            found = within(move, at, size)
+            if found is not None:
+                inside.append((number, *found))
+        yield first, size, inside
+        first += math.prod(size)
 
 
 def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[TensorSlice, Move] | None:
@@ -109,18 +180,3 @@ def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[TensorS
     if inside is None:
         return None
     return inside, Move(move.source, move.source_box, move.target, move.target_box, inside.logical_at)
-
-
-def pieces(move: Move, limit: int) -> Iterator[Move]:
-    """Yield a move in parts of at most `limit` elements, split along the target's outer dimensions."""
-    sizes = [count for _, count in move.region]
-    if math.prod(sizes) <= limit:
-        yield move
-        return
-    outer = min(range(len(sizes)), key=lambda dim: (sizes[dim] == 1, stored_dim(move.target_box, dim)))
-    step = max(1, limit * sizes[outer] // math.prod(sizes))
-    start, count = move.region[outer]
-    for first in range(start, start + count, step):
-        part = (first, min(step, start + count - first))
-        region = (*move.region[:outer], part, *move.region[outer + 1 :])
-        yield Move(move.source, move.source_box, move.target, move.target_box, region)

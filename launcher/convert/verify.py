@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from launcher.convert.casts import decode, not_finite, word
-from launcher.convert.containers.dtypes import itemsize
-from launcher.convert.containers.records import Slot
-from launcher.convert.containers.transfer import OpenFiles, allocated, is_hole
+from launcher.convert.casts import decode, may_be_nan, not_finite, word
+from launcher.convert.containers.dtypes import itemsize, nbytes
+from launcher.convert.containers.transfer import ZEROS, OpenFiles, allocated, is_hole
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, in_parallel, values
 from launcher.convert.plan import Move, all_shared
-from launcher.convert.spans import array, direct, forget, forget_slot, pieces
+from launcher.convert.slices import narrowed, volume
+from launcher.convert.spans import array, extent, forget_slot, loaded, parts, runs
 
-# Elements compared at a time.
-_PIECE = 4 * 1024 * 1024
-_HASHED = 16 * 1024 * 1024
+# Elements compared at a time: few enough for a processor's cache, since they are traversed several times.
+_PIECE = 1024 * 1024
 # Elements checked before a tensor is suspected to hold only NaN.
 _SAMPLE = 1024
-# Bytes per step in files with holes.
-_HOLE = 256 * 1024
-_ZEROS = memoryview(bytes(_HOLE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +52,7 @@ def compare(
     workers: int,
     advance: Advance,
     rounded: dict[str, Losses] | None = None,
+    digests: Sequence[Digest] | None = None,
 ) -> list[Difference]:
     """Compare every element of `left` with every position in `right` that holds it.
 
@@ -67,6 +64,7 @@ def compare(
         advance: callback with the number of bytes of `left` compared.
         rounded: if None, `right` must be exactly the cast of `left` where formats differ, as after a conversion. Else
             either side may be the cast of the other one, and the cast's losses are added here, by logical tensor.
+        digests: one for each tensor of `right`, updated with its bytes while they are in the processor's cache.
 
     Returns:
         One difference for each pair of tensors that differ.
@@ -74,62 +72,107 @@ def compare(
     found: list[Difference] = []
     lock = Lock()
 
-    def task(moves: Sequence[Move]) -> Callable[[], None]:
+    def task(number: int, moves: Sequence[Move]) -> Callable[[], None]:
         def run() -> None:
-            for move in moves:
-                losses = Losses()
-                difference = _compared(files, left, right, move, advance, None if rounded is None else losses)
-                with lock:
-                    if difference is not None:
-                        found.append(difference)
-                    if rounded is not None and losses.values:
-                        name = move.source_box.logical
-                        rounded[name] = total([rounded[name], losses]) if name in rounded else losses
+            pairs = [_Pair(move) for move in moves]
+            digest = None if digests is None else digests[number]
+            _compare_all(files, left, right[number], pairs, rounded is None, advance, digest)
+            with lock:
+                found.extend(pair.difference(left, right) for pair in pairs if pair.wrong or pair.losses.overflowed)
+                for pair in pairs:
+                    if rounded is not None and pair.losses.values:
+                        name = pair.move.source_box.logical
+                        rounded[name] = total([rounded[name], pair.losses]) if name in rounded else pair.losses
 
         return run
 
-    in_parallel([task(moves) for moves in all_shared(left, right) if moves], workers)
+    shared = all_shared(right, left)
+    order = sorted(range(len(right)), key=lambda number: -nbytes(right[number].slot))
+    todo = [number for number in order if shared[number] or digests is not None]
+    in_parallel([task(number, [_back(move) for move in shared[number]]) for number in todo], workers)
     return sorted(found, key=lambda difference: (difference.left, difference.right))
 
 
-def _compared(
+def _back(move: Move) -> Move:
+    """Return a move in the other direction."""
+    return Move(move.target, move.target_box, move.source, move.source_box, move.region)
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A block that a tensor of each side holds, and what was found so far."""
+
+    move: Move
+    wrong: int = 0
+    losses: Losses = field(default_factory=Losses)
+
+    def difference(self, left: Sequence[Content], right: Sequence[Content]) -> Difference:
+        """Describe the difference."""
+        overflowed = self.losses.overflowed
+        return Difference(
+            left=left[self.move.source].slot.name,
+            right=right[self.move.target].slot.name,
+            logical=self.move.source_box.logical,
+            count=self.wrong or overflowed,
+            total=volume(self.move.region),
+            why=f": {overflowed} finite values, the largest {self.losses.largest:.6g}, became infinite"
+            if overflowed
+            else "",
+        )
+
+
+def _compare_all(
     files: OpenFiles,
     left: Sequence[Content],
-    right: Sequence[Content],
-    move: Move,
+    right: Content,
+    pairs: Sequence[_Pair],
+    exact: bool,
     advance: Advance,
-    losses: Losses | None,
-) -> Difference | None:
-    mine, other = left[move.source], right[move.target]
-    plain = direct(move, mine.slot, other.slot)
-    wrong = elements = 0
+    digest: Digest | None,
+) -> None:
+    """Compare a tensor with all that it shares, block by block: every byte of it is read from memory once."""
+    slot, size = right.slot, itemsize(right.slot.dtype)
+    for first, shape, inside in parts(right.shape, [pair.move for pair in pairs], _PIECE):
+        count = math.prod(shape) * size // (2 if right.packed else 1)
+        start = slot.offset + first * size // (2 if right.packed else 1)
+        hole = _is_sparse(slot.path) and is_hole(files, slot.path, start, count)
+        if not hole:
+            files.load(slot.path, start, count)
+        for number, _, part in inside:
+            mine, pair = left[part.source], pairs[number]
+            if not (hole and _is_hole_too(files, mine, right, part)):
+                with loaded(files, mine.slot, part):
+                    pair.wrong += _differing(files, mine, right, part, None if exact else pair.losses)
+            advance(volume(part.region) * itemsize(mine.slot.dtype) // (2 if mine.packed else 1))
+        if digest is not None:
+            digest.add(ZEROS if hole else files.view(slot.path)[start : start + count], count)
+        if not hole:
+            files.forget(slot.path, start, count)
+    for other in {pair.move.source for pair in pairs}:
+        forget_slot(files, left[other].slot)
+
+
+def _is_hole_too(files: OpenFiles, mine: Content, other: Content, part: Move) -> bool:
+    """Return whether a block of equal format was never written, like the block to compare it with."""
+    slot = mine.slot
+    if slot.dtype != other.slot.dtype or mine.packed:
+        return False
+    return is_hole(files, slot.path, *extent(slot, narrowed(part.source_box, part.region)))
+
+
+def _differing(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses | None) -> int:
+    """Return the number of differing elements of a block."""
+    plain = runs(part, mine.slot, other.slot)
     if plain is not None:
-        elements = plain[2] // itemsize(mine.slot.dtype)
-        wrong = _differing_bytes(files, mine.slot, other.slot, plain, advance)
-    else:
-        for part in pieces(move, _PIECE):
-            if losses is None or mine.slot.dtype == other.slot.dtype:
-                wrong += _differing_cast(files, mine, other, part, losses)
-            else:
-                wrong += _differing_in_either_order(files, mine, other, part, losses)
-            count = math.prod(size for _, size in part.region)
-            elements += count
-            advance(count * itemsize(mine.slot.dtype) // (2 if mine.packed else 1))
-        forget_slot(files, mine.slot)
-        forget_slot(files, other.slot)
-    overflowed_values = losses.overflowed if losses is not None else 0
-    if not wrong and not overflowed_values:
-        return None
-    return Difference(
-        left=mine.slot.name,
-        right=other.slot.name,
-        logical=move.source_box.logical,
-        count=wrong or overflowed_values,
-        total=elements,
-        why=f": {overflowed_values} finite values, the largest {losses.largest:.6g}, became infinite"
-        if losses and overflowed_values
-        else "",
-    )
+        size = itemsize(mine.slot.dtype)
+        ours, theirs = files.view(mine.slot.path), files.view(other.slot.path)
+        return sum(
+            _differing_bytes(ours[here : here + count], theirs[there : there + count], size)
+            for here, there, count in plain
+        )
+    if losses is None or mine.slot.dtype == other.slot.dtype:
+        return _differing_cast(files, mine, other, part, losses)
+    return _differing_in_either_order(files, mine, other, part, losses)
 
 
 def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses | None) -> int:
@@ -137,8 +180,7 @@ def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move,
     import numpy as np
 
     expected = values(files, mine, part, other.dtype, losses)
-    back = Move(part.target, part.target_box, part.source, part.source_box, part.region)
-    present = values(files, other, back, other.dtype)
+    present = values(files, other, _back(part), other.dtype)
     if _same_block(expected, present):
         return 0
     unequal = expected != present
@@ -151,7 +193,7 @@ def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move,
 
 def _differing_in_either_order(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses) -> int:
     """Return the number of differing elements if the side in the wider format is cast to the other one's format."""
-    back = Move(part.target, part.target_box, part.source, part.source_box, part.region)
+    back = _back(part)
     forward = _width(mine) > _width(other)
     if _width(mine) == _width(other):
         tried = Losses(), Losses()
@@ -172,35 +214,12 @@ def _width(content: Content) -> int:
     return 9 if content.scale is not None else itemsize(content.slot.dtype)
 
 
-def _differing_bytes(files: OpenFiles, left: Slot, right: Slot, plain: tuple[int, int, int], advance: Advance) -> int:
-    """Return the number of differing elements in two contiguous byte ranges."""
+def _differing_bytes(left: memoryview, right: memoryview, size: int) -> int:
+    """Return the number of differing elements of `size` bytes."""
     import numpy as np
 
-    here, there, count = plain
-    size = itemsize(left.dtype)
-    ours, theirs = files.view(left.path), files.view(right.path)
-    wrong = 0
-    for done, length, holes in _parts(files, ((left.path, here), (right.path, there)), count, size * _PIECE):
-        if not holes:
-            a = np.frombuffer(ours, dtype="u1", count=length, offset=here + done)
-            b = np.frombuffer(theirs, dtype="u1", count=length, offset=there + done)
-            if not _same(a, b):
-                wrong += int(np.count_nonzero((a != b).reshape(-1, size).any(axis=1)))
-            forget(files, left.path, here + done, length)
-            forget(files, right.path, there + done, length)
-        advance(length)
-    return wrong
-
-
-def _parts(
-    files: OpenFiles, places: Sequence[tuple[Path, int]], count: int, limit: int
-) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, length, whether it is a hole in all places) of the parts of a range, in order."""
-    sparse = all(_is_sparse(path) for path, _ in places)
-    step = min(limit, _HOLE) if sparse else limit
-    for start in range(0, count, step):
-        length = min(step, count - start)
-        yield start, length, sparse and all(is_hole(files, path, at + start, length) for path, at in places)
+    a, b = np.frombuffer(left, dtype="u1"), np.frombuffer(right, dtype="u1")
+    return 0 if _same(a, b) else int(np.count_nonzero((a != b).reshape(-1, size).any(axis=1)))
 
 
 @cache
@@ -226,42 +245,51 @@ def _same_block(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
-    """Return the XXH3 (128 bits) of a stored tensor's bytes, and its counts of NaN and infinite values.
+class Digest:
+    """XXH3 (128 bits) of a tensor's bytes, and its counts of NaN and infinite values.
 
     It tells equal tensors of two conversions, at memory speed; SHA-256 took a third of a verified conversion.
     """
-    import xxhash
 
-    found = xxhash.xxh3_128()
-    nan = infinite = 0
-    size = math.prod(slot.shape) * itemsize(slot.dtype)
-    view = files.view(slot.path)
-    for start, length, hole in _parts(files, ((slot.path, slot.offset),), size, _HASHED):
-        part = _ZEROS[:length] if hole else view[slot.offset + start : slot.offset + start + length]
-        found.update(part)
-        if not hole:
-            odd = not_finite(part, slot.dtype)
-            nan, infinite = nan + odd[0], infinite + odd[1]
-            forget(files, slot.path, slot.offset + start, length)
-    return f"xxh3:{found.hexdigest()}", nan, infinite
+    def __init__(self, dtype: str) -> None:
+        import xxhash
+
+        self.dtype = dtype
+        self.nan = self.infinite = 0
+        self._hash = xxhash.xxh3_128()
+
+    def add(self, data: memoryview, count: int) -> None:
+        """Add bytes, in order; `data` is repeated up to `count` bytes."""
+        for done in range(0, count, len(data)):
+            part = data[: count - done]
+            self._hash.update(part)
+            if data is not ZEROS:
+                nan, infinite = not_finite(part, self.dtype)
+                self.nan, self.infinite = self.nan + nan, self.infinite + infinite
+
+    def __str__(self) -> str:
+        return f"xxh3:{self._hash.hexdigest()}"
 
 
 def only_nan(files: OpenFiles, content: Content) -> bool:
     """Return whether a tensor holds only NaN: the sign of a broken run."""
-    import numpy as np
-
     slot = content.slot
     if slot.dtype not in ("F32", "BF16", "F16", "F8_E4M3") or not all(slot.shape):
         return False
     size = itemsize(slot.dtype)
+    first = os.pread(files.read_fd(slot.path), size, slot.offset)
+    if not may_be_nan(int.from_bytes(first, "little"), slot.dtype):
+        return False  # of nearly all tensors, without numpy: importing it takes as long as copying 300 MB
+    import numpy as np
+
     # Access through the memory map would load whole huge pages of every tensor into this process.
     sample = os.pread(files.read_fd(slot.path), min(_SAMPLE, math.prod(slot.shape)) * size, slot.offset)
     if not bool(np.isnan(decode(np.frombuffer(sample, dtype=word(size)), slot.dtype)).all()):
         return False
     flat = array(files, slot).reshape(-1)
-    parts = (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
-    found = all(bool(np.isnan(decode(piece, slot.dtype)).all()) for piece in parts)
+    found = all(
+        bool(np.isnan(decode(flat[start : start + _PIECE], slot.dtype)).all()) for start in range(0, flat.size, _PIECE)
+    )
     forget_slot(files, slot)
     return found
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 
-from launcher.estimate.layout import MOST_LAYERS, CannotSplit
 from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.estimate.topology_check import contradictions
@@ -12,6 +11,7 @@ from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.hardware import Hardware
 from launcher.pipeline_schedule.dualpipev import fewest_micro_batches
+from launcher.pipeline_schedule.layout import MOST_LAYERS, CannotSplit
 from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
 

@@ -12,7 +12,6 @@ from launcher.estimate.graphs import WHOLE, in_graph
 from launcher.estimate.kin import fit_probability, range_of
 from launcher.estimate.kinds import PLAIN
 from launcher.estimate.layers import graph_pool, operations_of
-from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
 from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
 from launcher.estimate.offload import OFFLOADED
@@ -30,6 +29,7 @@ from launcher.estimate.timing import Tail, model_flops, pipeline_of, step_time, 
 from launcher.estimate.unread import unread
 from launcher.job import Job, with_values
 from launcher.job.finding import Finding
+from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.pipeline_schedule.simulation import Event
 from launcher.pipeline_schedule.simulation import timeline as events_of
 

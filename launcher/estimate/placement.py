@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from launcher.estimate.kinds import Kind
-from launcher.estimate.layout import CannotSplit, parse_layout
 from launcher.estimate.schedule import schedule_of
 from launcher.estimate.sizes import Sizes
 from launcher.job import Job
+from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,7 +5,6 @@ from functools import lru_cache
 from operator import attrgetter
 
 from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
-from launcher.estimate.layout import parse_layout
 from launcher.estimate.profile import profile_of
 from launcher.estimate.stored import (
     BYTES,
@@ -23,6 +22,7 @@ from launcher.estimate.stored import (
 )
 from launcher.job import Job
 from launcher.job.number_formats import copies_of, format_of
+from launcher.pipeline_schedule.layout import parse_layout
 from launcher.pipeline_schedule.order import PLAIN as PLAIN_SCHEDULE
 from launcher.pipeline_schedule.order import SIMULATED
 

@@ -1,11 +1,10 @@
 """The launch plan: everything that will run, as pure data."""
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from launcher.plan.equal_nodes import node_trees
+from launcher.plan.node import NodePlan, node_trees
 from launcher.plan.start import Start, Watch
 
 
@@ -20,16 +19,6 @@ class PlanFile:
     path: str
     content: str
     mode: int = 0o600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePlan:
-    """What runs on one node: one command, which starts that node's processes."""
-
-    rank: int
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    workdir: str = "."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

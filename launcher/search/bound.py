@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from launcher.estimate.check import resolved
 from launcher.estimate.graphs import WHOLE, in_graph
-from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import read_machine
 from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import kernel_sizes
 from launcher.estimate.stages import cost, parts_of
 from launcher.job import Job, Value, with_values
 from launcher.pipeline_schedule.bounds import even_stages, one_chunk_stages
+from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.search.uneven import Work
 

@@ -17,9 +17,9 @@ from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
 from launcher.estimate.kin import memory_margin
-from launcher.estimate.layout import CannotSplit
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.search import by_stage, points
 from launcher.search.bound import READS, Floor
 from launcher.search.found import Candidate, Found, closest

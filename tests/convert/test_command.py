@@ -58,7 +58,8 @@ def test_nothing_heavy_is_imported_for_help_and_no_torch_for_a_conversion(
         "print([name for name in ('torch', 'numpy', 'hydra') if name in sys.modules]); sys.exit(code)"
     )
     args = ["hf-to-mcore", "--model", str(model("llama")), "--out", str(tmp_path / "core")]
-    for extra, expected in ((["--help"], "[]"), (args, "['numpy']")):
+    copied = [*args[:-1], str(tmp_path / "copied"), "--no-verify"]
+    for extra, expected in ((["--help"], "[]"), (args, "['numpy']"), (copied, "[]")):
         done = subprocess.run(
             [sys.executable, "-c", code, "convert", *extra], cwd=ROOT, capture_output=True, text=True, check=True
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy
 import pytest
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content
-from launcher.convert.plan import Plan, all_shared, make_plan
+from launcher.convert.plan import Move, Plan, all_shared, make_plan
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, cut, moved, rows, shard, stacked, whole
-from launcher.convert.spans import block, chunks, pieces, span, within
+from launcher.convert.spans import block, chunks, parts, runs, span, within
 
 
 def _content(name: str, shape: tuple[int, ...], *boxes: TensorSlice, fill: int = 0) -> Content:
@@ -88,16 +89,38 @@ def test_any_layout_becomes_any_other_and_back(left: list[Content], right: list[
 
 @given(layouts(), layouts(), st.integers(1, 50))
 def test_everything_shared_is_compared(left: list[Content], right: list[Content], limit: int) -> None:
-    """Pieces of moves cover each tensor of the left once for every replica on the right."""
+    """The parts of moves cover each tensor of the left once for every replica on the right."""
     replicas = len(right) if sum(math.prod(c.slot.shape) for c in right) > 96 else 1
     for content, moves in zip(left, all_shared(left, right), strict=True):
+        back = [Move(move.target, move.target_box, move.source, move.source_box, move.region) for move in moves]
         counts = numpy.zeros(content.slot.shape)
-        for move in moves:
-            for piece in pieces(move, limit):
-                from launcher.convert.slices import narrowed
-
-                block(counts, piece.source_box, narrowed(piece.source_box, piece.region))[...] += 1
+        for first, shape, inside in parts(content.slot.shape, back, limit):
+            chunk = numpy.zeros(shape)
+            for _, box, _ in inside:
+                block(chunk, box, box.stored_at)[...] += 1
+            counts.reshape(-1)[first : first + chunk.size] += chunk.reshape(-1)
         assert (counts == replicas).all()
+
+
+@given(layouts(), layouts())
+def test_plain_copies_are_the_moves_of_which_they_are_made(left: list[Content], right: list[Content]) -> None:
+    """Copied byte by byte, as the engine does where runs of bytes are long, tensors are the same as chunk by chunk."""
+    tensors = {"t": (8, 12)}
+    origin = [_content("o", (8, 12), whole("t", (8, 12)))]
+    source = _run(make_plan(origin, left, tensors), [_logical((8, 12))], left)
+    plan = make_plan(left, right, tensors)
+    with patch("launcher.convert.spans._SHORT", 0):
+        for content, moves, expected in zip(right, plan.moves, _run(plan, source, right), strict=True):
+            copies = [(move.source, runs(move, left[move.source].slot, content.slot)) for move in moves]
+            turned = any(move.source_box.transposed != move.target_box.transposed for move in moves)
+            assert turned == any(found is None for _, found in copies)
+            if turned:
+                continue
+            made = bytearray(4 * math.prod(content.slot.shape))
+            for number, found in copies:
+                for here, there, count in found or ():
+                    made[there : there + count] = source[number].tobytes()[here : here + count]
+            assert bytes(made) == expected.tobytes()
 
 
 def test_interleaved_rows() -> None:

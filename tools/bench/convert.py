@@ -1,11 +1,12 @@
 """How long does `launch convert` take, compared with `cp -r` of the same bytes on the same disk? One table.
 
-    python tools/bench/convert.py [--size 4.2] [--repeat 3] [--folder DIR] [--only NAME …] [--sparse 60]
+    python tools/bench/convert.py [--size 1 4 16] [--repeat 3] [--folder DIR] [--only NAME …] [--sparse 60]
     python tools/bench/convert.py --bridge-python /venv/bin/python --size 0.6    also: mcore-bridge's own conversion
 
-A synthetic model of `--size` GB (random bytes) is written once, and read once so that its pages are cached. The cases
-then run in turns with cp, `--repeat` rounds; the best of each counts, wall clock and processor seconds. Memory is the
-peak of RssAnon (private pages; mapped files aside) of the process, sampled. Every target is removed after its run.
+A synthetic model of each `--size` in GB (random bytes) is written once, and read once so that its pages are cached. The
+cases then run in turns, cp before each, `--repeat` rounds; the best of each counts: processor seconds of its best run
+divided by those of cp's best run beside it. Memory is VmHWM, the peak of all resident pages, mapped files included.
+Bytecode is cached, as it is once a program is installed. Every target is removed after its run.
 `--sparse GB` converts a model of that size whose file is one hole: memory must not depend on the model's size.
 """
 
@@ -34,7 +35,6 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "merge of LoRA rank 16": ("merge", "--model", "{source}", "--adapter", "{adapter}"),
 }
 _RANK = 16
-_COPY = "cp -r"
 _TOKENIZER = Path(__file__).resolve().parents[2] / "launcher" / "rehearse" / "assets" / "tokenizer"
 _EXPORT = {
     "model_type": "qwen3",
@@ -51,11 +51,11 @@ _SAMPLE_EVERY = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One run: seconds of wall clock, of the processor, and the peak of private memory in bytes."""
+    """One run: seconds of wall clock, of the processor, and the peak of resident memory in bytes."""
 
     wall: float
     cpu: float
-    private: int
+    resident: int
 
 
 def config(size_gb: float) -> dict[str, Any]:
@@ -135,21 +135,23 @@ def write_adapter(model: Path, folder: Path) -> None:
 
 
 def measure(
-    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, *, resident: bool = False
+    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, *, children: bool = False
 ) -> Measured:
     """Run a command to its end and measure it; what it prints goes to `log`.
 
-    `resident`: of memory take the largest resident set of it and its children, not its own private pages.
+    `children`: of memory take the largest resident set of it and its children. It is not the measure otherwise, since
+    it begins with that of this process, from which the command is forked.
 
     Raises:
         SystemExit: it failed.
     """
+    env = {name: value for name, value in (env or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("w") as output:
         started = time.monotonic()
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=env)
         peak = 0
         while True:
-            peak = max(peak, _private(process.pid))
+            peak = max(peak, _resident(process.pid))
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
             if ended:
                 break
@@ -158,21 +160,20 @@ def measure(
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(argv)}: exit code {process.returncode}\n{log.read_text()[-3000:]}")
-    private = usage.ru_maxrss * 1024 if resident else peak
-    return Measured(wall=wall, cpu=usage.ru_utime + usage.ru_stime, private=private)
+    resident = usage.ru_maxrss * 1024 if children else peak
+    return Measured(wall=wall, cpu=usage.ru_utime + usage.ru_stime, resident=resident)
 
 
-def _private(pid: int) -> int:
+def _resident(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon")), 0)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def commands(source: Path, out: Path, only: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield (case, command); cp first."""
-    yield _COPY, ["cp", "-r", str(source), str(out)]
+    """Yield (case, command)."""
     launch = [sys.executable, "-m", "launcher", "convert", "hf-to-mcore", "--model", str(source), "--out", str(out)]
     for name, args in CASES.items():
         if not only or name.split()[0] in only:
@@ -186,32 +187,31 @@ def commands(source: Path, out: Path, only: Sequence[str]) -> Iterator[tuple[str
             yield f"{name}, --no-verify", [*argv, "--out", str(out), "--no-verify"]
 
 
-def rounds(source: Path, scratch: Path, *, repeat: int, only: Sequence[str]) -> dict[str, Measured]:
-    """Run all cases in turns and return the best of each."""
-    found: dict[str, list[Measured]] = {}
+def rounds(source: Path, scratch: Path, *, repeat: int, only: Sequence[str]) -> dict[str, tuple[Measured, Measured]]:
+    """Run all cases in turns, cp before each, and return the best of each with the best of its cp."""
+    found: dict[str, tuple[list[Measured], list[Measured]]] = {}
     out = scratch / "out"
     for number in range(repeat):
         for name, argv in commands(source, out, only):
-            found.setdefault(name, []).append(measure(argv, scratch / "log"))
-            _say(f"round {number + 1}: {name}: {_line(found[name][-1])}")
-            shutil.rmtree(out)
-    return {name: _best(runs) for name, runs in found.items()}
+            runs = found.setdefault(name, ([], []))
+            for command, into in ((argv, runs[0]), (["cp", "-r", str(source), str(out)], runs[1]))[::-1]:
+                into.append(measure(command, scratch / "log"))
+                shutil.rmtree(out)
+            _say(f"round {number + 1}: {name}: {_line(runs[0][-1])}; cp: {_line(runs[1][-1])}")
+    return {name: (_best(runs), _best(copies)) for name, (runs, copies) in found.items()}
 
 
 def _best(runs: Sequence[Measured]) -> Measured:
     return Measured(
-        wall=min(run.wall for run in runs), cpu=min(run.cpu for run in runs), private=max(run.private for run in runs)
+        wall=min(run.wall for run in runs), cpu=min(run.cpu for run in runs), resident=max(run.resident for run in runs)
     )
 
 
-def table(found: Mapping[str, Measured]) -> Iterator[str]:
-    """Yield the table, as Markdown."""
-    base = found[_COPY]
-    yield "| case | wall s | ÷ cp | CPU s | ÷ cp | private MB |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name, run in found.items():
-        ratios = f"{run.wall:.1f} | {run.wall / base.wall:.2f} | {run.cpu:.1f} | {run.cpu / base.cpu:.2f}"
-        yield f"| {name} | {ratios} | {run.private / 1e6:.0f} |"
+def rows(size: int, found: Mapping[str, tuple[Measured, Measured]]) -> Iterator[str]:
+    """Yield the rows of a size, as Markdown."""
+    for name, (run, copy) in found.items():
+        ratio = f"{run.cpu:.1f} | {copy.cpu:.1f} | {run.cpu / copy.cpu:.2f}"
+        yield f"| {size / 1e9:.1f} | {name} | {run.wall:.1f} | {copy.wall:.1f} | {ratio} | {run.resident / 1e6:.0f} |"
 
 
 def bridge(python: str, source: Path, scratch: Path) -> Measured:
@@ -227,11 +227,11 @@ def bridge(python: str, source: Path, scratch: Path) -> Measured:
     argv = [str(Path(python).parent / "megatron"), "export"]
     argv += [arg for name, value in options.items() for arg in (f"--{name}", str(value))]
     more = {"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return measure(argv, scratch / "log", {**os.environ, **environment(NATIVE_CPU, {}), **more}, resident=True)
+    return measure(argv, scratch / "log", {**os.environ, **environment(NATIVE_CPU, {}), **more}, children=True)
 
 
 def _line(run: Measured) -> str:
-    return f"{run.wall:.1f} s, CPU {run.cpu:.1f} s, private {run.private / 1e6:.0f} MB"
+    return f"{run.wall:.1f} s, CPU {run.cpu:.1f} s, resident {run.resident / 1e6:.0f} MB"
 
 
 def _say(text: str) -> None:
@@ -249,7 +249,7 @@ def _warm(folder: Path) -> None:
 def main() -> None:
     """Measure and print."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--size", type=float, default=4.2, help="GB of the model")
+    made.add_argument("--size", type=float, nargs="+", default=[1.0, 4.0, 16.0], help="GB of each model")
     made.add_argument("--repeat", type=int, default=3)
     made.add_argument("--folder", type=Path, help="on the disk to measure; default: the temporary folder's")
     made.add_argument("--only", nargs="*", default=[], help="first words of cases")
@@ -263,22 +263,32 @@ def main() -> None:
             write_adapter(scratch / "sparse", scratch / "adapter")
             print(f"sparse model of {size / 1e9:.1f} GB:")
             for case, argv in commands(scratch / "sparse", scratch / "out", options.only):
-                if case != _COPY:
-                    print(f"  {case}: {_line(measure(argv, scratch / 'log'))}", flush=True)
-                    shutil.rmtree(scratch / "out")
+                print(f"  {case}: {_line(measure(argv, scratch / 'log'))}", flush=True)
+                shutil.rmtree(scratch / "out")
             return
-        size = write_model(scratch / "model", options.size, filled=True)
-        write_adapter(scratch / "model", scratch / "adapter")
-        _warm(scratch / "model")
-        found = rounds(scratch / "model", scratch, repeat=options.repeat, only=options.only)
-        if options.bridge_python:
-            found["mcore-bridge to torch_dist (resident MB)"] = bridge(
-                options.bridge_python, scratch / "model", scratch
-            )
-        print(
-            f"{size / 1e9:.2f} GB, best of {options.repeat}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}"
-        )
-        print("\n".join(table(found)))
+        lines = []
+        for gigabytes in options.size:
+            folder = scratch / f"{gigabytes:g}"
+            folder.mkdir()
+            lines += _of_size(folder, gigabytes, options)
+            shutil.rmtree(folder)
+    print(f"best of {options.repeat}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}")
+    print("| GB | case | wall s | cp | CPU s | cp | ÷ cp | resident MB |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    print("\n".join(lines))
+
+
+def _of_size(scratch: Path, gigabytes: float, options: argparse.Namespace) -> list[str]:
+    """Return the rows of a model of that size."""
+    model = scratch / "model"
+    size = write_model(model, gigabytes, filled=True)
+    write_adapter(model, scratch / "adapter")
+    _warm(model)
+    found = rounds(model, scratch, repeat=options.repeat, only=options.only)
+    if options.bridge_python:
+        copy = _best([copies for _, copies in found.values()])
+        found["mcore-bridge to torch_dist"] = (bridge(options.bridge_python, model, scratch), copy)
+    return list(rows(size, found))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -266,16 +266,32 @@ def _end(count: int, size: int, at: int) -> bytes:
     return record + _LOCATOR_64.pack(b"PK\x06\x07", 0, at + size, 1) + end
 
 
-def seal(path: Path) -> None:
+class Checksum:
+    """CRC-32 of an entry's data, computed while it is written and still in the processor's cache."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, data: memoryview) -> None:
+        """Add bytes, in order."""
+        self.value = crc32(data, self.value)
+
+
+def seal(path: Path, known: Mapping[int, int] | None = None) -> None:
     """Write the CRC-32 of every entry laid out as a hole, once its data is written; idempotent.
 
     torch.load does not check it (its miniz is built without the check); Python's zipfile and `unzip -t` do.
+
+    Args:
+        path: the file.
+        known: position of an entry's data to its CRC-32; the data of other entries is read.
     """
+    known = known or {}
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         archive = Archive(descriptor, path, 0, os.fstat(descriptor).st_size)
         for entry in archive.entries.values():
-            crc = _crc_of(descriptor, path, entry)
+            crc = known[entry.at] if entry.at in known else _crc_of(descriptor, path, entry)
             if crc != entry.crc:
                 data = struct.pack("<I", crc)
                 write_all(descriptor, data, entry.header_at + _CRC_IN_LOCAL)

@@ -1,25 +1,33 @@
-"""Copies bytes between files: by the kernel where blocks are contiguous, never through a writable memory map.
+"""Copies bytes between files: from a read-only memory map by pwrite, never through a writable map.
 
-A full disk kills a process with a writable map (SIGBUS); pwrite returns an error. Every call here releases the GIL.
+A full disk kills a process with a writable map (SIGBUS); pwrite returns an error. Written from a map, a byte is copied
+once, by the kernel; read into a buffer first, twice. Every call here releases the GIL.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
+import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
 from launcher.convert.containers.errors import Damaged, Unwritable
 
-_STEP = 64 * 2**20
-# Bytes per buffered write. Larger ones take the kernel more than twice the time, because it searches large folios.
+# Bytes of the source that are mapped at a time: bounds the memory of a copy.
+STEP = 4 * 2**20
+# Bytes per write, which ends at a multiple of it. With 64 KiB the calls themselves count; from 1 MiB on, copying into
+# the kernel's then larger folios sometimes took three times as long (Linux 6.18, ext4).
 _BLOCK = 128 * 2**10
-# Errors of copy_file_range for unsupported files: different file systems, an old kernel, a network file system.
-_NOT_HERE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
+# Linux 5.14's MADV_POPULATE_READ, which Python 3.11 does not name: maps a range by one call in place of many faults.
+_POPULATE_READ = 22
+# Neighbours of an accessed page that the kernel maps too.
+_AROUND = 2**20
+ZEROS = memoryview(bytes(_BLOCK))
 _RESUMES = "more space on this file system; the same command continues where it stopped"
 
 
@@ -32,6 +40,8 @@ class OpenFiles:
         self._write: dict[Path, int] = {}
         self._views: dict[Path, memoryview] = {}
         self._maps: list[mmap.mmap] = []
+        self._turns: dict[Path, threading.Lock] = {}
+        self._whole: dict[Path, bool] = {}
 
     def __enter__(self) -> OpenFiles:
         return self
@@ -81,6 +91,43 @@ class OpenFiles:
                 self._views[path] = memoryview(mapped)
             return self._views[path]
 
+    def load(self, path: Path, start: int, count: int) -> None:
+        """Map a range of a viewed file before it is accessed; an error of the disk is left to the access."""
+        mapped = self.view(path).obj
+        if not isinstance(mapped, mmap.mmap) or count <= 0 or not sys.platform.startswith("linux"):
+            return
+        first = start - start % mmap.PAGESIZE
+        with contextlib.suppress(OSError):  # a kernel without it
+            mapped.madvise(_POPULATE_READ, first, min(start + count, len(mapped)) - first)
+
+    def forget(self, path: Path, start: int, count: int) -> None:
+        """Drop a range of a viewed file from this process's memory; the page cache keeps it.
+
+        The kernel also maps neighbours of an accessed page; they are dropped too, and mapped again on the next access.
+        """
+        mapped = self.view(path).obj
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and count > 0:
+            first = max(0, start - _AROUND)
+            first -= first % mmap.PAGESIZE
+            mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(mapped)) - first)
+
+    def has_holes(self, path: Path) -> bool:
+        """Return whether a file occupies less than its size; asked once, when it is read first."""
+        descriptor = self.read_fd(path)
+        with self._lock:
+            if path not in self._whole:
+                state = os.fstat(descriptor)
+                self._whole[path] = state.st_blocks * 512 >= state.st_size
+            return not self._whole[path]
+
+    def turn(self, path: Path) -> threading.Lock:
+        """Return the lock to hold while writing `path`.
+
+        The kernel lets one thread at a time write to a file, and the others wait for it with a busy processor.
+        """
+        with self._lock:
+            return self._turns.setdefault(path, threading.Lock())
+
     def written(self) -> list[Path]:
         """Return the files that were opened for writing."""
         with self._lock:
@@ -94,24 +141,42 @@ def _open(path: Path, flags: int) -> int:
         raise Damaged(path, f"cannot be opened: {error.strerror}") from None
 
 
-def copy(files: OpenFiles, source: Path, source_at: int, target: Path, target_at: int, count: int) -> int:
+def copy(
+    files: OpenFiles,
+    source: Path,
+    source_at: int,
+    target: Path,
+    target_at: int,
+    count: int,
+    seen: Callable[[memoryview], None] | None = None,
+) -> int:
     """Copy `count` bytes; holes of the source are skipped, so the target's range must be unwritten.
 
-    Returns the bytes copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
+    `seen` is called with all bytes of the range, in order, while they are in the processor's cache. Returns the bytes
+    copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
     """
-    read, write = files.read_fd(source), files.write_fd(target)
+    read = files.read_fd(source)
     shift, at, end, moved = target_at - source_at, source_at, source_at + count, 0
     if end > os.fstat(read).st_size:
         expected = f"{end} bytes"
         raise Damaged(source, "truncated while it was read", expected=expected, found=os.fstat(read).st_size)
     while at < end:
-        begin, stop = _next_data(read, at, end)
+        # Looking for the next hole takes the kernel long in a large file without any.
+        begin, stop = _next_data(read, at, end) if files.has_holes(source) else (at, end)
+        if seen is not None:
+            see_zeros(begin - at, seen)
         if begin >= end:
             break
-        _move(source, read, target, write, begin, begin + shift, stop - begin)
+        _move(files, source, begin, target, begin + shift, stop - begin, seen)
         moved += stop - begin
         at = stop
     return moved
+
+
+def see_zeros(count: int, seen: Callable[[memoryview], None]) -> None:
+    """Call `seen` with that many zeros."""
+    for done in range(0, count, len(ZEROS)):
+        seen(ZEROS[: count - done])
 
 
 def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
@@ -127,50 +192,45 @@ def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
         return at, end
 
 
-def _move(source: Path, read: int, target: Path, write: int, source_at: int, target_at: int, count: int) -> None:
-    """Copy by the kernel if both offsets have the same page alignment; otherwise a small buffer is faster."""
-    done = 0
-    try:
-        while done < count and (source_at - target_at) % mmap.PAGESIZE == 0:
-            step = os.copy_file_range(read, write, min(_STEP, count - done), source_at + done, target_at + done)
-            if not step:
-                break
-            done += step
-    except OSError as error:
-        if error.errno not in _NOT_HERE:
-            raise _failed(target, error) from None
-    buffer = _buffer(min(_BLOCK, count - done))
-    while done < count:
-        got = os.preadv(read, [buffer[: count - done]], source_at + done)
-        if not got:
-            raise Damaged(source, "truncated while it was read", expected=f"{count} bytes", found=done)
-        _write_all(target, write, buffer[:got], target_at + done)
-        done += got
+def _move(
+    files: OpenFiles,
+    source: Path,
+    source_at: int,
+    target: Path,
+    target_at: int,
+    count: int,
+    seen: Callable[[memoryview], None] | None,
+) -> None:
+    view = files.view(source)
+    if source_at + count > len(view):
+        raise Damaged(source, "truncated while it was read", expected=f"{source_at + count} bytes", found=len(view))
+    for done in range(0, count, STEP):
+        size, at = min(STEP, count - done), source_at + done
+        files.load(source, at, size)
+        try:
+            write(files, target, target_at + done, view[at : at + size])
+        except _Unreadable:
+            raise Damaged(source, "truncated or unreadable", expected=f"{at + size} bytes") from None
+        if seen is not None:
+            seen(view[at : at + size])
+        files.forget(source, at, size)
 
 
-_own = threading.local()
-
-
-def _buffer(size: int) -> memoryview:
-    """Return this thread's buffer; allocating one per block would cost as much as the copy."""
-    if getattr(_own, "buffer", None) is None or len(_own.buffer) < size:
-        _own.buffer = memoryview(bytearray(size))
-    kept: memoryview = _own.buffer
-    return kept
+class _Unreadable(Exception):
+    """The memory to write is of a map whose file has ended, or cannot be read from its disk."""
 
 
 def write(files: OpenFiles, target: Path, at: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of `data` (a contiguous buffer) at `at`; Unwritable if the disk is full."""
-    _write_all(target, files.write_fd(target), data, at)
-
-
-def _write_all(target: Path, descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:
-    view = memoryview(data).cast("B")
-    done = 0
+    view, descriptor, done = memoryview(data).cast("B"), files.write_fd(target), 0
     try:
-        while done < len(view):
-            done += os.pwrite(descriptor, view[done : done + _BLOCK], at + done)
+        with files.turn(target):
+            while done < len(view):
+                size = _BLOCK - (at + done) % _BLOCK
+                done += os.pwrite(descriptor, view[done : done + size], at + done)
     except OSError as error:
+        if error.errno == errno.EFAULT:
+            raise _Unreadable from None
         raise _failed(target, error) from None
 
 

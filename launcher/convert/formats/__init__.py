@@ -46,6 +46,8 @@ def format_in(path: Path, preferred: Format | None = None) -> Format:
     """
     if not path.exists():
         raise WrongWord(f"{path}: no such folder")
+    if preferred and preferred.recognises(path):
+        return preferred  # without importing the backends for their formats
     known = [*([preferred] if preferred else []), *formats_to_read()]
     for found in known:
         if found.recognises(path):

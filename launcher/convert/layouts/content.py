@@ -39,6 +39,14 @@ class Content:
         return "BF16" if self.packed else self.slot.dtype
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of its values, which its slices refer to; MXFP4 stores the last dimension as blocks of bytes."""
+        if not self.packed:
+            return self.slot.shape
+        *rest, blocks, size = self.slot.shape
+        return (*rest, blocks * size * 2)
+
+    @property
     def elements(self) -> int:
         """Number of its values."""
         return math.prod(self.slot.shape) * (2 if self.packed else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launcher.convert.containers.errors import ConvertError
-from launcher.estimate.layout import CannotSplit, parse_layout
+from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,24 @@
-"""Nodes of a plan as plain data: those that differ only in their rank are one entry, whatever their number."""
+"""The nodes of a plan, and as plain data: those that differ only in their rank are one entry, whatever their number."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from launcher.plan.plan import NodePlan
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 # In an entry of several nodes: the rank of each.
 RANK = "{rank}"
 
 
-def node_trees(nodes: Sequence["NodePlan"]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """What runs on one node: one command, which starts that node's processes."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "."
+
+
+def node_trees(nodes: Sequence[NodePlan]) -> list[dict[str, Any]]:
     """Return the entries of nodes in their order.
 
     One node: `rank`, `env`, `argv`, `workdir`. Several that are the same but for their rank: `ranks` (first and last)
@@ -19,7 +27,7 @@ def node_trees(nodes: Sequence["NodePlan"]) -> list[dict[str, Any]]:
     return list(_entries(nodes))
 
 
-def _entries(nodes: Sequence["NodePlan"]) -> Iterator[dict[str, Any]]:
+def _entries(nodes: Sequence[NodePlan]) -> Iterator[dict[str, Any]]:
     start = 0
     while start < len(nodes):
         template = _template(nodes[start], nodes[start + 1]) if start + 1 < len(nodes) else None
@@ -34,11 +42,11 @@ def _entries(nodes: Sequence["NodePlan"]) -> Iterator[dict[str, Any]]:
         start = end
 
 
-def _texts(node: "NodePlan") -> list[str]:
+def _texts(node: NodePlan) -> list[str]:
     return [*node.env, *node.env.values(), *node.argv, node.workdir]
 
 
-def _tree(node: "NodePlan", texts: Sequence[str]) -> dict[str, Any]:
+def _tree(node: NodePlan, texts: Sequence[str]) -> dict[str, Any]:
     count = len(node.env)
     return {
         "env": dict(zip(texts[:count], texts[count : 2 * count], strict=True)),
@@ -47,7 +55,7 @@ def _tree(node: "NodePlan", texts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _template(node: "NodePlan", following: "NodePlan") -> list[str] | None:
+def _template(node: NodePlan, following: NodePlan) -> list[str] | None:
     """Return the texts of two consecutive nodes with a placeholder for their ranks; None: they differ otherwise."""
     one, other = _texts(node), _texts(following)
     if following.rank != node.rank + 1 or len(one) != len(other) or any(RANK in text for text in one):

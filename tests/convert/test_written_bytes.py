@@ -1,0 +1,102 @@
+"""Every written byte is compared with its source; checksums of archives are those of what was written."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+
+from launcher.convert import prove
+from launcher.convert.containers.dtypes import nbytes
+from tests.convert.helpers import convert_until_the_disk_is_full, launch, write
+
+Zoo = Callable[[str], Path]
+_COLUMNS = 512
+FORMATS: dict[str, tuple[str, ...]] = {
+    "torch_dist": (),
+    "legacy": ("--format", "legacy", "parallel.tp=2", "parallel.pp=2"),
+    "legacy, cast": ("--format", "legacy", "parallel.tp=2", "--dtype", "fp16"),
+}
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Path:
+    """A Llama whose heads are long enough for plain copies of the parts of QKV."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": _COLUMNS,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "vocab_size": 100,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+    }
+    shapes = {"model.embed_tokens": (100, _COLUMNS), "lm_head": (100, _COLUMNS), "model.norm": (_COLUMNS,)}
+    for layer in (f"model.layers.{number}" for number in range(2)):
+        shapes |= {f"{layer}.self_attn.{name}_proj": (256, _COLUMNS) for name in "kv"}
+        shapes |= {f"{layer}.self_attn.{name}_proj": (_COLUMNS, _COLUMNS) for name in "qo"}
+        shapes |= {f"{layer}.mlp.{name}_proj": (256, _COLUMNS) for name in ("gate", "up")}
+        shapes |= {f"{layer}.mlp.down_proj": (_COLUMNS, 256)}
+        shapes |= {f"{layer}.{name}_layernorm": (_COLUMNS,) for name in ("input", "post_attention")}
+    drawn = numpy.random.default_rng(0)
+    arrays = {f"{name}.weight": drawn.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    return write(tmp_path / "wide", arrays, config)
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_one_wrong_byte_of_any_tensor_is_found(
+    form: tuple[str, ...],
+    place: str,
+    wide: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    really, flipped = prove.compare, list[str]()
+
+    def compared(left, right, **options):  # type: ignore[no-untyped-def]
+        for content in right:
+            at = content.slot.offset + (0 if place == "first" else nbytes(content.slot) - 1)
+            with content.slot.path.open("r+b") as file:
+                file.seek(at)
+                (byte,) = file.read(1)
+                file.seek(at)
+                file.write(bytes([byte ^ 1]))
+            if content.boxes and not (content.fill and place == "last"):
+                flipped.append(content.slot.name)
+        return really(left, right, **options)
+
+    monkeypatch.setattr(prove, "compare", compared)
+    assert launch("hf-to-mcore", "--model", wide, "--out", tmp_path / "out", *form, "--json") == 1
+    captured = capsys.readouterr()
+    found = captured.out + captured.err
+    assert flipped
+    assert all(f"{name} differ in 1 of" in found for name in flipped)
+    assert not (tmp_path / "out").exists()
+
+
+def test_archives_have_the_checksums_of_what_was_written(
+    wide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", wide, *FORMATS["legacy"], "--no-verify", "--workers", "1")
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "whole", tmp_path / "continued")
+    assert launch(*args, "--out", tmp_path / "continued") == 0
+    assert "continuing" in capsys.readouterr().err
+    files = sorted(tmp_path.rglob("*.pt"))
+    assert len(files) == 8
+    for file in files:
+        with zipfile.ZipFile(file) as archive:
+            assert archive.testzip() is None, file
