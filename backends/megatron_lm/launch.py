@@ -7,7 +7,8 @@ from launcher.job import Job, output_dir
 from launcher.mapping.backend import get_backend
 from launcher.mapping.environment import environment
 from launcher.mapping.native import NativeArgs
-from launcher.plan.plan import LaunchPlan, NodePlan
+from launcher.plan.node import NodePlan
+from launcher.plan.plan import LaunchPlan
 from launcher.plan.rendezvous import torchrun
 
 # A reference: the script and the executors expand it from the environment, or fail.

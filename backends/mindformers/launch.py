@@ -8,7 +8,8 @@ from backends.mindformers.yaml_file import render
 from launcher.job import Job, output_dir
 from launcher.mapping.environment import environment
 from launcher.mapping.native import NativeArgs
-from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.node import NodePlan
+from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.rendezvous import master_addr, master_port
 
 # run_mindformer.py is in the source repository only: the wheel does not ship it.

@@ -9,7 +9,8 @@ from backends.mindspeed.mapping.data import pairs_file, rewrites_pairs
 from launcher.job import Job, output_dir
 from launcher.mapping.environment import environment
 from launcher.mapping.native import NativeArg, NativeArgs
-from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.node import NodePlan
+from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
 

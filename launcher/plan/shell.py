@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.node import NodePlan
+from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.syntax import escaped, is_text, is_variable, shown
 
 REFERENCE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")

@@ -12,7 +12,8 @@ from backends.mindformers.rehearse.weights import FOLDER, has_rank_folders
 from backends.mindformers.yaml_file import parse, render
 from launcher.job import Job, Value, output_dir
 from launcher.mapping.native import NativeArg, NativeArgs
-from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.node import NodePlan
+from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.rehearse.refusal import RehearsalRefused
 
 ENTRY_SCRIPT = Path(__file__).parent / "entry" / "run_mindformer.py"
