@@ -10,7 +10,7 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.executors.record import Record, read_status
 from launcher.observe.failure import Failure, first_failure
-from launcher.observe.find import find_run
+from launcher.observe.find import UnknownRun, find_run
 from launcher.observe.logs import fetch, read_lines, sources
 
 
@@ -27,6 +27,8 @@ def main(words: list[str]) -> int:
     except re.error as error:
         raise WrongUse(f"--grep {options.grep!r} is not a valid regular expression: {error}") from None
     record = find_run(options.id)
+    if record.gone:
+        raise UnknownRun(f"run {record.id}: its folder {record.folder}, which had its logs, is gone or of another run")
     files = sources(record, options.rank)
     fetch(record)
     lines = read_lines(files, grep=pattern, follow=still_going(record) if options.follow else None)

@@ -7,6 +7,7 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.executors.record import Record
 from launcher.observe.find import all_runs
 from launcher.observe.state import State, state_of
+from launcher.syntax import escaped
 
 _SHOWN = 20
 
@@ -64,4 +65,4 @@ def _table(rows: list[tuple[str, ...]]) -> None:
     head = ("ID", "STATE", "BY", "SIZE", "SUBMITTED (UTC)", "FOLDER")
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        print(escaped("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))

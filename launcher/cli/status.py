@@ -8,6 +8,7 @@ from launcher.executors.record import Record
 from launcher.observe.failure import Failure, first_failure
 from launcher.observe.find import find_run
 from launcher.observe.state import State, state_of
+from launcher.syntax import escaped
 
 
 def main(words: list[str]) -> int:
@@ -44,9 +45,9 @@ def _show(record: Record, state: State, failure: Failure | None) -> None:
     ]
     for name, text in rows:
         if text:
-            print(f"{name:12}{text}")
+            print(escaped(f"{name:12}{text}"))
     for end in state.exits:
         how = f" ({end.how})" if end.how else ""
-        print(f"{'exit':12}attempt {end.attempt}, node {end.node} on {end.host}: {end.code}{how}")
+        print(escaped(f"{'exit':12}attempt {end.attempt}, node {end.node} on {end.host}: {end.code}{how}"))
     if failure is not None:
         print("\n".join(failure.lines()))

@@ -1,10 +1,14 @@
 """Files and folders of runs that only their user can read: plans and logs repeat the job's settings."""
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 FOLDER, FILE, PROGRAM = 0o700, 0o600, 0o700
 _OTHERS = 0o077
+_LONGEST = 4_000_000
 
 
 def make_folder(path: Path) -> None:
@@ -42,6 +46,40 @@ def write(path: Path, text: str, mode: int = FILE) -> None:
         os.fchmod(file.fileno(), mode)
         file.write(text)
     temporary_name(path).replace(path)
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Open a file of a run, which may be another user's: a named pipe would block, a device may have no end.
+
+    Raises:
+        OSError: there is no regular file that this user can read.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(file, "rb")
+
+
+def read(path: Path) -> str:
+    """Return the text of a small file of a run.
+
+    Raises:
+        OSError: it cannot be read, or is far larger than what this program writes.
+    """
+    with open_to_read(path) as stream:
+        data = stream.read(_LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data.decode("utf-8", "replace")
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file or folder is this user's; a link counts for itself."""
+    try:
+        return path.lstat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def temporary_name(path: Path) -> Path:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.plan import Watch
 
 _TAIL = 20000
@@ -69,7 +70,7 @@ def _logs(folder: Path, rank_log: str) -> Iterator[Path]:
 
 def _tail(file: Path) -> str:
     try:
-        with file.open("rb") as stream:
+        with private.open_to_read(file) as stream:
             size = stream.seek(0, 2)
             stream.seek(max(0, size - _TAIL))
             return stream.read().decode("utf-8", "replace")

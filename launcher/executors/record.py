@@ -4,6 +4,7 @@ import dataclasses
 import getpass
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from launcher.plan.executor import Place
 
 RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
 CAUSES, REQUEST = "causes", "stop.json"
+_MOST_RANKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +130,9 @@ def read_record(folder: Path) -> Record | None:
         WrongSchema: a newer version of this program wrote it.
     """
     try:
-        tree = json.loads((folder / RUN / RECORD).read_text(encoding="utf-8"))
+        tree = json.loads(private.read(folder / RUN / RECORD))
         return record_from(tree, folder, str(folder / RUN / RECORD))
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -147,9 +149,25 @@ def record_from(tree: dict[str, Any], folder: Path, where: str, *, gone: bool = 
         tree = migrated(tree, RUN_RECORDS, where)
         names = {field.name for field in dataclasses.fields(Record)}
         tree = {name: value for name, value in tree.items() if name in names}
-        return Record(**{**tree, "command": tuple(tree.get("command", ())), "folder": str(folder), "gone": gone})
-    except (TypeError, ValueError, AttributeError):
+        record = Record(**{**tree, "command": tuple(tree.get("command", ())), "folder": str(folder), "gone": gone})
+        return record if _is_valid(record) else None
+    except (TypeError, ValueError, AttributeError, re.error):
         return None
+
+
+def _is_valid(record: Record) -> bool:
+    """Return whether the values of a record, which another user may have written, are such as this program writes."""
+    texts = (record.id, record.executor, record.host, record.user, record.submitted, record.what, record.rank_log)
+    numbers = (record.pid, record.start, record.nodes, record.devices_per_node)
+    re.compile(record.iteration_line)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(number, int) for number in numbers)
+        and 0 < record.nodes * record.devices_per_node <= _MOST_RANKS
+        and not os.path.isabs(record.rank_log)
+        and isinstance(record.handle, Mapping)
+        and isinstance(record.checkpoints, str | None)
+    )
 
 
 def write_record(record: Record) -> None:
@@ -166,12 +184,14 @@ def write_status(
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return the content of status.json; empty if there is none."""
+    """Return the content of status.json; empty if there is none, or it has other values than this program writes."""
     try:
-        tree = json.loads((folder / RUN / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        tree = json.loads(private.read(folder / RUN / STATUS))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return tree if isinstance(tree, dict) else {}
+    numbers = ("attempt", "restarts")
+    valid = isinstance(tree, dict) and all(isinstance(tree.get(name, 0), int) for name in numbers)
+    return tree if valid else {}
 
 
 def write_request(folder: Path) -> None:
@@ -188,9 +208,9 @@ def read_request(folder: Path) -> Request | None:
     """Return who asked the run to stop; None: nobody did."""
     file = folder / RUN / REQUEST
     try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
+        tree = json.loads(private.read(file))
         return Request(by=str(tree["by"]), host=str(tree["host"]), at=file.stat().st_mtime_ns / 1e9)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -206,7 +226,7 @@ def read_exits(folder: Path) -> list[Exit]:
     for file in (folder / RUN / EXITS).glob("[0-9]*.[0-9]*"):
         try:
             attempt, node = (int(part) for part in file.name.split("."))
-            code, host, *how = file.read_text(encoding="utf-8").split()
+            code, host, *how = private.read(file).split()
             at = file.stat().st_mtime_ns / 1e9
             found.append(Exit(attempt=attempt, node=node, code=int(code), host=host, how=how[0] if how else "", at=at))
         except (OSError, ValueError):
@@ -223,7 +243,7 @@ def write_causes(folder: Path, attempt: int, node: int, lines: Sequence[str]) ->
 def read_causes(path: Path) -> list[str]:
     """Return what the system of a node says of its end."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return private.read(path).splitlines()
     except OSError:
         return []
 

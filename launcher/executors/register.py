@@ -71,12 +71,15 @@ def release(run_id: str) -> None:
 def remember(run_id: str, folder: Path, record: Mapping[str, Any], state: str = "") -> None:
     """Keep the record of a run beside its id, so that the run is found when its folder is gone.
 
+    Ids repeat: a copy of the folder, or another user's run, is not the one that is registered.
+
     Args:
         state: how it ended; "": not known to have ended.
     """
     file = home() / "runs" / f"{run_id}.json"
-    if "/" in run_id or not file.exists():
-        return  # the id could not be registered
+    entry = entry_of(run_id)
+    if entry is None or entry.folder != folder:
+        return  # the id could not be registered, or is of another run
     with contextlib.suppress(OSError):
         began = file.stat()
         private.write(file, json.dumps({"folder": str(folder), "record": record, "state": state}))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.executors.error_files import AGENT_FILE, RANKS
 
 
@@ -38,26 +39,34 @@ def error_files(folder: Path, node: int, attempt: int, first: int, since: float)
         since: end of the attempt before, in seconds since 1970; 0: there was none.
     """
     logs = folder / "logs" / RANKS / f"node{node}"
-    paths = [path for path in logs.glob("*/attempt_*/*/error.json") if path.stat().st_mtime > since]
-    last = max((path.parent.parent.stat().st_mtime for path in paths), default=0.0)
+    paths = [path for path in logs.glob("*/attempt_*/*/error.json") if _time(path) > since]
+    last = max((_time(path.parent.parent) for path in paths), default=0.0)
     found = [
         each
         for path in paths
-        if path.parent.parent.stat().st_mtime == last and path.parent.name.isdigit()
+        if _time(path.parent.parent) == last and path.parent.name.isdecimal()
         for each in _read(path, first + int(path.parent.name))
     ]
     found.sort(key=lambda each: each.at)
     return found or list(_read(logs / AGENT_FILE.format(attempt=attempt), None))
 
 
+def _time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _read(path: Path, rank: int | None) -> Iterator[ErrorFile]:
     try:
-        message = json.loads(path.read_text(encoding="utf-8", errors="replace"))["message"]
+        message = json.loads(private.read(path))["message"]
         if isinstance(message, str):  # an entry point's own handler
             yield ErrorFile(path=path, rank=rank, at=0, text=message, stack="")
             return
         extra = message.get("extraInfo", {})
         at = int(extra.get("timestamp", 0))
-        yield ErrorFile(path=path, rank=rank, at=at, text=message["message"], stack=extra.get("py_callstack", ""))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        stack = str(extra.get("py_callstack", ""))
+        yield ErrorFile(path=path, rank=rank, at=at, text=str(message["message"]), stack=stack)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return

@@ -11,6 +11,7 @@ from launcher.observe.error_files import ErrorFile, error_files
 from launcher.observe.logs_of_ranks import Line, NodeLog, Raised, plain, read_node, signal_in, signal_name
 from launcher.observe.reasons import EXCEPTION, Grade, Kind, Reason, order_of, reason_of, reason_of_error
 from launcher.plan.executor import find_executor
+from launcher.syntax import escaped
 
 _CGROUP = "cgroup"
 _WHAT = "  what(): "
@@ -43,7 +44,7 @@ class Failure:
     evidence: str = ""
 
     def lines(self) -> list[str]:
-        """Return the failure as a few lines of text."""
+        """Return the failure as a few lines of text, which a log or another user's folder cannot format."""
         on = f"node {self.node} ({self.host})" if self.node is not None else "the job"
         who = f"rank {self.rank} on {self.host}" if self.rank is not None else on
         why = f"{self.meaning} [{self.reason}]" if self.reason else "unknown reason: nothing that was written names it"
@@ -54,7 +55,7 @@ class Failure:
             lines.append(f"  {'evidence' if self.reason else 'its log'}: {self.evidence}")
         if self.fields:
             lines.append(f"  change: {' · '.join(self.fields)}")
-        return lines
+        return [escaped(line) for line in lines]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,10 @@ def first_failure(record: Record, why: str = "") -> Failure | None:
         why: what the queue says of the job's end.
     """
     folder = Path(record.folder)
-    status = read_status(folder)
+    # Where the folder is gone, what lies in its place is of another run.
+    status = {} if record.gone else read_status(folder)
     says = [text for text in (why, str(status.get("reason", ""))) if text]
-    exits = read_exits(folder)
+    exits = () if record.gone else read_exits(folder)
     last = max((end.attempt for end in exits), default=0)
     failed = [end for end in exits if end.attempt == last and end.code and end.how != "stopped"]
     if not failed:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.executors.record import Record
 from launcher.plan.executor import find_executor
 
@@ -32,7 +33,7 @@ class _Source:
     def read(self, *, last: bool) -> Iterator[str]:
         """Yield the complete lines that are new; at the very end also one without its line break."""
         try:
-            with self.path.open("rb") as stream:
+            with private.open_to_read(self.path) as stream:
                 stream.seek(self.offset)
                 chunk = stream.read()
         except OSError:

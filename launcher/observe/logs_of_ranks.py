@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.observe.benign import BENIGN, HANDLED, WARNED
 
 _READ = 4_000_000
@@ -154,7 +155,7 @@ def _lines(path: Path, first: int, log: NodeLog) -> Iterator[Line]:
 def _tail(path: Path) -> tuple[bytes, int]:
     """Return the end of a log, from the last attempt on, and its offset in the file."""
     try:
-        with path.open("rb") as stream:
+        with private.open_to_read(path) as stream:
             size = stream.seek(0, 2)
             start = stream.seek(max(0, size - _READ))
             data = stream.read()
@@ -170,7 +171,7 @@ def _tail(path: Path) -> tuple[bytes, int]:
 def _number(path: Path, offset: int) -> int:
     """Return the number of the line that begins at an offset."""
     number = 1
-    with path.open("rb") as stream:
+    with private.open_to_read(path) as stream:
         while offset > 0 and (chunk := stream.read(min(offset, 1 << 20))):
             number += chunk.count(b"\n")
             offset -= len(chunk)

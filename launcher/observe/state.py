@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher import plugins
+from launcher.executors import private
 from launcher.executors.processes import identified
 from launcher.executors.progress import last_iteration
-from launcher.executors.record import Exit, Record, read_exits, read_request, read_status, write_status
+from launcher.executors.record import RUN, Exit, Record, read_exits, read_request, read_status, write_status
 from launcher.executors.register import entry_of, remember
 from launcher.plan.executor import ENDED, FINAL, Executor, Observed, find_executor
 
@@ -89,13 +90,19 @@ def _of_gone(record: Record) -> State:
 def _as_asked(folder: Path, state: str, why: str) -> tuple[str, str]:
     """Return `stopped` for a run that a user asked to stop and that had not failed before."""
     asked = read_request(folder) if state in ("failed", "lost", "stopped") else None
-    if asked is None or any(end.code and end.how != "stopped" and end.at < asked.at for end in read_exits(folder)):
+    if asked is None:
+        return state, why
+    exits = read_exits(folder)
+    last = max((end.attempt for end in exits), default=0)  # those before did fail, and were started again
+    if any(end.attempt == last and end.code and end.how != "stopped" and end.at < asked.at for end in exits):
         return state, why
     return "stopped", f"by {asked.by} on {asked.host}"
 
 
 def _keep(record: Record, folder: Path, state: str, why: str, status: Mapping[str, Any]) -> None:
-    """Write down an end when it is first seen: queues forget, and an end never changes again."""
+    """Write down an end when it is first seen, for queues forget; but not in the folder of another user."""
+    if not private.is_own(folder / RUN):
+        return
     number = {name: int(status.get(name) or 0) for name in ("attempt", "restarts")}
     with contextlib.suppress(OSError, ValueError):  # a folder of another user, or a full disk
         write_status(folder, state, status.get("code"), **number, why=why or str(status.get("reason", "")))

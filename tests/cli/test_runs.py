@@ -182,6 +182,92 @@ def test_every_node_of_a_platform_runs_its_own_part(launch: Launch, overrides: t
     assert "not empty" in other.err
 
 
+def test_a_copy_of_a_folder_does_not_take_the_id(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides, env={"CODE": "3"}).code == 1
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    request = tmp_path / "copy/run/stop.json"
+    request.write_text('{"by": "somebody", "host": "elsewhere"}')
+    os.utime(request, (1, 1))
+    assert launch("status", "copy", "--json").json["state"] == "stopped"
+    shown = launch("status", "qwen3_8b-1", "--json").json
+    assert (shown["state"], shown["folder"]) == ("failed", str(tmp_path / "out"))
+
+
+def test_an_earlier_attempt_that_failed_does_not_hide_who_stopped_the_run(
+    launch: Launch, overrides: tuple[str, ...], tmp_path: Path
+):
+    assert launch("run", *overrides, env={"CODE": "3"}).code == 1
+    run = tmp_path / "out/run"
+    (run / "exits/1.0").write_text("143 elsewhere stopped\n")
+    (run / "stop.json").write_text('{"by": "somebody", "host": "elsewhere"}')
+    shown = launch("status", "out", "--json").json
+    assert (shown["state"], shown["why"]) == ("stopped", "by somebody on elsewhere")
+
+
+def test_a_run_whose_folder_another_run_took_does_not_show_that_one(
+    launch: Launch, overrides: tuple[str, ...], tmp_path: Path
+):
+    assert launch("run", *overrides, env={"CODE": "3"}).code == 1
+    shutil.rmtree(tmp_path / "out")
+    assert launch("run", *overrides, env={"CODE": "4"}).code == 1
+    shown = launch("status", "qwen3_8b-1", "--json").json
+    assert (shown["state"], shown["failure"], shown["exits"]) == ("failed", None, [])
+    logs = launch("logs", "qwen3_8b-1")
+    assert (logs.code, logs.out, "is gone or of another run" in logs.err) == (1, "", True)
+
+
+ERROR = "logs/ranks/node0/x/attempt_0/0/error.json"
+NAMED_PIPES = ("run/status.json", "run/stop.json", "run/causes/0.0", "run/exits/0.0", "logs/node0.log", ERROR)
+HOSTILE = {
+    "run/status.json": ("[" * 100_000, '{"state": "failed", "attempt": "x", "restarts": [1]}'),
+    "run/stop.json": ("[" * 100_000, "5"),
+    ERROR: (
+        '{"message": {"message": ["x"], "extraInfo": {"py_callstack": null}}}',
+        '{"message": {"message": "x", "extraInfo": {"timestamp": Infinity}}}',
+    ),
+    ERROR.replace("/0/", "/\u00b2/"): ('{"message": "x"}',),
+}
+HOSTILE_RECORDS = (
+    {"iteration_line": "("},
+    {"devices_per_node": "8"},
+    {"devices_per_node": 10**12},
+    {"rank_log": "/etc/passwd"},
+    {"handle": [1]},
+    {"executor": ["x"]},
+    {"id": 5},
+    {"pid": "x"},
+)
+
+
+def test_a_folder_of_somebody_else_does_not_harm_who_looks(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides, env={"CODE": "3"}).code == 1
+    out = tmp_path / "out"
+    for name in NAMED_PIPES:
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(out, tmp_path / "copy")
+        (tmp_path / "copy" / name).unlink(missing_ok=True)
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(tmp_path / "copy" / name)
+        assert launch("status", "copy").code == 0, name
+    for name, texts in HOSTILE.items():
+        for text in texts:
+            shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+            shutil.copytree(out, tmp_path / "copy")
+            (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "copy" / name).write_text(text)
+            assert launch("status", "copy").code == 0, (name, text[:60])
+    record = json.loads((out / "run/run.json").read_text())
+    for change in HOSTILE_RECORDS:
+        (tmp_path / "copy/run/run.json").write_text(json.dumps({**record, **change}))
+        done = launch("status", "copy")
+        assert (done.code, "no run was started in it" in done.err) == (1, True), (change, done)
+    (tmp_path / "copy/run/run.json").write_text(json.dumps({**record, "what": "\x1b[2J", "host": "\x07"}))
+    (tmp_path / "copy/logs/node0.log").write_text("[rank1] RuntimeError: \x1b]0;title\x07\n")
+    shown = launch("status", "copy").out
+    assert "RuntimeError: \\x1b]0;title\\x07" in shown
+    assert not {"\x1b", "\x07"} & set(shown)
+
+
 @pytest.fixture
 def working(overrides: tuple[str, ...], tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A run that goes on, once it prints."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from launcher.executors import private
 from launcher.executors.failure import CannotStart
 from launcher.executors.kubernetes.kubectl import Refused, documents, flags, kubectl
 from launcher.executors.kubernetes.objects import (
@@ -26,7 +27,7 @@ from launcher.executors.kubernetes.objects import (
     objects,
 )
 from launcher.executors.kubernetes.pods import Pods, pods_of
-from launcher.executors.record import read_status, write_status
+from launcher.executors.record import RUN, read_record, read_status, write_status
 from launcher.executors.render import (
     GRACE_SECONDS,
     assignment,
@@ -163,7 +164,7 @@ class Kubernetes(Executor):
             return self._unasked(handle, error)
         if seen.state in ("done", "failed"):
             folder = Path(handle["folder"])
-            if not read_status(folder):
+            if _is_of(folder, handle) and not read_status(folder):
                 self.fetch(handle)
                 code = self._exit_code(handle, folder)
                 write_status(folder, seen.state, 0 if seen.state == "done" else code or 1, why=seen.why)
@@ -256,6 +257,12 @@ def as_yaml(objects: Sequence[Object]) -> str:
     Dumper.add_representer(str, text)
     Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]
     return yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=4096)
+
+
+def _is_of(folder: Path, handle: Mapping[str, Any]) -> bool:
+    """Return whether a folder is this user's and still of the run with this handle: another run may have taken it."""
+    record = read_record(folder)
+    return record is not None and record.handle.get("name") == handle["name"] and private.is_own(folder / RUN)
 
 
 def _documents(output: str) -> list[Object]:

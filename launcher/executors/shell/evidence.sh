@@ -28,7 +28,7 @@ evidence_end() { # COUNT UPTIME [FILE], as evidence_begin printed them
   local now
   now=$(oom_kills "${3:-}")
   ((${now:-0} <= $1)) || echo "cgroup: oom_kill $((now - $1)) ($3)"
-  dmesg 2>/dev/null | awk -v since="$2" -v mine="UID:$UID " '
+  timeout 5 dmesg 2>/dev/null | awk -v since="$2" -v mine="UID:$UID " '
     match($0, /^\[ *[0-9.]+\]/) && substr($0, 2, RLENGTH - 2) + 0 >= since &&
     (/NVRM: Xid|fallen off the bus/ || (/[Oo]ut of memory: Kill/ && index($0, mine)))' | tail -n 20
 }

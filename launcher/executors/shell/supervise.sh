@@ -82,6 +82,8 @@ for file in "$run/exits"/*.*; do
   [[ $number =~ ^[0-9]+$ ]] || continue
   ((number <= attempt)) || attempt=$number
 done
+# A job that was stopped, and that its queue starts again, was not asked to end this time.
+((attempt < 0)) || rm -f "$run/stop.json"
 first_port=$(first_port)
 while :; do
   attempt=$((attempt + 1)) hung='' failed='' others=''

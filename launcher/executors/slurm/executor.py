@@ -184,7 +184,9 @@ class Slurm(Executor):
             state, why, nodes = (fields.get(name, "") for name in ("JobState", "Reason", "NodeList"))
         if not state or state == "CANCELLED":
             accounted = _accounted(place, job)
-            state, why, nodes = accounted if accounted is not None else (state, why, nodes)
+            # It lags behind the controller and may never learn of an end: of a job that has gone, only an end counts.
+            if accounted is not None and accounted[0].partition(" by ")[0] in ((state,) if state else _ENDED):
+                state, why, nodes = accounted
         # sacct(1): `CANCELLED by UID`.
         state, _, by = state.partition(" by ")
         said = [
