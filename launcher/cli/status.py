@@ -31,9 +31,10 @@ def main(words: list[str]) -> int:
 
 def _show(record: Record, state: State, failure: Failure | None) -> None:
     code = f", exit code {state.code}" if state.code else ""
+    since = f", since {state.at}" if state.at else ""
     rows = [
         ("run", f"{record.id}: {record.what}"),
-        ("state", f"{state.state}{code}{f' ({state.why})' if state.why else ''}, since {state.at}"),
+        ("state", f"{state.state}{code}{f' ({state.why})' if state.why else ''}{since}"),
         ("restarts", str(state.restarts) if state.restarts else ""),
         ("by", " ".join([record.executor, *(f"{name} {value}" for name, value in record.handle.items())])),
         ("size", f"{record.nodes} nodes x {record.devices_per_node} devices"),

@@ -1,11 +1,14 @@
 """Finds the record of a run by its id or folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from launcher.executors.record import Record, read_record, record_from
 from launcher.executors.register import Registered, entry_of, registered
 from launcher.job.migrations import WrongSchema
 from launcher.nearest import nearest
+from launcher.plan.executor import find_executor
 
 
 class UnknownRun(LookupError):
@@ -54,11 +57,18 @@ def all_runs() -> tuple[list[Record], list[str]]:
     return records, problems
 
 
+def _is_of_node(record: Record, entry: Mapping[str, Any]) -> bool:
+    """Return whether a registered record is of one node of the platform's job whose run is in the folder."""
+    executor = find_executor(record.executor)
+    same = bool(record.handle) and record.handle == entry.get("handle")
+    return same and executor is not None and executor.here
+
+
 def _record(entry: Registered) -> Record | None:
     """Return the record in the run's folder, or what the register kept of it; a later run may have taken the folder."""
     record = read_record(entry.folder)
     if record is not None and record.id == entry.id:
         return record
-    if entry.record is None:
+    if entry.record is None or (record is not None and _is_of_node(record, entry.record)):
         return None
     return record_from(dict(entry.record), entry.folder, f"run {entry.id}", gone=True)

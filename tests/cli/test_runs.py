@@ -177,6 +177,8 @@ def test_every_node_of_a_platform_runs_its_own_part(launch: Launch, overrides: t
         assert done.code == 0, done
         log = (tmp_path / f"out/logs/node{rank}.log").read_text()
         assert f"node {rank} of 2 meets job-0:23456" in log
+    assert [row["id"] for row in launch("ps", "--json").json] == ["qwen3_8b-3"]
+    assert "no longer holds it" in launch("status", "qwen3_8b-2").err  # no run of its own whose folder is gone
     other = launch("run", *job, env={**here, "RANK": "0", "MASTER_ADDR": "job-1"})
     assert other.code == 1
     assert "not empty" in other.err
