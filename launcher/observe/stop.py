@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.processes import identified
-from launcher.executors.record import Record, withdraw_request, write_request, write_status
+from launcher.executors.record import Record, read_request, withdraw_request, write_request, write_status
 from launcher.observe.state import state_of
 from launcher.plan.executor import find_executor
 
@@ -34,11 +34,12 @@ def stop_run(record: Record) -> None:
     if executor is None:
         raise CannotStop(f"run {record.id}: its executor {record.executor!r} is not installed here")
     if not executor.foreground:
-        _ask(record)
+        asked = _ask(record)
         try:
             executor.stop(record.handle)
         except CannotStart as error:
-            withdraw_request(Path(record.folder))
+            if asked:
+                withdraw_request(Path(record.folder))
             raise CannotStop(str(error)) from None
         if state.state == "queued" and not record.gone:
             write_status(Path(record.folder), "stopped", None, why="before it started")
@@ -51,11 +52,18 @@ def stop_run(record: Record) -> None:
     os.kill(record.pid, signal.SIGTERM)
 
 
-def _ask(record: Record) -> None:
-    """Write the request down before the first signal: how a run ends says who ended it."""
-    if not record.gone:
-        with contextlib.suppress(OSError):
-            write_request(Path(record.folder))
+def _ask(record: Record) -> bool:
+    """Write the request down before the first signal, and return whether it was: how a run ends says who ended it.
+
+    An earlier request stays: what failed after it did so because of it.
+    """
+    folder = Path(record.folder)
+    if record.gone or read_request(folder) is not None:
+        return False
+    with contextlib.suppress(OSError):
+        write_request(folder)
+        return True
+    return False
 
 
 def ownership_problem(record: Record) -> str:

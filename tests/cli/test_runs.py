@@ -299,6 +299,15 @@ def test_a_run_whose_folder_is_gone_is_seen_and_stopped_by_its_id(
     assert launch("ps", "--json").json == []
 
 
+def test_who_first_asked_a_run_to_stop_is_who_stopped_it(
+    launch: Launch, working: "subprocess.Popen[bytes]", tmp_path: Path
+):
+    (tmp_path / "out/run/stop.json").write_text('{"by": "somebody", "host": "elsewhere"}')
+    stopped = launch("stop", "qwen3_8b-1", "--json")
+    assert (stopped.code, stopped.json["why"]) == (0, "by somebody on elsewhere")
+    working.wait(60)
+
+
 def test_who_stopped_a_run_is_known_before_it_ends(launch: Launch, working: "subprocess.Popen[bytes]", tmp_path: Path):
     assert launch("stop", "qwen3_8b-1", "--no-wait").code == 0
     assert json.loads((tmp_path / "out/run/stop.json").read_text())["by"] == getpass.getuser()
