@@ -19,7 +19,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.conversion import Conversion, Prepared
-from launcher.convert.fingerprint import fingerprint, starting_anew
+from launcher.convert.fingerprint import changed_meanwhile, fingerprint, starting_anew
 from launcher.convert.formats.format import Draft, Target
 from launcher.convert.fp8 import check_source, originals, quantise, stated, to_quantise, with_scales
 from launcher.convert.layouts.content import Content, Stored
@@ -189,14 +189,17 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
             raise ConvertError(problems)
         seconds += _seal(place, checksums, asked.threads)
         report = Report.of(prepared, seconds=seconds, values=Values.of(losses))
+        problems = []
         if asked.verify:
             from launcher.convert.prove import prove
 
             proof = prove(prepared, place.directory, files, quiet=quiet)
-            if proof.problems:
-                place.discard()
-                raise ConvertError(proof.problems)
+            problems = list(proof.problems)
             report = report.proved(proof)
+        changed = changed_meanwhile(asked.out, digest, lambda: fingerprint(prepared))
+        if changed or problems:
+            place.discard()
+            raise ConvertError(changed or problems)
         report = dataclasses.replace(report, files=files_written(place.directory))
         (place.directory / REPORT).write_text(report.as_json(), encoding="utf-8")
         place.publish(durable=asked.durable, proven=asked.verify)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 # Source files of this program that determine the output.
-_OWN: Final = ("launcher/convert/**/*.py", "launcher/families/*.py", "backends/*/checkpoint*/*.py", "backends/*/*.py")
+_OWN: Final = (
+    *("launcher/convert/**/*.py", "launcher/families/**/*.py", "launcher/pipeline_schedule/layout.py"),
+    *("backends/*/checkpoint*/*.py", "backends/*/*.py"),
+)
 _SHOWN: Final = 4
 
 
@@ -54,13 +57,30 @@ def merge_fingerprint(tree: Mapping[str, Any], slots: Iterable[Slot], files: Ite
 
 def starting_anew(out: Path, before: str, now: str) -> str:
     """Return why an interrupted conversion starts anew: the parts in which two fingerprints differ."""
+    return f"{out}: starting anew: changed since the interrupted conversion: {_changed(before, now)}"
+
+
+def changed_meanwhile(out: Path, before: str, now: Callable[[], str]) -> str | None:
+    """Return the parts in which the fingerprint differs at the end of a conversion; None if in none.
+
+    A source that is written while it is read gives a mixture of old and new weights, and a truncated one zeros: both
+    equal what a verification reads afterwards.
+    """
+    try:
+        names = _changed(before, now())
+    except OSError as error:
+        names = f"{error.filename} ({error.strerror})"
+    return f"{out}: not written: changed during the conversion: {names}" if names else None
+
+
+def _changed(before: str, now: str) -> str:
     try:
         old, new = json.loads(before), json.loads(now)
     except ValueError:
         old, new = {}, {"this program": ""}
     names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{out}: starting anew: changed since the interrupted conversion: {', '.join(names[:_SHOWN])}{more}"
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _text(parts: Mapping[str, object]) -> str:

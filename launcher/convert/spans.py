@@ -97,6 +97,7 @@ def array(files: OpenFiles, slot: Slot) -> Any:
 
     kind = word(itemsize(slot.dtype))
     count = math.prod(slot.shape)
+    files.check_size(slot.path, slot.offset + count * itemsize(slot.dtype))
     return np.frombuffer(files.view(slot.path), dtype=kind, count=count, offset=slot.offset).reshape(slot.shape)
 
 

@@ -260,7 +260,7 @@ class Digest:
 
     def add(self, data: memoryview, count: int) -> None:
         """Add bytes, in order; `data` is repeated up to `count` bytes."""
-        for done in range(0, count, len(data)):
+        for done in range(0, count, len(data) or 1):
             part = data[: count - done]
             self._hash.update(part)
             if data is not ZEROS:

@@ -98,3 +98,18 @@ def test_a_cast_covers_the_tower(model: Callable[[str], Path], tmp_path: Path) -
     args = ("--model", model("qwen3_5"), "--out", out, "--backend", "megatron", "--dtype", "bf16")
     assert launch("hf-to-mcore", *args) == 0
     assert {chunk.slot.dtype for chunk in torch_dist.read(out).chunks} == {"BF16"}
+
+
+def test_two_names_of_one_tensor_are_refused(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of them would be read and the other one dropped."""
+    arrays = arrays_of(model("qwen3_5"))
+    name = next(name for name in arrays if name.startswith("model.language_model.") and name.endswith("norm.weight"))
+    other = name.replace("model.language_model.", "model.")
+    arrays[other] = arrays[name] + 1
+    folder = write(tmp_path / "hf", arrays, (model("qwen3_5") / "config.json").read_text())
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "core", "--no-verify") == 1
+    shown = capsys.readouterr().err
+    assert "are two names of one tensor" in shown
+    assert {name, other} <= set(shown.split())

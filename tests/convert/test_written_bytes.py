@@ -11,6 +11,7 @@ import pytest
 
 from launcher.convert import prove
 from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.verify import Digest
 from tests.convert.helpers import convert_until_the_disk_is_full, launch, write
 
 Zoo = Callable[[str], Path]
@@ -100,3 +101,10 @@ def test_archives_have_the_checksums_of_what_was_written(
     for file in files:
         with zipfile.ZipFile(file) as archive:
             assert archive.testzip() is None, file
+
+
+def test_the_digest_of_no_bytes():
+    digest = Digest("BF16")
+    digest.add(memoryview(b""), 0)
+    assert str(digest) == "xxh3:99aa06d3014798d86001c324468d497f"
+    assert (digest.nan, digest.infinite) == (0, 0)

@@ -6,7 +6,6 @@ once, by the kernel; read into a buffer first, twice. Every call here releases t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -86,19 +85,37 @@ class OpenFiles:
             if path not in self._views:
                 if os.fstat(descriptor).st_size == 0:
                     return memoryview(b"")
-                mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+                try:
+                    mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+                except OSError as error:  # some FUSE file systems
+                    raise Damaged(path, f"cannot be mapped into memory: {error.strerror}") from None
                 self._maps.append(mapped)
                 self._views[path] = memoryview(mapped)
             return self._views[path]
 
+    def check_size(self, path: Path, count: int) -> None:
+        """Raise Damaged if a file has less than `count` bytes, or had when it was mapped."""
+        size = min(os.fstat(self.read_fd(path)).st_size, len(self.view(path)))
+        if count > size:
+            raise Damaged(path, "truncated while it was read", expected=f"{count} bytes", found=size)
+
     def load(self, path: Path, start: int, count: int) -> None:
-        """Map a range of a viewed file before it is accessed; an error of the disk is left to the access."""
+        """Map a range of a viewed file before it is accessed; Damaged if the file has ended or its disk fails.
+
+        Accessing a page that cannot be read would end the process (SIGBUS); the rest of a file's last page reads as
+        zeros, which no comparison through the same map would notice.
+        """
+        self.check_size(path, start + count)
         mapped = self.view(path).obj
         if not isinstance(mapped, mmap.mmap) or count <= 0 or not sys.platform.startswith("linux"):
             return
         first = start - start % mmap.PAGESIZE
-        with contextlib.suppress(OSError):  # a kernel without it
-            mapped.madvise(_POPULATE_READ, first, min(start + count, len(mapped)) - first)
+        try:
+            mapped.madvise(_POPULATE_READ, first, start + count - first)
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise Damaged(path, "cannot be read", expected=f"{start + count} bytes") from None
+            # Another error: a kernel without it.
 
     def forget(self, path: Path, start: int, count: int) -> None:
         """Drop a range of a viewed file from this process's memory; the page cache keeps it.
@@ -157,9 +174,8 @@ def copy(
     """
     read = files.read_fd(source)
     shift, at, end, moved = target_at - source_at, source_at, source_at + count, 0
-    if end > os.fstat(read).st_size:
-        expected = f"{end} bytes"
-        raise Damaged(source, "truncated while it was read", expected=expected, found=os.fstat(read).st_size)
+    # Of a truncated file, the missing end would be taken for a hole.
+    files.check_size(source, end)
     while at < end:
         # Looking for the next hole takes the kernel long in a large file without any.
         begin, stop = _next_data(read, at, end) if files.has_holes(source) else (at, end)
@@ -202,26 +218,22 @@ def _move(
     seen: Callable[[memoryview], None] | None,
 ) -> None:
     view = files.view(source)
-    if source_at + count > len(view):
-        raise Damaged(source, "truncated while it was read", expected=f"{source_at + count} bytes", found=len(view))
     for done in range(0, count, STEP):
         size, at = min(STEP, count - done), source_at + done
         files.load(source, at, size)
-        try:
-            write(files, target, target_at + done, view[at : at + size])
-        except _Unreadable:
-            raise Damaged(source, "truncated or unreadable", expected=f"{at + size} bytes") from None
+        write(files, target, target_at + done, view[at : at + size], source=source)
         if seen is not None:
             seen(view[at : at + size])
         files.forget(source, at, size)
 
 
-class _Unreadable(Exception):
-    """The memory to write is of a map whose file has ended, or cannot be read from its disk."""
+def write(
+    files: OpenFiles, target: Path, at: int, data: bytes | bytearray | memoryview, *, source: Path | None = None
+) -> None:
+    """Write all of `data` (a contiguous buffer) at `at`; Unwritable if the disk is full.
 
-
-def write(files: OpenFiles, target: Path, at: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data` (a contiguous buffer) at `at`; Unwritable if the disk is full."""
+    `source`: the file that `data` is a map of. Damaged if it has ended, or cannot be read from its disk.
+    """
     view, descriptor, done = memoryview(data).cast("B"), files.write_fd(target), 0
     try:
         with files.turn(target):
@@ -229,8 +241,8 @@ def write(files: OpenFiles, target: Path, at: int, data: bytes | bytearray | mem
                 size = _BLOCK - (at + done) % _BLOCK
                 done += os.pwrite(descriptor, view[done : done + size], at + done)
     except OSError as error:
-        if error.errno == errno.EFAULT:
-            raise _Unreadable from None
+        if error.errno == errno.EFAULT and source is not None:
+            raise Damaged(source, "truncated or unreadable while it was read") from None
         raise _failed(target, error) from None
 
 

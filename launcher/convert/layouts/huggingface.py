@@ -119,6 +119,11 @@ def _usually_named(logical: Logical, slots: Sequence[Slot]) -> Sequence[Slot]:
     family = logical.family
     if not family.aliases and (family.enclosing is None or not family.enclosing.aliases):
         return slots
+    stored: dict[str, str] = {}
+    for slot in slots:
+        name = family.usual(slot.name)
+        if stored.setdefault(name, slot.name) != slot.name:
+            raise ConvertError(f"{slot.path}: {stored[name]} and {slot.name} are two names of one tensor")
     return [replace(slot, name=family.usual(slot.name)) for slot in slots]
 
 

@@ -22,7 +22,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.containers.transfer import OpenFiles, copy, write
 from launcher.convert.convert import refuse_overlap, why_kept
-from launcher.convert.fingerprint import merge_fingerprint, starting_anew
+from launcher.convert.fingerprint import changed_meanwhile, merge_fingerprint, starting_anew
 from launcher.convert.formats.huggingface import copy_along, files_along
 from launcher.convert.layouts.content import Content
 from launcher.convert.lora.adapter import Adapter, Factors, read_adapter
@@ -151,6 +151,10 @@ def merge(
             line, nan, infinite = _proved(planned, files, targets, threads, quiet=quiet)
             values = values.with_copied(nan, infinite)
             lines.append(line)
+        changed = changed_meanwhile(planned.out, digest, lambda: _fingerprint(planned))
+        if changed:
+            place.discard()
+            raise ConvertError(changed)
         tree = {**planned.as_tree(), "values": values.as_tree(), "files": files_written(place.directory)}
         (place.directory / REPORT).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
         place.publish(durable=False, proven=verify)

@@ -92,7 +92,11 @@ def survey(folder: Path, base: Logical) -> Survey:
     }
     factors: dict[str, Held] = {}
     stored = safetensors.read(weights_file(folder)).slots
-    slots = {usual_name(base, slot.name.removeprefix(_PREFIX)): slot for slot in stored}
+    slots: dict[str, Slot] = {}
+    for slot in stored:
+        other = slots.setdefault(usual_name(base, slot.name.removeprefix(_PREFIX)), slot)
+        if other is not slot:
+            raise ConvertError(f"{slot.path}: {other.name} and {slot.name} are two names of one tensor")
     shapes = {name: slot.shape for name, slot in slots.items()}
     called: dict[str, str] = {}
     for name, slot in slots.items():
@@ -102,6 +106,11 @@ def survey(folder: Path, base: Logical) -> Survey:
         if not boxes or unknown:
             problems.append(_unknown(folder, base, slot, name, unknown))
             continue
+        problems += [
+            f"{slot.path}: {box.logical} is stored twice, in {factors[box.logical].slot.name} and {slot.name}"
+            for box in boxes
+            if box.logical in factors
+        ]
         factors.update({box.logical: Held(slot=slot, box=box) for box in boxes})
         called.update({box.logical[: -len(A)]: parameter or box.logical[: -len(A)] for box in boxes})
     scales = {}
