@@ -30,7 +30,7 @@ WRONG = {
     "not executable": (["--backends", "megatron_lm,megatron", "--python", "megatron=/etc/hostname"], "cannot be run"),
     "unknown version": (
         ["--backends", "megatron_lm@9.9,megatron"],
-        "--backends megatron_lm@0.16.1,megatron · --backends megatron_lm@0.12.1,megatron",
+        "--backends megatron_lm@0.16.1,megatron · --backends megatron_lm@0.15.3,megatron",
     ),
     "not a tolerance": (["--backends", "megatron_lm,megatron", "--tolerance", "nan"], "a relative difference from 0"),
     "name of a variable": (["--backends", "megatron_lm,megatron", "--env", "megatron:A B=1"], "megatron:A_B=1"),
