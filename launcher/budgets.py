@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,7 @@ def _children(node: Any) -> Iterator[Any]:
     yield from node.values() if isinstance(node, dict) else node
 
 
+@lru_cache(maxsize=256)
 def written_out(layout: str) -> str:
     """Return a pipeline layout such as `Et*3|(tt|)*29,m|L` with its repetitions expanded.
 

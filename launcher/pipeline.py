@@ -97,7 +97,25 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
         message = f"no backend {name!r}; installed: {', '.join(backend_names())}"
         raise _refused(job, message, "backend.name", "backend", backend_names()) from None
     except UnknownVersion as error:
-        raise _refused(job, str(error), "backend.version", "backend.version", backend.versions) from None
+        works = [_nearest_version(job, backend)]
+        raise _refused(job, str(error), "backend.version", "backend.version", works) from None
+
+
+_TRIED = 4
+
+
+def _nearest_version(job: Job, backend: Backend) -> str:
+    """Return the version nearest to the job's unknown one with which the job passes, or the nearest one."""
+    nearest = backend.nearest_versions(job.backend.version or backend.default_version)
+    return next((version for version in nearest[:_TRIED] if _passes(job, version)), nearest[0])
+
+
+def _passes(job: Job, version: str) -> bool:
+    try:
+        outcome = judge(with_values(job, {"backend.version": version}), fixes=False)
+    except (Refused, UnknownVersion, UnknownBackend):
+        return False
+    return not any(finding.severity == "error" for finding in outcome.findings)
 
 
 def _installed(job: Job, backend: Backend) -> str | None:

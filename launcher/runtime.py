@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan, Watch
 from launcher.plan.executor import get_executor, start_of
 from launcher.plan.start import RESUME
+from launcher.plan.tracker_config import with_job_as_config
 
 # Above this many parameters a rehearsal runs only on request: without an accelerator it would not fit, or not end.
 _TINY_PARAMETERS = 50_000_000
@@ -34,17 +36,27 @@ class Choice:
     reason: str
 
 
-def planned(outcome: Outcome) -> LaunchPlan:
+def planned(outcome: Outcome, *, resumes: bool = False) -> LaunchPlan:
     """Return the launch plan: a rehearsal if the job requests one, else the backend's native stack.
 
-    The plan includes the executor, what to monitor, and how to resume from the job's own checkpoints.
+    The plan includes the executor, what to monitor, and, where all ranks may be started again, how to resume from the
+    job's own checkpoints.
+
+    Args:
+        resumes: also how to resume it by `launch resume`.
     """
     plan, job, watch = _commands(outcome)
-    plan = dataclasses.replace(plan, start=start_of(job, native=not asks_for_rehearsal(job)), watch=watch)
-    if watch.checkpoints is None or not watch.trackers or not _may_restart(job):
+    start = start_of(job, native=not asks_for_rehearsal(job))
+    if not watch.saves_on_signal:
+        start = dataclasses.replace(start, save_seconds=None)
+    plan = dataclasses.replace(plan, start=start, watch=watch)
+    restarts = _may_restart(job)
+    if watch.checkpoints is None or not watch.trackers or not (restarts or resumes):
         return plan
     again = {**_FROM_OWN_CHECKPOINT, "checkpoint.save": watch.checkpoints}
     resumed = judge(with_values(outcome.job, again, Origin(kind="override", where="restart")), fixes=False)
+    if not resumed.ok and not restarts:
+        return plan
     if not resumed.ok:
         why = next(finding.message for finding in resumed.findings if finding.severity == "error")
         return dataclasses.replace(plan, notes=(*plan.notes, f"a restart begins anew, not from a checkpoint: {why}"))
@@ -55,7 +67,10 @@ def _commands(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
     """Return the commands, the job that they actually run, and what to monitor."""
     if not asks_for_rehearsal(outcome.job):
         watch = dataclasses.replace(outcome.backend.watch, checkpoints=outcome.job.checkpoint.save)
-        return outcome.plan(), outcome.job, watch
+        plan = outcome.plan()
+        if "logging.wandb_project" not in outcome.backend.table(outcome.version).unsupported:
+            plan = with_job_as_config(plan, outcome.job)
+        return plan, outcome.job, watch
     from launcher.rehearse.plan import rehearsal
 
     return rehearsal(outcome)
@@ -84,7 +99,10 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
     elsewhere = not get_executor(job.cluster.executor).here
     if elsewhere and job.cluster.container is not None:
         return Choice(runtime="native", reason="cluster.container has the backend")
-    missing = missing_requirements(backend, environ, requirements_of(backend, backend.version(job.backend.version)))
+    requirements = requirements_of(backend, backend.version(job.backend.version))
+    if elsewhere and _checked_on_hosts(job):
+        requirements = tuple(each for each in requirements if not each.startswith("module:"))
+    missing = missing_requirements(backend, environ, requirements)
     device = elsewhere or has_device(backend.devices)
     if not missing and device:
         what = f"cluster.executor={job.cluster.executor} starts it elsewhere" if elsewhere else "a device is there"
@@ -95,6 +113,14 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
         [] if device else [f"no {' or '.join(backend.devices)} device"]
     )
     return Choice(runtime=None, reason="; ".join(lacks))
+
+
+def _checked_on_hosts(job: Job) -> bool:
+    """Return whether the Python that runs the job elsewhere is another than this one, which `launch doctor` asks."""
+    python = job.cluster.python
+    return (python is not None and python != sys.executable) or (
+        get_executor(job.cluster.executor).asks_hosts and not is_tiny(job)
+    )
 
 
 def requirements_of(backend: Backend, version: str) -> tuple[str, ...]:

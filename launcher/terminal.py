@@ -1,4 +1,4 @@
-"""Capabilities of an output stream: colours and redrawn lines, only on terminals that support them."""
+"""Capabilities of an output stream (colours, redrawn lines), and durations as text."""
 
 import os
 from typing import TextIO
@@ -12,3 +12,15 @@ def has_colour(stream: TextIO) -> bool:
 def can_redraw(stream: TextIO) -> bool:
     """Return whether a line can be redrawn: the stream is a terminal that supports control sequences."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: 42 s, 3 min 05 s, 2 h 10 min, 3 d 4 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    if whole < 172800:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -79,12 +80,72 @@ class CommandServer:
         return finished
 
 
-def serve() -> None:
-    """Answer requests on standard input until it closes."""
+class SocketServer:
+    """The same for a shell: `command_client.py SOCKET WORDS` has the shell's own folder, environment and streams."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "launch.socket"
+        code = "import sys; from tests.commands import serve_socket; serve_socket(sys.argv[1])"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, str(self.path)], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+def _import_verbs() -> None:
     from launcher.cli.dispatch import VERBS
 
     for name in ("hydra", "rich.console", *(verb.module for verb in VERBS.values())):
         importlib.import_module(name)
+
+
+def serve_socket(path: str) -> None:
+    """Answer requests on a socket, each in a process of its own, until terminated."""
+    _import_verbs()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        print("ready", flush=True)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                listening.close()
+                _answer(connection)
+                os._exit(0)
+            connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    size, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+    text = b""
+    while len(text) < int.from_bytes(size, "big"):
+        text += connection.recv(1 << 20)
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        for number, opened in enumerate(descriptors):
+            os.dup2(opened, number)
+            os.close(opened)
+        # Python keeps whether a stream can seek, and the server's own were others.
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        _run(json.loads(text))
+    connection.sendall(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+
+
+def serve() -> None:
+    """Answer requests on standard input until it closes."""
+    _import_verbs()
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -98,7 +159,8 @@ def _run(request: Mapping[str, Any]) -> None:
     try:
         # A guard against hanging: the default action of SIGALRM ends the process.
         signal.alarm(request["timeout"])
-        for number, file in ((0, os.devnull), (1, request["out"]), (2, request["err"])):
+        files = ((0, os.devnull), (1, request["out"]), (2, request["err"])) if "out" in request else ()
+        for number, file in files:
             opened = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.dup2(opened, number)
             os.close(opened)

@@ -15,6 +15,9 @@ from tests.commands import ROOT, CommandServer, Finished
 
 # Each of the suite's many child processes would compile every module anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Lines are as long as in a pipe: workers of pytest-xdist have the width of the terminal that it was started in.
+for _width in ("COLUMNS", "LINES"):
+    os.environ.pop(_width, None)
 sys.dont_write_bytecode = False
 # Scripts that ask for python3 mean this interpreter, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -30,7 +33,9 @@ GROUPS = {
     "tests/rehearse/native/test_transformer_engine_standin.py": "megatron-core",
     "tests/rehearse/native/test_megatron_swift.py": "ms-swift",
     "tests/cluster": "cluster",
+    "tests/browser": "browser",
     "tests/executors/test_kubernetes_run.py": "kubernetes",
+    "tests/ui/test_server.py": "browser",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.plugins import names, plugins
 from tests.conftest import ROOT
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -237,3 +238,18 @@ def test_a_broken_plug_in_breaks_nothing_else(broken: Callable[[str], Run]) -> N
     reported = json.loads(launch("doctor", "--json").stdout)
     assert "ModuleNotFoundError" in reported["backends"]["toy"][0]["found"]
     assert "ModuleNotFoundError" in reported["executors"]["odd"][0]["found"]
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_that_is_added_to_the_path_is_searched(
+    kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: other\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\nx = a:b\n\n[launch.tried]\n# no = a:b\nmine = other:X\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, kind(tmp_path)])
+    plugins.cache_clear()
+    assert names("launch.tried", ()) == ["mine"]
+    assert names("launch.tried", ("mine",)) == []
+    plugins.cache_clear()

@@ -19,9 +19,14 @@ def state_file(name: str) -> Path:
     return Path(folder) / f"{name}.json"
 
 
-def digest() -> str:
-    """Return what identifies the sources: the content of every file that git tracks except docs."""
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
+def digest(*paths: str) -> str:
+    """Return what identifies the sources: the content of every file that git tracks except docs.
+
+    Args:
+        paths: only these files and folders; none: all.
+    """
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--", *paths]
+    listed = subprocess.run(command, capture_output=True, check=True).stdout
     found = hashlib.sha256()
     for name in listed.decode().split("\0"):
         path = ROOT / name

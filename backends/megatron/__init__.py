@@ -9,8 +9,9 @@ from backends.megatron.mapping.model import converted_folder
 from backends.megatron.mapping.table import table
 from backends.megatron.support import SUPPORT
 from backends.megatron.versions import REGISTERED, RENAMES, catalogue
+from backends.megatron_lm.watch import WATCH
 from launcher.mapping.backend import Backend, Entry, late
-from launcher.plan.start import Watch
+from launcher.plan.start import NUMBER, Watch
 
 _TRAINS = ("sft", "pt", "rlhf")
 ENTRY = Entry(
@@ -92,6 +93,15 @@ BACKEND = Backend(
         trackers=(
             ("*/checkpoint-*[0-9]", "latest_checkpointed_iteration.txt"),
             ("*", "latest_checkpointed_iteration.txt"),
+        ),
+        figures=(
+            ("iteration", rf"'iteration': '({NUMBER})/", 1.0),
+            ("iterations", rf"'iteration': '[0-9]+/({NUMBER})", 1.0),
+            ("loss", rf"'loss': ({NUMBER})", 1.0),
+            ("step_s", rf"'train_speed\(s/it\)': ({NUMBER})", 1.0),
+            ("grad_norm", rf"'grad_norm': ({NUMBER})", 1.0),
+            ("memory_gib", rf"'memory\(GiB\)': ({NUMBER})", 1.0),
+            *WATCH.figures,
         ),
     ),
 )

@@ -1,5 +1,6 @@
 """What Megatron-SWIFT does in place of values of other backends' jobs that it cannot take."""
 
+from backends.megatron_lm.substitutes import unmasked_chunks
 from launcher.job import Job
 from launcher.mapping.substitute import (
     Substitute,
@@ -33,6 +34,13 @@ def substitutes() -> tuple[Substitute, ...]:
             "parallel.cp_mask_type",
             lambda job: job.parallel.cp_mask_type == "general" and bool(job.batch.packing),
             "packed samples are kept apart by their lengths, without a mask",
+        ),
+        unmasked_chunks(),
+        Substitute(
+            fields=("moe.token_dispatcher_type",),
+            when=lambda job: job.moe.token_dispatcher_type == "allgather",
+            put=lambda job: {"moe.token_dispatcher_type": "alltoall"},
+            why="its sequences have variable lengths, which allgather does not support; alltoall gives the same result",
         ),
         *without_each(
             "precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)

@@ -8,10 +8,10 @@ from backends.megatron_lm.environment import ENVIRONMENT
 from backends.megatron_lm.other_models import OTHERS
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.megatron_lm.support import SUPPORT
+from backends.megatron_lm.watch import WATCH
 from launcher.catalogue.registered import registered
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
-from launcher.plan.start import Watch
 
 if TYPE_CHECKING:
     from launcher.catalogue.catalogue import Catalogue
@@ -62,6 +62,7 @@ RULES = tuple(
             "config_19",
             "reinforcement",
             "sizes",
+            "optimizer_instances",
             "rampup",
             "defaults",
         ),
@@ -77,10 +78,6 @@ RULES = tuple(
         ),
     )
 )
-
-
-# megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1
-WATCH = Watch(iteration_line=r"iteration +[0-9]+/ *[0-9]+ \|", trackers=(("", "latest_checkpointed_iteration.txt"),))
 
 
 def _converted_folder(job: Job, version: str) -> str | None:

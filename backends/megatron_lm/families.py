@@ -73,7 +73,7 @@ FAMILIES = by_family(
         FamilyRow(model_type=name, cannot=_POSITIONS, source=_MROPE)
         for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
     ),
-    FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
+    _since("gpt_oss", "0.19", "YaRN scaling of ordinary attention has no argument before core 0.19"),
 )
 
 ALL_DENSE = Unbuildable(

@@ -41,6 +41,20 @@ def substitutes() -> tuple[Substitute, ...]:
             put=lambda job: {"kernels.transformer_impl": None},
             why="activations are offloaded by Transformer Engine's layers, which are its default",
         ),
+        without(
+            "moe.shared_expert_overlap",
+            lambda job: bool(job.moe.batch_overlap and job.moe.shared_expert_overlap),
+            "overlapped micro-batches overlap the shared expert, too; only speed changes",
+        ),
+        without(
+            "parallel.gloo",
+            lambda job: (
+                job.parallel.gloo is False
+                and bool(job.parallel.distributed_optimizer)
+                and job.checkpoint.format == "torch"
+            ),
+            "the distributed optimizer is saved in the format torch through gloo groups only",
+        ),
         unmasked_chunks(),
         gathered_fp8_weights(),
         steps_of_samples(),

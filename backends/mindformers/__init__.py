@@ -14,7 +14,7 @@ from launcher.catalogue.catalogue import Catalogue, load
 from launcher.catalogue.registered import registered
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
-from launcher.plan.start import Watch
+from launcher.plan.start import NUMBER, Watch
 
 __all__ = ["BACKEND"]
 
@@ -106,5 +106,13 @@ BACKEND = Backend(
         iteration_line=r"step:\[ *[0-9]+/ *[0-9]+\]",
         trackers=(("", "latest_checkpointed_iteration.txt"), ("checkpoint", "rank_0/meta.json")),
         rank_log="msrun_log/worker_{rank}.log",
+        figures=(
+            ("iteration", rf"step:\[ *({NUMBER})/", 1.0),
+            ("iterations", rf"step:\[ *[0-9]+/ *({NUMBER})\]", 1.0),
+            ("loss", rf" loss:(?: |\[ *)({NUMBER})", 1.0),
+            ("step_s", rf"per_step_time: ({NUMBER})ms", 1e-3),
+            ("tflops_per_device", rf"train_throughput_per_npu: ({NUMBER})T", 1.0),
+            ("grad_norm", rf"global_norm: \[?({NUMBER})", 1.0),
+        ),
     ),
 )

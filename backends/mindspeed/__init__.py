@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
-from backends.megatron_lm import WATCH
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
+from backends.megatron_lm.watch import WATCH
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
 from backends.mindspeed.versions import REGISTERED, catalogue

@@ -29,8 +29,8 @@ _NAMES: Final = {
     f"{_CORE}indexer.linear_wq_b.weight": f"{_ATTENTION}indexer.wq_b.weight",
     f"{_CORE}indexer.linear_weights_proj.weight": f"{_ATTENTION}indexer.weights_proj.weight",
     **{
-        f"{_CORE}{theirs}{member}": f"{_ATTENTION}{ours}{name}"
-        for theirs, ours in _COMPRESSORS.items()
+        f"{_CORE}{core}{member}": f"{_ATTENTION}{own}{name}"
+        for core, own in _COMPRESSORS.items()
         for member, name in {**_MEMBERS, "norm.weight": "norm.weight"}.items()
     },
     **{f"{core}mapping_proj.weight": f"{own}hc_fn.weight" for core, own in _STREAMS.items()},

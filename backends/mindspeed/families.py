@@ -71,7 +71,7 @@ FAMILIES = by_family(
         model_type="gemma2",
         names=((None, None, GEMMA2),),
         converter="gemma2",
-        at_start=None,
+        at_start=_MASTER,
         template="gemma",
         source="MindSpeed-LLM 26.1.0 tasks/models/spec/gemma2_spec.py, examples/mcore/gemma2",
     ),

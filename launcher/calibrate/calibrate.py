@@ -17,10 +17,13 @@ from launcher.estimate.as_run import as_run
 from launcher.estimate.estimate import estimate
 from launcher.estimate.memory import GIB
 from launcher.job import Job
+from launcher.job.finding import Finding
 from launcher.job.hardware import Hardware
+from launcher.pipeline import judge
 from launcher.rehearse.core.options import Device
 from launcher.rehearse.implementation import described
-from launcher.runtime import has_device
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.runtime import has_device, planned
 
 # Processes of a layout: collectives and transfers are measured between two.
 _TOGETHER = 2
@@ -30,11 +33,15 @@ _OWN_GROUPS = ("backend", "runtime", "rehearse", "output_dir", "cluster")
 
 
 class CannotCalibrate(Exception):
-    """The calibration was refused or failed; has what would work, and the log of a training that failed."""
+    """The calibration was refused or failed; has what would work, and the log of a training that failed.
 
-    def __init__(self, message: str, *works: str, log: str = "") -> None:
+    Attributes:
+        findings: why the trainer refuses the job, where it does.
+    """
+
+    def __init__(self, message: str, *works: str, log: str = "", findings: Sequence[Finding] = ()) -> None:
         super().__init__(message)
-        self.message, self.works, self.log = message, works, log
+        self.message, self.works, self.log, self.findings = message, works, log, tuple(findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +118,7 @@ def calibrate(
     )
     if request.layouts is not None:
         chosen = fewer(chosen, request.layouts)
+    _refuse_untrainable([*words, *fixed], chosen, kind, request)
     environ = {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     before = os.getloadavg()[0]
     folder = Path(tempfile.mkdtemp(prefix="launch-calibrate-"))
@@ -191,10 +199,12 @@ class _Runs:
         """Train a layout once."""
         self.number += 1
         total = self.request.steps + warm_up()
-        words = [*self.words, *layout.words, "runtime=rehearsal", f"rehearse.device={self.kind}"]
         found = measured(
             layout,
-            [*(f"--config-dir={folder}" for folder in self.request.config_dirs), *words],
+            [
+                *(f"--config-dir={folder}" for folder in self.request.config_dirs),
+                *_training(self.words, layout, self.kind),
+            ],
             self.folder / str(self.number),
             environ=self.environ,
             clock=self.request.clock,
@@ -204,6 +214,25 @@ class _Runs:
         if (found.device == "cpu") != (self.kind == "cpu"):
             raise CannotMeasure(f"{layout.name}: ran on {found.device} in place of {self.kind}")
         return found
+
+
+def _training(words: Sequence[str], layout: Layout, kind: Device) -> list[str]:
+    """Return the overrides of a layout's training."""
+    return [*words, *layout.words, "runtime=rehearsal", f"rehearse.device={kind}"]
+
+
+def _refuse_untrainable(words: Sequence[str], chosen: Sequence[Layout], kind: Device, request: Request) -> None:
+    """Refuse before anything is measured what a training would refuse at its start."""
+    for layout in chosen:
+        outcome = judge(compose(_training(words, layout, kind), list(request.config_dirs)), fixes=False)
+        errors = [each for each in outcome.findings if each.severity == "error"]
+        try:
+            if not errors:
+                planned(outcome)
+        except RehearsalRefused as refused:
+            errors = list(refused.findings)
+        if errors:
+            raise CannotCalibrate(f"{layout.name}: the trainer refuses this job", findings=errors)
 
 
 def _own(overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

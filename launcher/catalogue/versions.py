@@ -1,7 +1,9 @@
 """Order of versions, for `since` and `until`: that of `packaging`, for names as upstream gives them."""
 
 import re
+from collections.abc import Iterable
 from functools import cache
+from itertools import zip_longest
 
 from packaging.version import InvalidVersion, Version
 
@@ -38,3 +40,21 @@ def in_range(version: str, since: str | None, until: str | None) -> bool:
     """Return whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0.0, not 4.0.1."""
     key = version_key(version)
     return (since is None or key >= version_key(since)) and (until is None or key <= version_key(until))
+
+
+def nearest_versions(wanted: str, known: Iterable[str]) -> list[str]:
+    """Return versions, the numerically nearest to `wanted` first: of the same major and minor number, if there are.
+
+    Of two that are as near the newer one comes first; names without a number are last, and all of them keep their
+    order where `wanted` is no number.
+    """
+    given, target = list(known), version_key(wanted)
+    if target.epoch:
+        return given
+    newest = sorted(given, key=version_key, reverse=True)
+    return sorted(newest, key=lambda each: _distance(version_key(each), target))
+
+
+def _distance(version: Version, target: Version) -> tuple[int, ...]:
+    parts = zip_longest(version.release, target.release, fillvalue=0)
+    return (abs(version.epoch - target.epoch), *(abs(one - other) for one, other in parts))

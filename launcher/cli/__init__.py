@@ -14,6 +14,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _run(list(argv))
     try:
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks what completes a line: every further import costs time
+            from launcher.cli.complete import main as complete
+
+            return complete()
         # Before other imports: Ctrl-C during an import would print a traceback.
         from launcher.cli import process
 

@@ -1,14 +1,17 @@
 """`launch balance`: distributes layers and recomputation over pipeline stages for the least step time."""
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
 from launcher.cli import balance_taylor
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
+from launcher.cli.plot import drawable, plotted
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.taylor_job import job_of_yaml
 from launcher.cli.taylor_words import translated
@@ -18,6 +21,10 @@ from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
 from launcher.terminal import can_redraw
+
+if TYPE_CHECKING:
+    from launcher.balance.solve_job import Answer
+    from launcher.report.figures import Chart
 
 _RULE = "BALANCE"
 _RATIOS = (
@@ -111,6 +118,7 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
     if not 0 <= options.gap < 1:
         raise WrongUse(f"--gap {options.gap:g}: must be from 0 to below 1", "--gap 0.001")
     writable("--plot", options.plot, PICTURE, ".html", ".svg", ".png")
+    drawable(options.plot)
     writable("--mps", options.mps, PROGRAM, ".mps")
     if options.yaml is None or not (options.memory or Path(options.yaml).is_dir()):
         writable("-o", options.output, JOB, ".yaml", ".yml")
@@ -177,11 +185,21 @@ def _write_files(options: argparse.Namespace, answer: object) -> None:
 
         write_mps(Path(options.mps), answer.posed.problem)
     if options.plot:
-        from launcher.balance.plot import write_plot
+        plotted(options.plot, _charts(answer), f"{answer.job.name or 'job'}: balance")
 
-        trouble = write_plot(Path(options.plot), answer)
-        if trouble:
-            raise NotDone(trouble)
+
+def _charts(answer: "Answer") -> "list[Chart]":
+    """Return memory and pipeline of the even and the balanced split."""
+    from launcher.estimate.estimate import estimate
+    from launcher.report.figures import memory_chart, timeline_chart
+
+    charts: list[Chart] = []
+    for job, what in ((answer.posed.start, "before (even)"), (answer.job, "after (balanced)")):
+        estimated, name = estimate(job, timeline=True, changes=False), what.partition(" ")[0]
+        for chart in (memory_chart(estimated, f"memory-{name}"), timeline_chart(estimated, f"timeline-{name}")):
+            if chart is not None:
+                charts.append(dataclasses.replace(chart, title=f"{chart.title}, {what}"))
+    return charts
 
 
 def _finding(text: str) -> Finding:

@@ -64,6 +64,8 @@ def main(words: list[str]) -> int:
     except CannotEstimate as error:
         raise NotDone(findings=error.findings) from None
     except CannotCalibrate as error:
+        if error.findings:
+            raise NotDone(error.message, findings=error.findings) from None
         log = f" (log: {error.log})" if error.log else ""
         raise NotDone(error.message + log, *error.works, rule="CALIBRATE-REFUSED") from None
     finally:

@@ -13,7 +13,7 @@ from launcher.mapping.add_fork import AddedFork, add_fork, remove_fork
 from launcher.mapping.backend import backend_names, broken_forks, get_backend
 from launcher.mapping.forks import loaded
 
-_VERBS = {
+SUBVERBS = {
     "add": "read a checkout's own parser and keep it as a version of its backend",
     "list": "the forks that you added",
     "remove": "forget a fork",
@@ -35,16 +35,16 @@ _SHOWN = 12
 def main(words: list[str]) -> int:
     """Add, list or remove a fork; exit 1 if the checkout is refused, 2 for a wrong command line."""
     if not words or words[0] in ("-h", "--help"):
-        lines = "".join(f"  {name:8} {doc}\n" for name, doc in _VERBS.items())
-        print(filled(_HELP.replace("{verbs}", "|".join(_VERBS)).replace("{lines}", lines)), end="")
+        lines = "".join(f"  {name:8} {doc}\n" for name, doc in SUBVERBS.items())
+        print(filled(_HELP.replace("{verbs}", "|".join(SUBVERBS)).replace("{lines}", lines)), end="")
         return 0 if words else 2
-    if words[0] not in _VERBS:
-        raise WrongUse(f"{words[0]!r} is not one of {', '.join(_VERBS)}", "launch catalogue --help")
+    if words[0] not in SUBVERBS:
+        raise WrongUse(f"{words[0]!r} is not one of {', '.join(SUBVERBS)}", "launch catalogue --help")
     return _BODIES[words[0]](words[1:])
 
 
 def _add(words: list[str]) -> int:
-    made = parser("catalogue add", f"{_VERBS['add'].capitalize()}.", _ADD, overrides=False)
+    made = parser("catalogue add", f"{SUBVERBS['add'].capitalize()}.", _ADD, overrides=False)
     made.add_argument("dir", metavar="DIR", help="the checkout; it is read only")
     made.add_argument("--name", required=True, help="name of the version: backend.version=NAME")
     made.add_argument(

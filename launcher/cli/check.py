@@ -3,27 +3,24 @@
 import argparse
 import sys
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from launcher.cli.check_files import FORMATS, SUFFIXES, check_files, is_many
 from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
-from launcher.compose import compose
-from launcher.job import Job, Origin
+from launcher.job import Job
 from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
-from launcher.outputs.kinds import JOB
+from launcher.outputs.kinds import FINDINGS, JOB
 from launcher.pipeline import judge, variants_of
 from launcher.report.findings import print_findings
 from launcher.rules.engine import ordered
 from launcher.syntax import escaped
 
 if TYPE_CHECKING:
-    from launcher.importing.imported import Imported
     from launcher.mapping.backend import Backend
 
 _VERSION = "backend.version="
@@ -34,15 +31,39 @@ def main(words: list[str]) -> int:
     made = parser(
         "check",
         "Apply every rule to a job, or to a script or YAML that exists already, and show all findings at once.",
-        "launch check +recipe=qwen3_moe backend={npu}\n  launch check train.sh parallel.tp=4",
+        "launch check +recipe=qwen3_moe backend={npu}\n  launch check train.sh parallel.tp=4\n"
+        "  launch check 'scripts/**/*.sh' recipes/ --format sarif -o check.sarif\n"
+        "  launch check scripts/ --changed=origin/main --format github",
     )
     made.add_argument("--fix", action="store_true", help="show the overrides with which the job passes")
-    made.add_argument("-o", "--output", metavar="FILE", help="with --fix: write them to a file, for +strategy=FILE")
+    made.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="with --fix: write them to a file, for +strategy=FILE; "
+        "with --format sarif or junit: write the document to a file",
+    )
     made.add_argument(
         "--deep", action="store_true", help="also build it with the real megatron-core, at full world size"
     )
+    made.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="for files, folders and patterns, those without a training skipped: sarif (code scanning), github "
+        "(annotations of a pull request), junit (test results), text",
+    )
+    made.add_argument(
+        "--changed",
+        nargs="?",
+        const="HEAD",
+        metavar="REF",
+        help="only files that differ from the branch point of a git revision (default: HEAD), and untracked ones",
+    )
     add_option(made)
     options = parse(made, words)
+    if is_many(options):
+        writable("-o", options.output, FINDINGS, *SUFFIXES.get(options.format, ()))
+        return check_files(options)
     if options.output and (options.multirun or not options.fix):
         raise WrongUse("-o writes the fixes of one job", "launch check OVERRIDES --fix -o fixes.yaml")
     writable("-o", options.output, JOB, ".yaml", ".yml")
@@ -72,6 +93,7 @@ def _existing(options: argparse.Namespace) -> Answer:
     from launcher.api import import_file
     from launcher.importing.imported import DEVICES
     from launcher.importing.judge import judge_existing, located
+    from launcher.importing.overrides import job_with_overrides
     from launcher.importing.presets import with_known_model
     from launcher.mapping.backend import get_backend
 
@@ -85,7 +107,7 @@ def _existing(options: argparse.Namespace) -> Answer:
         imported = import_file(path, backend=backend.name, version=said)
     label = f"{path} for {backend.title} {imported.version}"
     if words:
-        job = _with_overrides(imported, path, words, options)
+        job = job_with_overrides(imported, path, words, options.config_dir)
         outcome = judge(job)
         changed = f"{path} with {' '.join(without_secrets(words))} on {outcome.backend.title} {outcome.version}"
         return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
@@ -101,23 +123,6 @@ def _version_of(words: list[str], backend: "Backend") -> str | None:
     if not said or any(word.startswith("backend=") for word in words):
         return None
     return said[-1] if said[-1] in (*backend.versions, *backend.aliases) else None
-
-
-def _with_overrides(imported: "Imported", path: str, words: list[str], options: argparse.Namespace) -> Job:
-    """Return the job of a file with overrides; its other values keep their places in the file."""
-    from launcher.importing.job_file import job_yaml
-    from launcher.importing.judge import located
-
-    with TemporaryDirectory(prefix="launch-check-") as folder:
-        file = Path(folder, "job.yaml")
-        file.write_text(job_yaml(imported, path, with_version=True), encoding="utf-8")
-        job = compose([f"+job={file}", *words], options.config_dir)
-    places = located(imported).origins
-    origins = {
-        name: places.get(name, Origin(kind="recipe")) if str(file) in origin.where else origin
-        for name, origin in job.origins.items()
-    }
-    return replace(job, origins=origins)
 
 
 def _show(

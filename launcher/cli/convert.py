@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.cli.convert_merge import merge_body, merge_parser
 from launcher.cli.examples import filled
-from launcher.cli.options import parse, parser, print_json
+from launcher.cli.options import composed_of, parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 
 if TYPE_CHECKING:
+    from launcher.convert.asked import Asked
     from launcher.convert.conversion import Conversion
+    from launcher.job import Job
 
-_VERBS = {
+SUBVERBS = {
     "hf-to-mcore": "a Hugging Face model to a training checkpoint",
     "mcore-to-hf": "a training checkpoint to a Hugging Face model",
     "reshard": "a training checkpoint to another layout or format",
@@ -39,11 +41,11 @@ example:
 def main(words: list[str]) -> int:
     """Convert; exit 1 if the conversion is refused or cannot be verified, 2 for a wrong command line."""
     if not words or words[0] in ("-h", "--help"):
-        lines = "".join(f"  {name:12} {doc}\n" for name, doc in _VERBS.items())
-        print(filled(_HELP.replace("{verbs}", "|".join(_VERBS)).replace("{lines}", lines)), end="")
+        lines = "".join(f"  {name:12} {doc}\n" for name, doc in SUBVERBS.items())
+        print(filled(_HELP.replace("{verbs}", "|".join(SUBVERBS)).replace("{lines}", lines)), end="")
         return 0 if words else 2
-    if words[0] not in _VERBS:
-        raise WrongUse(f"{words[0]!r} is not one of {', '.join(_VERBS)}", "launch convert --help")
+    if words[0] not in SUBVERBS:
+        raise WrongUse(f"{words[0]!r} is not one of {', '.join(SUBVERBS)}", "launch convert --help")
     verb, rest = words[0], words[1:]
     made = _parser(verb)
     options = parse(made, rest)
@@ -84,7 +86,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
 
 
 def _described(verb: str) -> str:
-    text = _VERBS[verb]
+    text = SUBVERBS[verb]
     return f"Convert {text}." if text.startswith("a ") else f"{text[0].upper()}{text[1:]}."
 
 
@@ -143,10 +145,48 @@ def _reported(body: Callable[[argparse.Namespace], int], options: argparse.Names
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from launcher.cli.convert_request import request
+    from launcher.convert.request import request
 
-    with request(options) as asked:
+    with request(_asked(options)) as asked:
         return _converted(options, asked)
+
+
+def _asked(options: argparse.Namespace) -> Asked:
+    """Return the options as `launcher.convert` takes them; composes the jobs that overrides describe."""
+    from launcher.convert.asked import Asked
+
+    backend = getattr(options, "backend", None)
+    return Asked(
+        out=options.out,
+        to_hf=not hasattr(options, "format"),
+        model=options.model,
+        checkpoint=getattr(options, "checkpoint", None),
+        adapter=getattr(options, "adapter", None),
+        rewrite=getattr(options, "rewrite", False),
+        job=_job(options.overrides, options.config_dir, backend),
+        source_job=_job(options.source, options.config_dir),
+        backend=backend,
+        format=getattr(options, "format", None),
+        layers=getattr(options, "layers", None),
+        options=tuple(options.set),
+        fp8=getattr(options, "fp8", None),
+        dtype=options.dtype,
+        verify=not options.no_verify,
+        overwrite=options.overwrite,
+        durable=options.durable,
+        allow_overflow=options.allow_overflow,
+        workers=options.workers,
+        dry_run=options.dry_run,
+        warn=lambda text: print(text, file=sys.stderr),
+    )
+
+
+def _job(overrides: Sequence[str], config_dirs: Sequence[str], backend: str | None = None) -> Job | None:
+    """Return the job whose layout is used; None without overrides (Hydra is not imported then)."""
+    if not overrides:
+        return None
+    named = any(word.startswith("backend=") for word in overrides)
+    return composed_of([*overrides, *([f"backend={backend}"] if backend and not named else [])], config_dirs)
 
 
 def _converted(options: argparse.Namespace, asked: Conversion) -> int:

@@ -16,12 +16,9 @@ from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import is_job_file, read_file
-from launcher.importing.side_by_side import Side
-from launcher.job import Job, derive
+from launcher.importing.side_by_side import Side, side_of
+from launcher.job import Job
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.pipeline import chosen_backend, with_local_model
-from launcher.port.port import port_job, sent
-from launcher.rules.effects import meaning
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
 Target = tuple[Backend, str]
@@ -128,26 +125,12 @@ def _without(mistake: Mistake, path: Path, word: str) -> Mistake:
 
 
 def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
-    # Folders that the launcher derives from a job's name are not differences between jobs.
-    job = dataclasses.replace(read.job, name="job", origins={**read.job.origins})
-    backend, version = target or chosen_backend(job)
-    job_backend, job_version = job.backend.name, job.backend.version
-    if job_backend is not None and (backend.name, version) != (
-        job_backend,
-        get_backend(job_backend).version(job_version),
-    ):
-        job = sent(job, backend, version).job
-    else:
-        job = port_job(job, backend, version).job
-    return Side(
-        label=label,
-        about=_about(label, read, backend, version, job),
-        job_id=job_id,
-        meaning=meaning(with_local_model(derive(job), backend)[0], backend, version),
-    )
+    side = side_of(read.job, label, job_id=job_id, target=target)
+    return dataclasses.replace(side, about=_about(label, read, side))
 
 
-def _about(label: str, read: _Read, backend: Backend, version: str, job: Job) -> str:
+def _about(label: str, read: _Read, side: Side) -> str:
+    backend, version, job = side.meaning.backend, side.meaning.version, side.meaning.job
     machines = f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
     imported = read.imported
     program = f"{imported.program or 'arguments'}, " if imported is not None else ""

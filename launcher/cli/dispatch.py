@@ -43,18 +43,24 @@ VERBS = {
     "calibrate": Verb(module="launcher.cli.calibrate", doc="a hardware file from short trainings on this machine"),
     "search": Verb(module="launcher.cli.search", doc="the parallel strategy with the least step time"),
     "balance": Verb(module="launcher.cli.balance", doc="layers and recomputation over pipeline stages"),
+    "ui": Verb(module="launcher.cli.ui", doc="plan a job in the browser: check, estimate, search, compare, import"),
     "diff": Verb(module="launcher.cli.diff", doc="differences between files, jobs or backends, side by side"),
+    "report": Verb(module="launcher.cli.report", doc="one HTML page: devices, memory, pipeline, arguments, findings"),
     "parity": Verb(module="launcher.cli.parity", doc="the same training on several backends, measured and compared"),
+    "list": Verb(module="launcher.cli.list_", doc="recipes, models, hardware, backends with versions, or rules"),
     "explain": Verb(module="launcher.cli.explain", doc="meaning of a field, argument, variable or rule"),
     "import": Verb(module="launcher.cli.import_", doc="convert an existing script or configuration to a job"),
     "convert": Verb(module="launcher.cli.convert", doc="convert checkpoints to another format or layout, verified"),
     "tokenize": Verb(module="launcher.cli.tokenize", doc="conversations as token numbers and labels"),
     "args": Verb(module="launcher.cli.args", doc="the arguments that a backend accepts, from its own parser"),
+    "schema": Verb(module="launcher.cli.schema", doc="JSON Schema of job files, for editors and other programs"),
+    "completion": Verb(module="launcher.cli.completion", doc="script for completion in bash, zsh or fish"),
     "catalogue": Verb(module="launcher.cli.catalogue", doc="a checkout's own parser as a version of its backend"),
     "ps": Verb(module="launcher.cli.ps", doc="the runs that you started, with their state"),
     "status": Verb(module="launcher.cli.status", doc="one run: its nodes, its progress, why it failed"),
     "logs": Verb(module="launcher.cli.logs", doc="output of a run or one of its ranks (-f: follow)"),
     "stop": Verb(module="launcher.cli.stop", doc="end a run cleanly"),
+    "resume": Verb(module="launcher.cli.resume", doc="start an ended run again, from its last complete checkpoint"),
     "clean": Verb(module="launcher.cli.clean", doc="remove what an ended run left outside its folder"),
 }
 
@@ -62,7 +68,7 @@ VERBS = {
 def dispatch(words: list[str]) -> int:
     """Run the verb that the arguments name and return the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
-        verbs = "".join(f"  {name:9} {verb.doc}\n" for name, verb in VERBS.items())
+        verbs = "".join(f"  {name:10} {verb.doc}\n" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs, name=BUILT_IN[0], other=BUILT_IN[-1]), end="")
         return 0 if words else 2
     if words[0] == "--version":

@@ -9,7 +9,7 @@ from launcher.cli.options import composed, parse, parser, print_json
 from launcher.executors.failure import CannotStart
 from launcher.mapping.backend import backend_names, broken_backends, get_backend
 from launcher.pipeline import judge
-from launcher.plan.executor import broken_executors
+from launcher.plan.executor import broken_executors, get_executor
 from launcher.report.findings import print_findings
 from launcher.runtime import planned
 
@@ -26,7 +26,10 @@ _MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
 def main(words: list[str]) -> int:
     """Show what is installed; exit 1 if a job cannot run natively, or no backend can."""
     made = parser("doctor", "Check that everything a job needs is installed before it starts.", _EXAMPLES)
-    made.add_argument("--no-hosts", action="store_true", help="ssh: do not compare software on all hosts")
+    made.add_argument("--no-hosts", action="store_true", help="ask neither the queue or cluster nor the hosts of ssh")
+    made.add_argument(
+        "--nodes", action="store_true", help="Slurm: also ask the job's nodes, which a step of one minute allocates"
+    )
     options = parse(made, words)
     names = _backends(options.overrides)
     if names is not None:
@@ -37,7 +40,7 @@ def main(words: list[str]) -> int:
 
 def _of_job(options: Namespace) -> int:
     from launcher.doctor.check import errors
-    from launcher.doctor.examine import of_hosts, of_job
+    from launcher.doctor.examine import of_executor, of_hosts, of_job
 
     outcome = judge(composed(options))
     if not outcome.ok and not options.json:
@@ -46,9 +49,13 @@ def _of_job(options: Namespace) -> int:
         plan = planned(outcome) if outcome.ok else None
     except CannotStart:
         plan = None
-    checks = of_job(outcome)
+    hosts = not options.no_hosts and (options.nodes or get_executor(outcome.job.cluster.executor).asks_hosts)
+    checks = of_job(outcome, asks_hosts=hosts)
     if plan is not None and not options.no_hosts:
-        checks += of_hosts(outcome, plan)
+        accepted = of_executor(plan)
+        checks += accepted
+        if not errors(accepted) or get_executor(plan.start.executor).asks_hosts:
+            checks += of_hosts(outcome, plan, allocate=options.nodes)
     ok = outcome.ok and not errors(checks)
     if options.json:
         findings = [finding.as_tree() for finding in outcome.findings]

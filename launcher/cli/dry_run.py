@@ -9,10 +9,9 @@ from pathlib import Path
 from launcher.cli.explain_variables import VARIABLES
 from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser
-from launcher.cli.refusal import NotDone
+from launcher.cli.refusal import NotDone, WrongUse
 from launcher.convert.offer import Offer, offered
 from launcher.job import Job, Origin, as_tree, output_dir, with_values
-from launcher.job.file_text import job_file_text
 from launcher.mapping.environment import Explained, explained
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
@@ -20,7 +19,6 @@ from launcher.plan.executor import Place, get_executor
 from launcher.plan.shell import one_line, script, settled
 from launcher.report.findings import print_findings
 from launcher.runtime import choose, planned
-from launcher.syntax import escaped
 
 FORMATS = ("text", "shell", "argv", "yaml", "json", "submit")
 
@@ -37,11 +35,24 @@ def main(words: list[str]) -> int:
         help="shell: a script; argv: one line per node; yaml: the job; "
         "submit: what is submitted to the queue (cluster=kubernetes: the manifest)",
     )
+    made.add_argument("--all", action="store_true", help="every argument and variable, with its field and origin")
+    made.add_argument("--why", metavar="NAME", help="where one argument, field or variable comes from")
     made.add_argument("--render", metavar="DIR", help="also write the files that start it without this program to DIR")
     add_option(made)
-    options = parse(made, words)
+    options = parse(made, _joined(words))
     options.json = options.json or options.format == "json"
+    if (options.all or options.why) and (options.json or options.format != "text"):
+        flag = "--all" if options.all else "--why"
+        raise WrongUse(f"{flag} is for the text output; the others have every argument", "--json")
     return answered(options, _shown)
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Return the arguments with `--why --flag` as one, which argparse would take for two options."""
+    at = words.index("--why") if "--why" in words else len(words)
+    if words[at + 1 : at + 2] and words[at + 1].startswith("--"):
+        return [*words[:at], f"--why={words[at + 1]}", *words[at + 2 :]]
+    return words
 
 
 def _shown(options: argparse.Namespace) -> Answer:
@@ -65,7 +76,15 @@ def _shown(options: argparse.Namespace) -> Answer:
         render(plan, folder, outcome)
     if options.json:
         return Answer(code=code, tree=as_json(outcome, plan))
-    if outcome.ok or options.format == "text":
+    if options.why:
+        from launcher.cli.dry_run_why import show_why
+
+        show_why(options.why, outcome, _environment(outcome, plan))
+        return Answer(code=code, tree=None)
+    if options.format == "text":
+        _text(outcome, plan, every=options.all)
+        return Answer(code=code, tree=None)
+    if outcome.ok:
         # A refused job has no script, so that output piped into a file cannot be run.
         _print(options.format, outcome, plan)
     sys.stdout.flush()
@@ -159,48 +178,24 @@ def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
     }
 
 
-def _text(outcome: Outcome, plan: LaunchPlan) -> None:
-    print(escaped(f"# {outcome.job.name or 'job'}: {plan.what}"))
-    print(f"# {here(outcome)}")
-    estimate = estimated(outcome)
-    if estimate:
-        print(f"# estimate: {estimate}")
-    convert = conversion(outcome)
-    if convert is not None:
-        print(f"# first ({convert.why}): {convert.text}")
-    _table([(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native])
-    changes = outcome.effective.changes
-    if changes:
-        print(f"\n# {outcome.backend.title} sets these itself:")
-        _table(
-            [(each.flag, _value(each.after), f"was {_value(each.before)}", f"rule:{each.rule}", "") for each in changes]
-        )
-    print()
-    for each in _environment(outcome, plan):
-        details = " ".join(filter(None, (each.where, f"[{each.source}]" if each.source else "")))
-        print(f"{each.name}={one_line([each.value])}  {each.origin}  {details}".rstrip())
-    print()
-    _argv(outcome, plan)
+def _text(outcome: Outcome, plan: LaunchPlan, *, every: bool = False) -> None:
+    from launcher.cli.dry_run_screen import show
 
-
-def _table(rows: list[tuple[str, str, str, str, str]]) -> None:
-    widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
-    for row in rows:
-        print(escaped("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip()))
+    show(
+        outcome,
+        plan,
+        here=here(outcome),
+        estimate=estimated(outcome),
+        convert=conversion(outcome),
+        environment=_environment(outcome, plan),
+        every=every,
+    )
 
 
 def _environment(outcome: Outcome, plan: LaunchPlan) -> list[Explained]:
     """Return the variables of a node, with the origin of each."""
     own = outcome.backend.environment
     return explained(plan.nodes[0].env, own, outcome.job, outcome.native, VARIABLES)
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return "unset"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(_value(item) for item in value) if isinstance(value, tuple) else str(value)
 
 
 def _argv(outcome: Outcome, plan: LaunchPlan) -> None:
@@ -224,15 +219,9 @@ def _submit(outcome: Outcome, plan: LaunchPlan) -> None:
 
 
 def _yaml(job: Job) -> None:
-    from launcher.importing.job_file import uninterpolated
+    from launcher.importing.job_file import whole_job_yaml
 
-    tree = uninterpolated(as_tree(job))
-    for path in ("parallel.dp", "checkpoint.save"):
-        # Derived values are left unset, so that the file can be edited.
-        if job.origin(path).kind == "derived":
-            section, name = path.split(".")
-            tree[section][name] = None
-    print(job_file_text(tree), end="")
+    print(whole_job_yaml(job), end="")
 
 
-_SHOW = {"text": _text, "argv": _argv, "shell": _shell, "submit": _submit}
+_SHOW = {"argv": _argv, "shell": _shell, "submit": _submit}

@@ -1,13 +1,16 @@
 """`launch estimate`: memory use and speed, computed from the job that would be started."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser, writable
+from launcher.cli.plot import drawable, plotted
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.outputs.kinds import PICTURE, TRACE
+from launcher.report.text_page import page_of
 
 
 def main(words: list[str]) -> int:
@@ -17,6 +20,7 @@ def main(words: list[str]) -> int:
         "Memory per pipeline stage and time of one step, without a device.",
         "launch estimate +recipe=qwen3_moe hardware=h100_80g cluster.nodes=4 --plot estimate.html",
     )
+    made.add_argument("--why", action="store_true", help="also memory by kind of every stage, and what was assumed")
     made.add_argument("--plot", metavar="FILE", help="draw memory and pipeline: .html, .svg or .png")
     made.add_argument("--trace", metavar="FILE.json", help="write the pipeline for Perfetto or chrome://tracing")
     add_option(made)
@@ -28,6 +32,7 @@ def main(words: list[str]) -> int:
         if file is not None and options.multirun:
             raise WrongUse(f"{flag} draws one job; leave out -m")
         writable(flag, file, kind, *endings)
+    drawable(options.plot)
     return answered(options, _estimated)
 
 
@@ -39,17 +44,20 @@ def _estimated(options: argparse.Namespace) -> Answer:
     except CannotEstimate as error:
         raise NotDone(findings=error.findings, job=job) from None
     if not options.json:
-        from launcher.estimate.screen import screen
+        from launcher.cli.estimate_screen import screen
+        from launcher.cli.estimate_why import why_lines
 
-        print(screen(job, answer))
+        page = page_of(sys.stdout)
+        lines = [*screen(job, answer, page, why=options.why), *(why_lines(answer, page) if options.why else ())]
+        print("\n".join(lines))
     if options.trace:
         from launcher.estimate.trace import write_trace
 
         write_trace(Path(options.trace), job, answer)
     if options.plot:
-        from launcher.estimate.plot import write_plot
+        from launcher.report.figures import memory_chart, timeline_chart
 
-        trouble = write_plot(Path(options.plot), job, answer)
-        if trouble:
-            raise NotDone(trouble)
+        timeline = timeline_chart(answer)
+        charts = [memory_chart(answer), *([timeline] if timeline is not None else [])]
+        plotted(options.plot, charts, f"{job.name or 'job'}: estimate")
     return Answer(code=0, tree=answer.as_tree())

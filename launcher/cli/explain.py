@@ -1,19 +1,28 @@
 """`launch explain`: explains a name from any output, and what it maps to."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.catalogue.catalogue import suggest
+from launcher.cli.dispatch import VERBS
 from launcher.cli.explain_names import explained, known_names, load_all
+from launcher.cli.explain_screen import screen
+from launcher.cli.name_search import alias_of, search_names
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.job import suggest_field
 from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.report.text_page import Page, page_of
+from launcher.syntax import escaped
 
+# Results of a search that are shown.
+_HITS = 8
 _EXAMPLES = """\
 launch explain parallel.tp
-  launch explain --max_epochs
+  launch explain --max_epochs backend={cuda}
+  launch explain resume
   launch explain MAP-UNSUPPORTED
   launch explain HCCL_CONNECT_TIMEOUT
   launch explain --trace parallel.tp=3 +recipe=qwen3_8b backend={cuda}"""
@@ -30,6 +39,7 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("name", metavar="NAME")
     made.add_argument("--backend", metavar="B", help="only this backend")
+    made.add_argument("--all", action="store_true", help="every version of every backend, and every rule")
     made.add_argument(
         "--trace",
         action="store_true",
@@ -37,7 +47,9 @@ def main(words: list[str]) -> int:
         "of the mapping tables are declared, the arguments, the rules that read them; with further overrides also what "
         "that job writes, and its findings",
     )
-    made.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help="with --trace: the job")
+    made.add_argument(
+        "overrides", nargs="*", default=[], metavar="OVERRIDE", help="backend=B: this one first; with --trace: the job"
+    )
     made.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="folder with your own recipes")
     words, typed = _without_dashes(words)
     options = parse(made, words)
@@ -48,19 +60,67 @@ def main(words: list[str]) -> int:
     load_all(backends)
     if options.trace:
         return _traced(typed or options.name, backends, options)
-    if options.overrides:
-        raise WrongUse("overrides need --trace", f"launch explain --trace {' '.join(words)}")
+    first = _first_backend(options.overrides)
+    if first is None and options.overrides:
+        raise WrongUse("overrides other than backend=B need --trace", f"launch explain --trace {' '.join(words)}")
+    backends.sort(key=lambda backend: backend.name != first)
+    page = page_of(sys.stdout)
     found = list(explained(typed or options.name, backends))
+    alias = alias_of(options.name)
+    if alias and not (options.json and found) and all("argument" in tree and not _has_field(tree) for tree in found):
+        # A name of another tool, which at most an entry point that Launch does not start has too.
+        found = [*explained(alias[0], backends), *found]
+        if not options.json:
+            print("\n".join(page.wrap(f"{options.name} is called {' and '.join(alias)} here", "", "  ")))
     if not found:
-        raise _unknown(options.name, backends)
+        _search(options, backends, page)
+        return 0
     if options.json:
         print_json({**found[0], **({"also": found[1:]} if len(found) > 1 else {})})
         return 0
     for number, tree in enumerate(found):
         if number:
             print()
-        _show(tree)
+        for line in screen(tree, page, every=options.all):
+            print(line)
     return 0
+
+
+def _first_backend(overrides: Sequence[str]) -> str | None:
+    """Return the backend that `backend=B` names; None: there are none, or other overrides.
+
+    Raises:
+        WrongUse: there is no such backend.
+    """
+    names = [word.removeprefix("backend=") for word in overrides if word.startswith("backend=")]
+    if not names or len(names) != len(overrides):
+        return None
+    if names[-1] not in backend_names():
+        raise WrongUse(f"no backend {names[-1]!r}", *(f"backend={name}" for name in backend_names()))
+    return names[-1]
+
+
+def _has_field(tree: Mapping[str, Any]) -> bool:
+    return any(each.get("fields") for each in tree.get("backends", ()) if isinstance(each, Mapping))
+
+
+def _search(options: argparse.Namespace, backends: Sequence[Backend], page: Page) -> None:
+    """Print what a search finds.
+
+    Raises:
+        WrongUse: nothing is found.
+    """
+    hits = search_names(options.name, backends, limit=_HITS)
+    verbs = [(f"launch {name}", verb.doc) for name, verb in VERBS.items() if name == options.name.lower()]
+    if not hits and not verbs:
+        raise _unknown(options.name, backends)
+    if options.json:
+        rows = [{"name": hit.name, "kind": hit.kind, "meaning": hit.text, "why": hit.why} for hit in hits]
+        print_json({"query": options.name, "found": rows, "verbs": [name for name, _ in verbs]})
+        return
+    print("\n".join(page.wrap(f"nothing has exactly the name {escaped(options.name)}; related:", "", "  ")))
+    for line in page.pairs([*verbs, *((hit.name, hit.text) for hit in hits)]):
+        print(line)
 
 
 def _traced(name: str, backends: Sequence[Backend], options: argparse.Namespace) -> int:
@@ -94,75 +154,3 @@ def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:
 
 def _near(name: str, backends: Sequence[Backend]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*suggest(name, known_names(backends)), *suggest_field(name)]))[:4]
-
-
-# -- text output
-
-
-def _show(tree: Mapping[str, Any]) -> None:
-    for key, value in tree.items():
-        if key in ("backends", "found") and value and isinstance(value[0], Mapping):
-            print(f"{key}:")
-            for line in _versions(value):
-                print(f"  {line}")
-        elif isinstance(value, list):
-            _show_list(key, value)
-        elif value not in (None, "", ()):
-            print(f"{key}: {_plain(value)}")
-
-
-def _show_list(key: str, items: Sequence[Any]) -> None:
-    if not items:
-        return
-    if not isinstance(items[0], Mapping) and sum(len(str(item)) for item in items) < 90:
-        print(f"{key}: {', '.join(map(str, items))}")
-        return
-    print(f"{key}:")
-    for item in items:
-        parts = [_plain(part) for part in item.values()] if isinstance(item, Mapping) else [str(item)]
-        print("  " + "  ".join(part for part in parts if part))
-
-
-def _plain(value: object) -> str:
-    if value in (None, (), []):
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _versions(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line for versions of a backend with the same entry, regardless of its source."""
-    groups: list[tuple[list[str], str, Mapping[str, Any]]] = []
-    for entry in entries:
-        text = _line(entry)
-        name, _, version = str(entry.get("backend") or entry["by"]).rpartition(" ")
-        if groups and groups[-1][1] == text and groups[-1][0][0].rpartition(" ")[0] == name:
-            groups[-1][0].append(f"{name} {version}")
-        else:
-            groups.append(([f"{name} {version}"], text, entry))
-    for labels, text, entry in groups:
-        name = labels[0].rpartition(" ")[0]
-        versions = ", ".join(label.rpartition(" ")[2] for label in labels)
-        source = f"  [{entry['source']}]" if entry.get("source") else ""
-        yield f"{name} {versions}: {text}{source}"
-
-
-def _line(entry: Mapping[str, Any]) -> str:
-    if "says" in entry:
-        parts = [
-            entry["says"],
-            f"(default {', '.join(entry['defaults'])})" if entry.get("defaults") else "",
-            f"read for {', '.join(entry['read for'])}" if entry.get("read for") else "",
-            *entry.get("notes", ()),
-        ]
-        return "; ".join(part for part in parts if part).replace("; (default", " (default")
-    words = f"takes {entry['arity']}" if entry.get("arity") not in (None, "0", "1") else ""
-    parts = [
-        entry["type"],
-        f"default {entry['default']}" if entry["default"] != "unknown" else "",
-        entry.get("boolean style") or words,
-        f"-> {entry['field']}" if entry.get("field") else "",
-        f"only {', '.join(entry['commands'])}" if entry.get("commands") else "",
-        entry.get("use", ""),
-        entry.get("help", ""),
-    ]
-    return f"{entry['argument']}  " + "; ".join(part for part in parts if part)

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from launcher.cli.follow import still_going
@@ -11,27 +12,30 @@ from launcher.cli.refusal import WrongUse
 from launcher.executors.record import Record, read_status
 from launcher.observe.failure import Failure, first_failure
 from launcher.observe.find import UnknownRun, find_run
-from launcher.observe.logs import fetch, read_lines, sources
+from launcher.observe.logs import Wanted, fetch, moment, read_lines, skip_before, sources
 
 
 def main(words: list[str]) -> int:
     """Print the log of a run; exit 1 for an unknown id or rank, 2 for an invalid pattern."""
-    made = parser("logs", "Show what a run printed.", "launch logs qwen3_8b-2 -f --rank 3", overrides=False)
+    made = parser("logs", "Show what a run printed.", "launch logs qwen3_8b-2 -f --rank 3 --tail 20", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     made.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")
     made.add_argument("--rank", type=int, metavar="R", help="only this global rank")
     made.add_argument("--grep", metavar="RE", help="only lines that match this regular expression")
+    made.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each log (those of --grep)")
+    made.add_argument(
+        "--since", metavar="TIME", help="only lines written since: 90s, 10m, 2h, 1d ago, or 2026-11-28T14:30"
+    )
     options = parse(made, words)
-    try:
-        pattern = None if options.grep is None else re.compile(options.grep)
-    except re.error as error:
-        raise WrongUse(f"--grep {options.grep!r} is not a valid regular expression: {error}") from None
+    wanted = _wanted(options)
     record = find_run(options.id)
     if record.gone:
         raise UnknownRun(f"run {record.id}: its folder {record.folder}, which had its logs, is gone or of another run")
     files = sources(record, options.rank)
     fetch(record)
-    lines = read_lines(files, grep=pattern, follow=still_going(record) if options.follow else None)
+    for path in [] if wanted.since is None else skip_before(files, wanted.since):
+        print(f"launch logs: {path}: when its lines were written is not recorded; all are shown", file=sys.stderr)
+    lines = read_lines(files, wanted, follow=still_going(record) if options.follow else None)
     if options.json:
         shown, failure = list(lines), _failure(record)
         tree = {"failure": dataclasses.asdict(failure)} if failure else {}
@@ -42,6 +46,26 @@ def main(words: list[str]) -> int:
     if failure := _failure(record):
         print("\n".join(f"launch: {line}" for line in failure.lines()), file=sys.stderr)
     return 0
+
+
+def _wanted(options: Namespace) -> Wanted:
+    """Return which lines the options ask for.
+
+    Raises:
+        WrongUse: a pattern, number or time is invalid.
+    """
+    try:
+        grep = None if options.grep is None else re.compile(options.grep)
+    except re.error as error:
+        raise WrongUse(f"--grep {options.grep!r} is not a valid regular expression: {error}") from None
+    if options.tail is not None and options.tail < 1:
+        raise WrongUse(f"--tail {options.tail}: expected a number of lines, at least 1", "--tail 100")
+    try:
+        since = None if options.since is None else moment(options.since)
+    except (ValueError, OverflowError):
+        works = ("--since 10m", "--since 2026-11-28T14:30")
+        raise WrongUse(f"--since {options.since!r} is neither a time ago nor a date and time", *works) from None
+    return Wanted(grep=grep, tail=options.tail, since=since)
 
 
 def _failure(record: Record) -> Failure | None:

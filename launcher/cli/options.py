@@ -4,7 +4,8 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,7 +13,7 @@ from launcher.cli.examples import filled
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.streams import json_text
 from launcher.outputs.files import OutputRefused, check_output, write_output
-from launcher.outputs.kinds import Kind
+from launcher.outputs.kinds import HARDWARE, JOB, Kind
 
 if TYPE_CHECKING:
     from launcher.job import Job
@@ -53,8 +54,33 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
     return made
 
 
+class _Described(Exception):
+    """The parser of a verb that is described, not run."""
+
+    def __init__(self, made: argparse.ArgumentParser) -> None:
+        super().__init__()
+        self.parser = made
+
+
+_describing = ContextVar("_describing", default=False)
+
+
+def parser_of(main: Callable[[list[str]], int], words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the parser that a verb makes, with its sub-verb among the words; the verb does nothing else."""
+    token = _describing.set(True)
+    try:
+        main([*words, "--help"])
+    except _Described as described:
+        return described.parser
+    finally:
+        _describing.reset(token)
+    raise AssertionError(f"{main.__module__} parses its words without launcher.cli.options.parse")
+
+
 def parse(made: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse arguments; options may come before, between or after overrides."""
+    if _describing.get():
+        raise _Described(made)
     return made.parse_intermixed_args(words)
 
 
@@ -112,7 +138,14 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
 
 
 def write_file(file: str | Path, content: str, kind: Kind) -> None:
-    """Write a file that the command line names, and print where an earlier one is kept; raises as `write_output`."""
+    """Write a file that the command line names, and print where an earlier one is kept; raises as `write_output`.
+
+    A job or hardware file tells editors its schema, that of this installation.
+    """
+    if kind in (JOB, HARDWARE):
+        from launcher.schema.files import editor_line, installed, with_editor_line
+
+        content = with_editor_line(content, editor_line(installed(), "hardware" if kind is HARDWARE else ""))
     print_kept(file, write_output(file, content, kind))
 
 

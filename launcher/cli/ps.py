@@ -1,12 +1,13 @@
 """`launch ps`: lists every run that this user started, and its state."""
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TextIO
 
 from launcher.cli.options import parse, parser, print_json
 from launcher.executors.record import Record
 from launcher.observe.find import all_runs
-from launcher.observe.state import State, state_of
+from launcher.observe.state import State, states_of
 from launcher.syntax import escaped
 
 _SHOWN = 20
@@ -23,14 +24,14 @@ def main(words: list[str]) -> int:
         print(f"launch ps: {problem}", file=sys.stderr)
     if not options.all and not options.running:
         records = records[-_SHOWN:]
-    rows = [(record, state_of(record, deep=False)) for record in records]
+    rows = list(zip(records, states_of(records), strict=True))
     rows = [(record, state) for record, state in rows if not (state.ended and (options.running or record.gone))]
     if options.json:
         print_json([tree(record, state) for record, state in rows])
     elif not rows:
         print("no run is active" if options.running else "no runs yet: launch +recipe=NAME starts one")
     else:
-        _table([_row(record, state) for record, state in rows])
+        table(rows, sys.stdout)
     return 0
 
 
@@ -48,6 +49,7 @@ def tree(record: Record, state: State) -> dict[str, Any]:
         "at": state.at,
         "restarts": state.restarts,
         "handle": dict(record.handle),
+        "sweep": record.sweep,
         "host": record.host,
         "folder": record.folder,
         "what": record.what,
@@ -61,8 +63,12 @@ def _row(record: Record, state: State) -> tuple[str, ...]:
     return (record.id, state.state + code, record.executor, size, submitted, record.folder)
 
 
-def _table(rows: list[tuple[str, ...]]) -> None:
+def table(runs: Sequence[tuple[Record, State]], stream: TextIO) -> None:
+    """Print runs as a table."""
+    rows = [_row(record, state) for record, state in runs]
     head = ("ID", "STATE", "BY", "SIZE", "SUBMITTED (UTC)", "FOLDER")
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
-        print(escaped("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()))
+        print(
+            escaped("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()), file=stream
+        )

@@ -82,9 +82,27 @@ class Refusal:
         from launcher.report.findings import print_findings
 
         if self.lines:
-            print("\n".join(self.lines), file=sys.stderr)
+            print("\n".join(_on_page(self.lines)), file=sys.stderr)
         else:
             print_findings(self.findings, self.job)
+
+
+def _on_page(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines wrapped to the terminal; findings among them are wrapped already."""
+    from launcher.report.text_page import page_of
+
+    page = page_of(sys.stderr)
+    for line in lines:
+        if "\n" in line or "\x1b" in line:
+            yield line
+            continue
+        text = line.lstrip(" ")
+        indent = line[: len(line) - len(text)]
+        head, sign, rest = text.partition("works: ")
+        if sign and not head:
+            yield from page.join(rest.split(" · "), f"{indent}works: ", f"{indent}  ")
+        else:
+            yield from page.wrap(text, indent, f"{indent}  ")
 
 
 def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:
@@ -175,9 +193,9 @@ def _own(error: NotDone, name: str) -> Refusal:
 
 def _formatted(findings: Sequence["Finding"], job: "Job | None") -> Iterator[str]:
     from launcher.report.findings import format_finding
-    from launcher.terminal import has_colour
+    from launcher.report.text_page import page_of
 
-    yield from (format_finding(finding, job, colour=has_colour(sys.stderr)) for finding in findings)
+    yield from (format_finding(finding, job, page_of(sys.stderr)) for finding in findings)
 
 
 def _composing(error: Any, name: str) -> Refusal:
@@ -314,6 +332,7 @@ _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.observe.logs.NoSuchRank": _about_run,
     "launcher.observe.stop.CannotStop": _about_run,
     "launcher.observe.clean.CannotClean": _about_run,
+    "launcher.observe.resume.CannotResume": _about_run,
     "launcher.executors.failure.CannotStart": _start,
     "launcher.outputs.files.OutputRefused": _output,
     "launcher.budgets.BeyondBudget": _budget,

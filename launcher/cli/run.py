@@ -18,6 +18,7 @@ from launcher.executors.failure import CannotStart
 from launcher.job import Job, Origin, output_dir, with_values
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
+from launcher.outputs.free import free_folder
 from launcher.pipeline import DATA_PATH, Outcome, Refused, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor
@@ -69,16 +70,17 @@ def _sweep(options: Namespace) -> int:
         return _submit_sweep(combinations, [job for job in jobs if isinstance(job, Ready)], options, launcher)
     trees: list[dict[str, Any]] = []
     codes: list[int] = []
-    stopped = 0
+    stopped, first = 0, ""
     for number, (words, ready) in enumerate(zip(combinations, jobs, strict=True), start=1):
         assert isinstance(ready, Ready)
         if stopped:
             trees.append({**_head(number, words), "ok": False, "message": "not started: the sweep was interrupted"})
             continue
-        finished = _start_one_of(number, words, ready, len(jobs), options)
+        finished = _start_one_of(number, words, ready, len(jobs), options, first)
+        first = first or str(finished.tree.get("id", ""))
         trees.append({**_head(number, words), **finished.tree})
         codes.append(finished.code)
-        stopped = finished.code if finished.interrupted else 0
+        stopped = finished.code if finished.interrupted or _is_sweep_stopped(ready) else 0
     if options.json:
         print_json(trees)
     elif stopped and len(codes) < len(jobs):
@@ -98,11 +100,19 @@ def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Nam
     return 0
 
 
-def _start_one_of(number: int, words: list[str], ready: Ready, count: int, options: Namespace) -> Finished:
+def _is_sweep_stopped(ready: Ready) -> bool:
+    """Return whether a user asked the whole sweep to stop while this job of it ran."""
+    from launcher.executors.record import read_request
+
+    request = read_request(Path(ready.plan.output_dir))
+    return request is not None and request.sweep
+
+
+def _start_one_of(number: int, words: list[str], ready: Ready, count: int, options: Namespace, sweep: str) -> Finished:
     if not options.json:
         _print_head(number, words, count)
     try:
-        return _start(ready, options)
+        return _start(ready, options, sweep)
     except _NotStarted as failure:
         if not options.json:
             _failure_refusal(failure).show()
@@ -145,7 +155,7 @@ def _ready(job: Job) -> Ready:
         _check_weights(job, outcome)
     outcome = dataclasses.replace(outcome, job=dataclasses.replace(outcome.job, runtime=choice.runtime))
     try:
-        plan = planned(outcome)
+        plan = planned(outcome, resumes=get_executor(job.cluster.executor).resumes)
         check_start(plan)
         if choice.runtime == "native":
             _preflight(job, outcome, plan)
@@ -215,14 +225,14 @@ def _cannot_run(outcome: Outcome, reason: str) -> str:
     )
 
 
-def _start(ready: Ready, options: Namespace) -> Finished:
+def _start(ready: Ready, options: Namespace, sweep: str | None = None) -> Finished:
     """Start a job and wait for its end, or submit it to its queue.
 
     Raises:
         _NotStarted: a file or a process cannot be made, or the queue refuses it.
     """
     try:
-        return start(ready, options)
+        return start(ready, options, sweep)
     except CannotStart as error:
         raise _NotStarted(ready.outcome.job, str(error)) from None
 
@@ -272,18 +282,10 @@ def _with_output_dirs(jobs: Sequence[Job]) -> list[Job]:
     placed = []
     for number, job in enumerate(jobs, start=1):
         if job.output_dir is None:
-            folder = _free_folder(Path(output_dir(job)), taken)
+            folder = free_folder(Path(output_dir(job)), taken)
         else:
             folder = f"{job.output_dir}/{number}" if shared else job.output_dir
         taken.add(folder)
         changed = folder != job.output_dir
         placed.append(with_values(job, {"output_dir": folder}, Origin(kind="derived")) if changed else job)
     return placed
-
-
-def _free_folder(first: Path, taken: set[str]) -> str:
-    folder, number = first, 1
-    while folder.exists() or str(folder) in taken:
-        number += 1
-        folder = first.with_name(f"{first.name}-{number}")
-    return str(folder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from launcher.balance.profile import BadTable
 from launcher.cli import search_profile
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
+from launcher.cli.plot import drawable, plotted
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.taylor_job import job_of_yaml
 from launcher.cli.taylor_words import translated
@@ -70,9 +71,12 @@ def main(words: list[str]) -> int:
         ("-o", options.output, JOB, (".yaml", ".yml")),
     ):
         writable(flag, file, kind, *endings)
+    drawable(options.plot)
     search_profile.refuse_wrong(options)
     if options.yaml is None:
         return _search(composed(options), options)
+    note = f"{options.yaml}: the model, batch and devices are read from it; recomputation and data are not"
+    print(f"launch search: {note}", file=sys.stderr)
     return _search(job_of_yaml(options.yaml, options.overrides, options.config_dir, search=True), options)
 
 
@@ -147,7 +151,7 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None") 
     from launcher.search.begin import varied
     from launcher.search.compare import comparison, comparison_screen, comparison_tree
     from launcher.search.ranking import ranking_screen, ranking_tree
-    from launcher.search.screen import CANDIDATES, as_tree, csv_text, screen, write_pareto
+    from launcher.search.screen import CANDIDATES, as_tree, csv_text, screen
 
     job, found = search.user_job, search.found
     ranked = search_profile.ranking(job, found, table)
@@ -166,9 +170,13 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None") 
         if not options.json:
             print(f"written: {options.output} (add +strategy={options.output})")
     if options.plot:
-        trouble = write_pareto(Path(options.plot), job, found)
-        if trouble:
-            raise NotDone(trouble)
+        from launcher.report.figures import pareto_chart
+
+        chart = pareto_chart(job, found)
+        if chart is None:
+            print("launch search: nothing fits, so --plot has nothing to draw", file=sys.stderr)
+        else:
+            plotted(options.plot, [chart], f"{job.name or 'job'}: search")
     if options.json:
         extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
         extra |= comparison_tree(compared) if compared is not None else {}

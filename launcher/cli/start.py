@@ -16,8 +16,9 @@ from launcher.job.secret import without_secrets
 from launcher.outputs.unnamed import written_below
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
-from launcher.plan.executor import get_executor, launchers
+from launcher.plan.executor import Ended, get_executor, launchers
 from launcher.report.findings import print_findings
+from launcher.syntax import escaped
 
 if TYPE_CHECKING:
     from launcher.executors.record import Record
@@ -44,18 +45,22 @@ class Finished:
 
 
 def check_start(plan: LaunchPlan) -> None:
-    """Look for anything that prevents a plan from starting; nothing is written.
+    """Look for anything that prevents a plan from starting, and print what the system warns of; nothing is written.
 
     Raises:
         CannotStart: with the reason.
     """
     from launcher.executors import begin
 
-    begin.check_start(plan)
+    for warning in begin.check_start(plan):
+        print(escaped(f"launch: {plan.start.executor} warns: {warning}"), file=sys.stderr)
 
 
-def start(ready: Ready, options: Namespace) -> Finished:
+def start(ready: Ready, options: Namespace, sweep: str | None = None) -> Finished:
     """Start a job; wait for its end, unless it was submitted to a queue without `--wait`.
+
+    Args:
+        sweep: as of `begin`.
 
     Raises:
         CannotStart: a file or a process cannot be made, or a queue refuses the job.
@@ -64,15 +69,22 @@ def start(ready: Ready, options: Namespace) -> Finished:
 
     if not options.json:
         announce(ready)
-    begun = begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv)))
+    begun = begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv)), sweep=sweep)
     if not options.json:
         print(f"run: {begun.place.id}", flush=True)
     if is_queued(ready):
-        return after_submission(submit(begun), ready, options)
+        return after_submission(submit(begun), options)
     with written_below(Path(ready.plan.output_dir)):
         ended = run_here(begun, quiet=options.json)
+    return finished_here(begun.place.id, ended, Path(ready.plan.output_dir), options)
+
+
+def finished_here(run_id: str, ended: Ended, folder: Path, options: Namespace) -> Finished:
+    """Print how a run in the foreground ended, and why if it failed."""
+    from launcher.executors.record import read_status
+
     tree: dict[str, Any] = {
-        "id": begun.place.id,
+        "id": run_id,
         "ok": ended.code == 0,
         "exit_code": ended.code,
         "log": str(ended.log),
@@ -81,7 +93,8 @@ def start(ready: Ready, options: Namespace) -> Finished:
     if ended.log_problem:
         tree["log_problem"] = ended.log_problem
         print(f"launch: the log {ended.log} is not complete: {ended.log_problem}", file=sys.stderr)
-    return _finished(begun.place.id, ended.code, ended.interrupted, tree, ready.plan, options)
+    stopped = ended.interrupted or read_status(folder).get("state") == "stopped"
+    return _finished(run_id, ended.code, tree, folder, options, interrupted=ended.interrupted, stopped=stopped)
 
 
 def is_queued(ready: Ready) -> bool:
@@ -98,15 +111,18 @@ def submit_sweep(jobs: Sequence[Ready], options: Namespace, launcher: str = "") 
     Raises:
         CannotStart: the queue refuses them.
     """
-    from launcher.executors.begin import begin, submit_all
+    from launcher.executors.begin import Begun, begin, submit_all
 
     if launcher:
         submitter = import_module(launchers()[launcher].launchers[launcher])
         submitter.check([ready.plan for ready in jobs])
-    begun = [begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv))) for ready in jobs]
+    begun: list[Begun] = []
+    for ready in jobs:
+        first = begun[0].place.id if begun else ""
+        begun.append(begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv)), sweep=first))
     records = submit_all(begun, submitter.submit if launcher else None)
     alone = Namespace(**{**vars(options), "wait": False})
-    return [after_submission(record, ready, alone) for record, ready in zip(records, jobs, strict=True)]
+    return [after_submission(record, alone) for record in records]
 
 
 def documents(ready: Ready) -> dict[str, object]:
@@ -125,7 +141,7 @@ def announce(ready: Ready) -> None:
         print(line, flush=True)
 
 
-def after_submission(record: "Record", ready: Ready, options: Namespace) -> Finished:
+def after_submission(record: "Record", options: Namespace) -> Finished:
     """Print how to follow a submitted job; with --wait, show its output and wait for its end."""
     run_id = record.id
     tree: dict[str, Any] = {"id": run_id, "ok": True, "handle": dict(record.handle), "output_dir": record.folder}
@@ -142,21 +158,28 @@ def after_submission(record: "Record", ready: Ready, options: Namespace) -> Fini
     except KeyboardInterrupt:
         print(f"launch: stopped waiting; the job continues: launch stop {run_id} ends it", file=sys.stderr)
         raise
-    code = state.code if state.code is not None else 0 if state.state == "done" else 1
+    code = state.code if state.code is not None else {"done": 0, "stopped": 143}.get(state.state, 1)
     tree |= {"ok": code == 0, "exit_code": code, "state": state.state, "restarts": state.restarts}
     tree |= {"why": state.why} if state.why else {}
-    return _finished(run_id, code, False, tree, ready.plan, options)
+    return _finished(run_id, code, tree, Path(record.folder), options, stopped=state.state == "stopped")
 
 
 def _finished(
-    run_id: str, code: int, interrupted: bool, tree: dict[str, Any], plan: LaunchPlan, options: Namespace
+    run_id: str,
+    code: int,
+    tree: dict[str, Any],
+    folder: Path,
+    options: Namespace,
+    *,
+    interrupted: bool = False,
+    stopped: bool = False,
 ) -> Finished:
+    """Return the end of a run; a signal's exit code is this program's only if the run was stopped, else it failed."""
     if code and not interrupted:
         tree |= _why(run_id, str(tree.get("why", "")), options)
-    folder = Path(plan.output_dir)
     if code and not options.json:
         print(f"launch: ended with exit code {code}; log: {tree.get('log', folder / 'logs')}", file=sys.stderr)
-    own = code if code in (0, *_STOPPED) else 1
+    own = code if code == 0 or (stopped and code in _STOPPED) else 1
     return Finished(code=own, interrupted=interrupted, tree={**tree, "result": _result(folder)})
 
 

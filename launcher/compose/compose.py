@@ -27,21 +27,22 @@ _SWEEP = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '\+*(?P<
 _TWICE = re.compile(r"Multiple values for (?P<key>[\w/]+)\.")
 
 
-def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
+def compose(words: Sequence[str], config_dirs: Sequence[str] = (), *, here: bool = True) -> Job:
     """Compose one job from overrides in Hydra's grammar.
 
     Args:
         words: overrides such as `+recipe=qwen3_moe`, `backend=NAME`, `parallel.tp=2`.
         config_dirs: user folders with groups or recipes, searched before the built-in ones.
+        here: paths are of this machine; False: a model.path that does not exist here is one where the job runs.
 
     Raises:
         ComposeError: the overrides or files do not describe a job; lists every mistake.
     """
     try:
-        return _compose(words, config_dirs)
+        return _compose(words, config_dirs, here=here)
     except ComposeError as error:
         raise ComposeError(
-            verified(error.mistakes, words, lambda others: _compose(others, config_dirs)), words
+            verified(error.mistakes, words, lambda others: _compose(others, config_dirs, here=here)), words
         ) from None
 
 
@@ -50,7 +51,7 @@ def composes_with(word: str, others: Sequence[str]) -> bool:
     return not mistakes_of_word(word, others, lambda words: _compose(words, ()))
 
 
-def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
+def _compose(words: Sequence[str], config_dirs: Sequence[str], *, here: bool = True) -> Job:
     places = search_path(config_dirs)
     overrides, named = _parsed(words, places)
     check_files(overrides, places)
@@ -65,6 +66,7 @@ def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
         whole=tuple(path for group, path in files if group in WHOLE_JOB_GROUPS),
         places=places,
         named=named,
+        here=here,
     )
     return resolve(job, model, _default_name(overrides))
 

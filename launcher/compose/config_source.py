@@ -125,13 +125,18 @@ class PluginSource(ConfigSource):
 
 
 def _is_section(group: str, config: object) -> bool:
-    """Return whether a file holds fields of the section that its group is named after, and no sections."""
+    """Return whether a file holds fields of the section that its group is named after, and none of a whole job.
+
+    A misspelt field of the section is one of it, so that it is reported as that.
+    """
     known = field_paths()
-    return (
-        isinstance(config, DictConfig)
-        and f"{group}.name" in known
-        and bool(config)
-        and all(f"{group}.{name}" in known for name in map(str, config))
+    if not isinstance(config, DictConfig) or f"{group}.name" not in known:
+        return False
+    names = [str(name) for name in config]
+    others = [name for name in names if f"{group}.{name}" not in known]
+    whole = {path.partition(".")[0] for path in known}
+    return len(others) < len(names) and not any(
+        name in whole or OmegaConf.is_config(config.get(name)) for name in others
     )
 
 

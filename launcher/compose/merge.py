@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from launcher.compose.overrides import FileOption, Override, for_hydra
+from launcher.compose.overrides import FileOption, Override, for_hydra, quote
 from launcher.compose.search_path import SECTION_GROUPS, SearchPath, shipped
 from launcher.compose.variables import secrets_unread, with_references
 
@@ -85,7 +85,7 @@ def _by_hydra(words: list[str], aliases: list[FileOption], places: SearchPath) -
     from launcher.compose.config_source import register
 
     register()
-    paths = ",".join(f"'{path}'" for path in _search_path(words, aliases, places))
+    paths = ",".join(map(quote, _search_path(words, aliases, places)))
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(shipped("conf")), version_base="1.3"):
         config = hydra_compose("config", overrides=[*words, f"hydra.searchpath=[{paths}]"], return_hydra_config=True)

@@ -43,6 +43,7 @@ class ModelFiles:
         whole: recipes and job files, in merge order.
         places: where options of groups are found.
         named: the model that `model=` names by its name on a hub; `preset` is then its file.
+        here: a typed model.path is a folder of this machine.
     """
 
     preset: Path | None
@@ -50,6 +51,7 @@ class ModelFiles:
     whole: tuple[Path, ...]
     places: SearchPath
     named: Preset | None = None
+    here: bool = True
 
 
 def with_model(job: Job, files: ModelFiles) -> Job:
@@ -128,9 +130,11 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
 
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"
-    if not file.is_file() and job.origin("model.path").kind == "recipe" and not folder.exists():
-        # A job file written for another machine (`launch import`): its own architecture fields and the overrides apply.
-        return _with_typed(job)
+    elsewhere = not files.here or job.origin("model.path").kind == "recipe"
+    if not file.is_file() and elsewhere and not folder.exists():
+        # A job written for another machine (`launch import`): its own architecture fields and the overrides apply.
+        # Where all of them are overrides they are the architecture, not changes to one.
+        return _with_typed(job) if files.here or files.preset is not None else job
     if not file.is_file():
         what = f"model.path: {file} does not exist; a model's folder is expected (a name on a hub: model.hub_id)"
         raise ComposeError([Mistake(what=what, where=where, field="model.path")])

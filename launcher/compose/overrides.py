@@ -17,7 +17,7 @@ from launcher.job.secret import without_secrets
 _WORD = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[\w/.@\-]+)(=(?P<value>.*))?$", re.DOTALL)
 _NAME = re.compile(r"\w[\w.-]*")
 _FILES = (".sh", ".bash", ".yaml", ".yml", ".json")
-_FREE = ("backend.args.", "backend.env.", "cluster.options.")
+_FREE = ("backend.args.", "backend.env.", "cluster.options.", "cluster.pod_patch.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,15 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
     return mistakes
 
 
+def is_one_file(override: Override) -> bool:
+    """Return whether a value, as typed, is one file: its path may have a comma or an apostrophe."""
+    value = override.value or ""
+    return looks_like_file(value) and Path(value).expanduser().is_file()
+
+
 def _options(override: Override) -> list[str]:
+    if is_one_file(override):
+        return [override.value or ""]
     value = (override.value or "").strip()
     inner = value.removeprefix("choice(").removesuffix(")") if value.startswith("choice(") else value
     return [part.strip().strip("'\"") for part in inner.split(",")] if inner else [""]
@@ -206,7 +214,9 @@ def for_hydra(overrides: list[Override], *, multirun: bool = False) -> tuple[lis
 
 def _group_word(override: Override, files: list[FileOption]) -> str:
     sign = "+" if override.key in WHOLE_JOB_GROUPS else ""
-    option = (override.value or "").strip("'\"")
+    option = override.value or ""
+    if not is_one_file(override):
+        option = option.strip("'\"")
     if looks_like_file(option):
         alias = f"file{len(files)}_{re.sub(r'[^A-Za-z0-9_]', '_', Path(option).stem)}"
         files.append(FileOption(group=override.key, alias=alias, path=Path(option).expanduser().resolve()))
@@ -220,9 +230,9 @@ def _quoted(key: str, value: str, *, multirun: bool) -> str:
     if as_typed or kind is None:
         return value if value or kind is not str else "''"
     if kind is str:
-        return _quote(value)
+        return quote(value)
     if kind is tuple and "," in value:
-        return "[" + ",".join(_quote(part) if not part.strip().isdigit() else part for part in value.split(",")) + "]"
+        return "[" + ",".join(quote(part) if not part.strip().isdigit() else part for part in value.split(",")) + "]"
     return value
 
 
@@ -231,7 +241,8 @@ def is_text(key: str) -> bool:
     return kind_of(key) is str
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
+    """Return a text as a quoted value in Hydra's grammar."""
     escaped = re.sub(r"(\\*)'", lambda match: match.group(1) * 2 + "\\'", text)
     tail = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * tail}'"

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.budgets import BUDGETS, BeyondBudget, spend
 from launcher.compose.errors import ComposeError, Mistake, first_line
-from launcher.compose.overrides import Override, check_fields, check_options, for_hydra, is_text, parse
+from launcher.compose.overrides import (
+    Override,
+    check_fields,
+    check_options,
+    for_hydra,
+    is_one_file,
+    is_text,
+    parse,
+)
 from launcher.compose.search_path import SearchPath, search_path
 
 if TYPE_CHECKING:
@@ -70,7 +78,7 @@ def _parsed(override: Override) -> "Parsed | None":
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    if override.sign == "~":
+    if override.sign == "~" or (override.is_group and is_one_file(override)):
         return None
     word = override.raw if override.is_group else for_hydra([override], multirun=True)[0][0]
     try:

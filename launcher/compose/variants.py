@@ -79,7 +79,7 @@ VARIANTS = (
         preset="qwen2_5_14b",
         names="Qwen/Qwen2.5-14B-Instruct",
         differs={"max_position_embeddings": 32768, "rms_norm_eps": 1e-6},
-        source=f"{_HUB}; no copy found on 2026-11-28 (its README.md confirms the sizes, not these two values)",
+        source=f"{_HUB}; no copy found on 2026-11-28 (its README.md has the sizes; these two values are unconfirmed)",
     ),
     Variant(preset="qwen1_5_moe_a2_7b", names="Qwen/Qwen1.5-MoE-A2.7B-Chat"),
     Variant(preset="llama2_7b", names="meta-llama/Llama-2-7b-chat-hf Llama-2-7b Llama-2-7b-chat"),

@@ -162,12 +162,13 @@ def not_finite(data: Any, dtype: str) -> tuple[int, int]:
     limit = _EXPONENT.get(dtype)
     if limit is None:
         return 0, 0
-    words = np.frombuffer(data, dtype=_WORDS[SIZES[dtype]])
-    signed, sign = words.view(words.dtype.str.replace("u", "i")), 1 << (8 * SIZES[dtype] - 1)
+    kind = _WORDS[SIZES[dtype]]
+    words, signed = np.frombuffer(data, dtype=kind), np.frombuffer(data, dtype=kind.replace("u", "i"))
+    sign, largest = 1 << (8 * SIZES[dtype] - 1), np.maximum.reduce
     nan = infinite = 0
     for start in range(0, words.size, _LOOK):
         part = words[start : start + _LOOK]
-        if int(signed[start : start + _LOOK].max()) < limit and int(part.max()) < (sign | limit):
+        if largest(signed[start : start + _LOOK]) < limit and largest(part) < (sign | limit):
             continue
         size = part & part.dtype.type(sign - 1)
         odd, equal = int(np.count_nonzero(size >= limit)), int(np.count_nonzero(size == limit))

@@ -22,10 +22,11 @@ from launcher.convert.lora.logical import different_scales
 from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.losses import Losses, total
 from launcher.convert.plan import make_plan
-from launcher.convert.progress import Progress, duration, size
+from launcher.convert.progress import Progress, size
 from launcher.convert.scales import unscaled
 from launcher.convert.verify import compare
 from launcher.job.model import Model
+from launcher.terminal import duration
 
 _SHOWN = 20
 

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.convert.progress import duration, size
+from launcher.convert.progress import size
 from launcher.convert.staging import check_space, existing_parent
+from launcher.terminal import duration
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared

@@ -24,7 +24,7 @@ from launcher.convert.logical import Logical
 from launcher.convert.losses import Losses
 from launcher.convert.move import Advance, values
 from launcher.convert.plan import Move
-from launcher.convert.scales import SCALE, unscaled
+from launcher.convert.scales import SCALE, as_floats, unscaled
 from launcher.convert.slices import whole
 from launcher.convert.spans import array, block, forget_slot, within
 
@@ -277,7 +277,7 @@ def _keep_equal(
 ) -> None:
     """Use the original's FP8 values and scale for each block whose values equal the dequantised original."""
     assert original.scale is not None
-    known, own = array(files, original.slot), array(files, original.scale).view("<f4")
+    known, own = array(files, original.slot), as_floats(array(files, original.scale), original.scale.dtype)
     band = known[row : row + len(words)]
     same = encode(dequantised(band, original.slot.dtype, own, row, 0), dtype) == words
     for i, j in _blocks(scales.shape):

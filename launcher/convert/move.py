@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.containers.transfer import STEP, OpenFiles, copy, see_zeros, write
+from launcher.convert.containers.transfer import STEP, OpenFiles, copy, pass_zeros, write
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.mxfp4 import unpacked
@@ -24,8 +23,8 @@ from launcher.convert.spans import array, block, forget_slot, loaded, parts, run
 # Elements per buffer: few enough for a processor's cache, from which they are written.
 BUFFER = 1024 * 1024
 Advance = Callable[[int], None]
-Seen = Callable[[memoryview], None]
-_own = threading.local()
+OnBytes = Callable[[memoryview], None]
+_of_thread = threading.local()
 
 
 def fill(
@@ -35,7 +34,7 @@ def fill(
     moves: Sequence[Move],
     advance: Advance,
     losses: Losses | None = None,
-    seen: Seen | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> None:
     """Write one target tensor. Padding stays a hole (zeros).
 
@@ -46,23 +45,23 @@ def fill(
         moves: the moves that fill it.
         advance: callback with the number of bytes written.
         losses: counts of cast values, updated in place.
-        seen: callback with all bytes of the tensor, in order.
+        on_bytes: callback with all bytes of the tensor, in order.
     """
     copies = _copies(source, target, moves)
     if copies is None:
-        _assemble(files, source, target, moves, advance, losses, seen)
+        _assemble(files, source, target, moves, advance, losses, on_bytes)
         return
     end, last = target.slot.offset, target.slot.offset + nbytes(target.slot)
     for there, here, count, path in sorted(copies):
-        if seen is not None:
-            see_zeros(there - end, seen)
+        if on_bytes is not None:
+            pass_zeros(there - end, on_bytes)
         for done in range(0, count, STEP):
             size = min(STEP, count - done)
-            copy(files, path, here + done, target.slot.path, there + done, size, seen)
+            copy(files, path, here + done, target.slot.path, there + done, size, on_bytes)
             advance(size)
         end = there + count
-    if seen is not None:
-        see_zeros(last - end, seen)
+    if on_bytes is not None:
+        pass_zeros(last - end, on_bytes)
 
 
 def _copies(
@@ -86,7 +85,7 @@ def _assemble(
     moves: Sequence[Move],
     advance: Advance,
     losses: Losses | None,
-    seen: Seen | None,
+    on_bytes: OnBytes | None,
 ) -> None:
     slot = target.slot
     size = itemsize(slot.dtype)
@@ -99,8 +98,8 @@ def _assemble(
                 block(buffer, box, box.stored_at)[...] = values(files, source[part.source], part, slot.dtype, losses)
         data = memoryview(buffer).cast("B")
         write(files, slot.path, slot.offset + first * size, data)
-        if seen is not None:
-            seen(data)
+        if on_bytes is not None:
+            on_bytes(data)
         advance(buffer.size * size)
     for content in {move.source: source[move.source] for move in moves}.values():
         forget_slot(files, content.slot)
@@ -111,9 +110,9 @@ def _buffer(shape: Sequence[int], size: int) -> Any:
     import numpy as np
 
     count = math.prod(shape)
-    kept = getattr(_own, "buffer", None)
+    kept = getattr(_of_thread, "buffer", None)
     if kept is None or kept.nbytes < count * size:
-        kept = _own.buffer = np.empty(count * size, np.uint8)
+        kept = _of_thread.buffer = np.empty(count * size, np.uint8)
     return kept[: count * size].view(word(size)).reshape(shape)
 
 
@@ -152,6 +151,9 @@ def in_parallel(tasks: Sequence[Callable[[], None]], workers: int) -> None:
         for task in tasks:
             task()
         return
+    # Imported here: it loads logging, and many conversions have one worker.
+    from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
     waiting = iter(tasks)
     running: set[Future[None]] = set()
     with ThreadPoolExecutor(workers) as pool:

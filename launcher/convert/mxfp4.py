@@ -24,7 +24,7 @@ from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.layouts.content import Content
 from launcher.convert.plan import Move
 from launcher.convert.records import TensorSlice
-from launcher.convert.scales import E8M0
+from launcher.convert.scales import E8M0, E8M0_BIAS
 from launcher.convert.slices import narrowed
 from launcher.convert.spans import array, forget_slot
 
@@ -34,7 +34,6 @@ PACKED: Final = "I8"
 """Number format that safetensors gives to pairs of 4-bit values under the weight's own name."""
 _BLOCK: Final = 32
 _BYTES: Final = 16
-_BIAS: Final = 127
 # Six, the largest value, times two to this power is the last product that float32 and bf16 hold. 255 is NaN (E8M0).
 _LARGEST: Final = 125
 _VALUES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -117,7 +116,7 @@ def unpacked(files: OpenFiles, content: Content, move: Move) -> Any:
     first, last = columns.start // _BLOCK, -(-(columns.start + columns.count) // _BLOCK)
     leading = tuple(slice(run.start, run.start + (run.count - 1) * run.step + 1, run.step) for run in runs[:-1])
     words = array(files, content.slot)[(*leading, slice(first, last))]
-    exponents = array(files, content.scale)[(*leading, slice(first, last))].astype(np.int32) - _BIAS
+    exponents = array(files, content.scale)[(*leading, slice(first, last))].astype(np.int32) - E8M0_BIAS
     bad = int(np.count_nonzero(exponents > _LARGEST))
     if bad:
         raise ConvertError(

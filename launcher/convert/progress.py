@@ -7,7 +7,7 @@ import time
 from threading import Lock
 from typing import TextIO
 
-from launcher.terminal import can_redraw
+from launcher.terminal import can_redraw, duration
 
 _REDRAW = 0.2
 _LINE = 10.0
@@ -65,13 +65,3 @@ def size(count: float) -> str:
             return f"{count:.{digits}f} {unit}"
         count /= 1000
     return f"{count:.2f} GB" if count < 1000 else f"{count / 1000:.2f} TB"
-
-
-def duration(seconds: float) -> str:
-    """Return a time span in human-readable form."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.layouts.torch_dist import stacks_layers
 from launcher.convert.losses import Values
-from launcher.convert.progress import duration, size
+from launcher.convert.progress import size
+from launcher.terminal import duration
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared

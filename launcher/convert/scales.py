@@ -24,8 +24,8 @@ SCALE: Final = "_scale_inv"
 FORMAT: Final = "F8_E4M3"
 """The number format of scaled weights, by safetensors' name."""
 E8M0: Final = "F8_E8M0"
-"""Powers of two: the exponent plus 127; 255 is NaN."""
-_BIAS: Final = 127
+"""Powers of two: the exponent plus `E8M0_BIAS`; 255 is NaN."""
+E8M0_BIAS: Final = 127
 _SHOWN: Final = 3
 # Times 448, the largest E4M3 value, this is the largest float32.
 _LARGEST_SCALE: Final = 7.5e35
@@ -88,7 +88,7 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
     """
     import numpy as np
 
-    found = _floats(array(files, scale), scale.dtype)
+    found = as_floats(array(files, scale), scale.dtype)
     # The comparison is also False for NaN.
     bad = int(np.count_nonzero(~(np.abs(found) <= _LARGEST_SCALE)))
     if bad:
@@ -99,13 +99,14 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
     return found
 
 
-def _floats(words: Any, dtype: str) -> Any:
+def as_floats(words: Any, dtype: str) -> Any:
+    """Return stored scales as float32: F32, or E8M0, whose powers of two it holds exactly."""
     import numpy as np
 
     if dtype != E8M0:
         return words.view("<f4")
-    exponents = words.astype(np.int32) - _BIAS
-    nan = exponents == _BIAS + 1
+    exponents = words.astype(np.int32) - E8M0_BIAS
+    nan = exponents == E8M0_BIAS + 1
     return np.where(nan, np.float32(np.nan), np.ldexp(np.float32(1), np.where(nan, 0, exponents)))
 
 

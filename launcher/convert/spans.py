@@ -64,8 +64,10 @@ def runs(move: Move, source: Slot, target: Slot) -> list[tuple[int, int, int]] |
     )
     found = [(here, there, count * size)]
     for number in reversed(range(axis)):
-        ours, theirs = (ranges[number - dims].step * step[number - dims] * size for ranges, step in sides)
-        found = [(a + ours * i, b + theirs * i, length) for i in range(outer[number]) for a, b, length in found]
+        source_step, target_step = (ranges[number - dims].step * step[number - dims] * size for ranges, step in sides)
+        found = [
+            (a + source_step * i, b + target_step * i, length) for i in range(outer[number]) for a, b, length in found
+        ]
     return found
 
 

@@ -6,14 +6,13 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from launcher.convert.casts import decode, may_be_nan, not_finite, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
-from launcher.convert.containers.transfer import ZEROS, OpenFiles, allocated, is_hole
+from launcher.convert.containers.transfer import ZEROS, OpenFiles, is_hole, pass_zeros
+from launcher.convert.copies import Copied, compare_copies
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, in_parallel, values
@@ -132,10 +131,18 @@ def _compare_all(
 ) -> None:
     """Compare a tensor with all that it shares, block by block: every byte of it is read from memory once."""
     slot, size = right.slot, itemsize(right.slot.dtype)
+    on_bytes = digest.add if digest is not None else _ignored
+    copied = None if right.packed or files.is_sparse(slot.path) else _copied(left, right, pairs)
+    if copied is not None:
+        copies = [copy for _, copy in copied]
+        compare_copies(files, slot.path, slot.offset, nbytes(slot), copies, on_bytes, advance)
+        for pair, copy in copied:
+            pair.wrong += copy.wrong
+        return
     for first, shape, inside in parts(right.shape, [pair.move for pair in pairs], _PIECE):
         count = math.prod(shape) * size // (2 if right.packed else 1)
         start = slot.offset + first * size // (2 if right.packed else 1)
-        hole = _is_sparse(slot.path) and is_hole(files, slot.path, start, count)
+        hole = files.is_sparse(slot.path) and is_hole(files, slot.path, start, count)
         if not hole:
             files.load(slot.path, start, count)
         for number, _, part in inside:
@@ -144,12 +151,32 @@ def _compare_all(
                 with loaded(files, mine.slot, part):
                     pair.wrong += _differing(files, mine, right, part, None if exact else pair.losses)
             advance(volume(part.region) * itemsize(mine.slot.dtype) // (2 if mine.packed else 1))
-        if digest is not None:
-            digest.add(ZEROS if hole else files.view(slot.path)[start : start + count], count)
-        if not hole:
+        if hole:
+            pass_zeros(count, on_bytes)
+        else:
+            on_bytes(files.view(slot.path)[start : start + count])
             files.forget(slot.path, start, count)
     for other in {pair.move.source for pair in pairs}:
         forget_slot(files, left[other].slot)
+
+
+def _ignored(data: memoryview) -> None:
+    """Take bytes of which no digest is wanted."""
+
+
+def _copied(left: Sequence[Content], right: Content, pairs: Sequence[_Pair]) -> list[tuple[_Pair, Copied]] | None:
+    """Return the plain copies that a tensor consists of, with their pairs; None if not all of it does."""
+    size, found = itemsize(right.slot.dtype), []
+    for pair in pairs:
+        slot = left[pair.move.source].slot
+        plain = runs(pair.move, slot, right.slot)
+        if plain is None:
+            return None
+        found += [
+            (pair, Copied(path=slot.path, here=here, there=there, count=count, size=size))
+            for here, there, count in plain
+        ]
+    return found
 
 
 def _is_hole_too(files: OpenFiles, mine: Content, other: Content, part: Move) -> bool:
@@ -162,14 +189,6 @@ def _is_hole_too(files: OpenFiles, mine: Content, other: Content, part: Move) ->
 
 def _differing(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses | None) -> int:
     """Return the number of differing elements of a block."""
-    plain = runs(part, mine.slot, other.slot)
-    if plain is not None:
-        size = itemsize(mine.slot.dtype)
-        ours, theirs = files.view(mine.slot.path), files.view(other.slot.path)
-        return sum(
-            _differing_bytes(ours[here : here + count], theirs[there : there + count], size)
-            for here, there, count in plain
-        )
     if losses is None or mine.slot.dtype == other.slot.dtype:
         return _differing_cast(files, mine, other, part, losses)
     return _differing_in_either_order(files, mine, other, part, losses)
@@ -214,27 +233,6 @@ def _width(content: Content) -> int:
     return 9 if content.scale is not None else itemsize(content.slot.dtype)
 
 
-def _differing_bytes(left: memoryview, right: memoryview, size: int) -> int:
-    """Return the number of differing elements of `size` bytes."""
-    import numpy as np
-
-    a, b = np.frombuffer(left, dtype="u1"), np.frombuffer(right, dtype="u1")
-    return 0 if _same(a, b) else int(np.count_nonzero((a != b).reshape(-1, size).any(axis=1)))
-
-
-@cache
-def _is_sparse(path: Path) -> bool:
-    return allocated([path]) < path.stat().st_size // 2
-
-
-def _same(a: Any, b: Any) -> bool:
-    import numpy as np
-
-    whole = a.size - a.size % 8
-    same = np.array_equal(a[:whole].view("<u8"), b[:whole].view("<u8"))
-    return bool(same and np.array_equal(a[whole:], b[whole:]))
-
-
 def _same_block(a: Any, b: Any) -> bool:
     """Return whether two blocks of bit patterns are equal; compares eight bytes at a time if the rows allow it."""
     import numpy as np
@@ -258,14 +256,12 @@ class Digest:
         self.nan = self.infinite = 0
         self._hash = xxhash.xxh3_128()
 
-    def add(self, data: memoryview, count: int) -> None:
-        """Add bytes, in order; `data` is repeated up to `count` bytes."""
-        for done in range(0, count, len(data) or 1):
-            part = data[: count - done]
-            self._hash.update(part)
-            if data is not ZEROS:
-                nan, infinite = not_finite(part, self.dtype)
-                self.nan, self.infinite = self.nan + nan, self.infinite + infinite
+    def add(self, data: memoryview) -> None:
+        """Add bytes, in order."""
+        self._hash.update(data)
+        if data.obj is not ZEROS.obj:
+            nan, infinite = not_finite(data, self.dtype)
+            self.nan, self.infinite = self.nan + nan, self.infinite + infinite
 
     def __str__(self) -> str:
         return f"xxh3:{self._hash.hexdigest()}"

@@ -1,35 +1,59 @@
 """All checks, for a job or for a machine."""
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 
-from launcher.doctor.check import ERROR, OK, Check
+from launcher.catalogue.requirements import Needed
+from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.doctor.data import global_batch, paths
-from launcher.doctor.hosts import same_everywhere
+from launcher.doctor.hosts import of_nodes
 from launcher.doctor.machine import devices, devices_seen, disk, rendezvous
 from launcher.doctor.software import software
+from launcher.executors.failure import CannotStart
+from launcher.executors.forwarded_env import ASSIGNED
+from launcher.executors.local.run import check_references
+from launcher.installed import installed
 from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor
+from launcher.runtime import asks_for_rehearsal
+
+# What the embedded trainer imports; the backend's own entry point is checked when it is planned.
+_REHEARSAL = tuple(
+    Needed(name=name, install="pip install 'launch-llm[rehearsal]'", source="pyproject.toml, extra rehearsal")
+    for name in ("torch", "megatron-core")
+)
 
 
-def of_job(outcome: Outcome, environ: Mapping[str, str] = os.environ, *, forced: bool = False) -> list[Check]:
-    """Return checks of what prevents, or may prevent, a native run of a job, as far as visible from this machine.
+def of_job(
+    outcome: Outcome, environ: Mapping[str, str] = os.environ, *, forced: bool = False, asks_hosts: bool | None = None
+) -> list[Check]:
+    """Return checks of what prevents, or may prevent, a run of a job, as far as visible from this machine.
 
     Args:
         forced: the user requested a native run here, so devices that are not detected are no error.
+        asks_hosts: `of_hosts` follows, which checks the software; None: if the executor's hosts can be asked.
     """
-    return list(_of_job(outcome, environ, forced))
+    if asks_hosts is None:
+        asks_hosts = get_executor(outcome.job.cluster.executor).asks_hosts
+    return list(_of_job(outcome, environ, forced, asks_hosts))
 
 
-def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Iterator[Check]:
+def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool, asks_hosts: bool) -> Iterator[Check]:
     job, backend = outcome.job, outcome.backend
-    here = get_executor(job.cluster.executor).here
-    if job.cluster.container is None:
+    executor = get_executor(job.cluster.executor)
+    here, rehearsed = executor.here, asks_for_rehearsal(job)
+    if job.cluster.container is not None:
+        image = f"that of {job.cluster.container} is not checked from here"
+        yield Check(what="software", verdict=SKIPPED, found=image)
+    elif rehearsed:
+        yield from _rehearsal(job.cluster.python)
+    elif not asks_hosts:
         device, python = job.hardware.device, job.cluster.python
         yield from software(backend, outcome.version, device=device, python=python, environ=environ)
-    if here:
+    if here and not rehearsed:
         yield devices(job, supported=backend.devices, forced=forced)
         yield from rendezvous(job)
     yield from disk(job, here=here)
@@ -37,9 +61,51 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Itera
     yield from global_batch(job, here=here)
 
 
-def of_hosts(outcome: Outcome, plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> list[Check]:
-    """Return differences between the hosts that a plan names; empty if it names none."""
-    return list(same_everywhere(plan, outcome.backend, outcome.version, environ))
+def _rehearsal(python: str | None) -> Iterator[Check]:
+    """Yield what the embedded trainer needs."""
+    found = installed([each.name for each in _REHEARSAL], python)
+    for each in _REHEARSAL:
+        here = found.versions.get(each.name)
+        if here is not None:
+            yield Check(what=each.name, verdict=OK, found=here, source=each.source)
+        elif found.problem:
+            yield Check(what=each.name, verdict=SKIPPED, found=found.problem)
+        else:
+            where = f"is not installed for {python or 'this Python'}"
+            yield Check(what=each.name, verdict=ERROR, found=where, works=each.install, source=each.source)
+
+
+def of_hosts(
+    outcome: Outcome, plan: LaunchPlan, environ: Mapping[str, str] = os.environ, *, allocate: bool = False
+) -> list[Check]:
+    """Return what is missing on the hosts of a plan, and their differences; empty if the hosts are not known.
+
+    Args:
+        allocate: hosts that only a queue knows are allocated for the question.
+    """
+    job = outcome.job
+    backend = outcome.backend
+    device: str | None = job.hardware.device
+    if asks_for_rehearsal(job):
+        backend, device = dataclasses.replace(backend, support=_REHEARSAL, requires=()), None
+    return list(of_nodes(plan, backend, outcome.version, environ, device=device, allocate=allocate))
+
+
+def of_executor(plan: LaunchPlan) -> list[Check]:
+    """Return whether the system that runs a plan accepts it, and what it warns of; nothing of this machine itself."""
+    executor = get_executor(plan.start.executor)
+    if executor.here:
+        return []
+    what = executor.title
+    try:
+        unset = "" if executor.own_environment else check_references(plan, ASSIGNED)
+        if unset:
+            return [Check(what="variables", verdict=ERROR, found=unset)]
+        warnings = executor.preflight(plan)
+    except CannotStart as error:
+        return [Check(what=what, verdict=ERROR, found=str(error))]
+    made = [Check(what=what, verdict=WARNING, found=warning) for warning in warnings]
+    return made or [Check(what=what, verdict=OK, found="it accepts the job")]
 
 
 def of_machine(backend: Backend, environ: Mapping[str, str] = os.environ) -> list[Check]:

@@ -30,17 +30,22 @@ def software(
     device: str | None = None,
     python: str | None = None,
     environ: Mapping[str, str] = os.environ,
+    found: Installed | None = None,
 ) -> list[Check]:
     """Return checks of a backend's installed and missing software.
 
     Args:
         device: kind of device that the job runs on; None: only what every kind needs.
         python: the job's own Python; None: this one.
+        found: what a Python of another machine has, which was asked there: packages and checkouts are checked.
     """
     needed = [each for each in backend.support if each.holds(backend_version, device)]
     if device is None:
         needed = [each for each in needed if not each.devices]
-    found = installed([each.name for each in needed if each.kind == "package"], python)
+    if found is None:
+        found = installed([each.name for each in needed if each.kind == "package"], python)
+    else:
+        needed = [each for each in needed if each.kind != "cann"]
     checks = list(_missing(backend, backend_version, needed, found, environ))
     reported = {check.what for check in checks}
     for each in needed:

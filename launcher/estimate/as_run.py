@@ -128,12 +128,16 @@ def _with_vocabulary(job: Job, notes: list[str]) -> Job:
     return with_values(job, {"model.vocab_size": size}, _DERIVED)
 
 
+def positions(job: Job) -> dict[str, Value]:
+    """Return the sequence length as the number of positions where none is set and no weight depends on it."""
+    model, seq = job.model, job.batch.seq_length
+    free = model.max_position_embeddings is None and model.position_embedding != "learned_absolute" and seq
+    return {"model.max_position_embeddings": seq} if free else {}
+
+
 def _with_defaults(job: Job, notes: list[str]) -> Job:
     """Return the job with the defaults that backends choose or compute for unset fields."""
-    model, seq = job.model, job.batch.seq_length
-    values: dict[str, Value] = {}
-    if model.max_position_embeddings is None and model.position_embedding != "learned_absolute" and seq:
-        values["model.max_position_embeddings"] = seq  # no weight depends on it
+    model, values = job.model, positions(job)
     if job.backend.name is not None:
         backend = get_backend(job.backend.name)
         version = backend.version(job.backend.version)

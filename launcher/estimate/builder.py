@@ -75,6 +75,14 @@ class Builder:
         moved = elements * (reads * self.act + s.quantised_copies * s.gemm_bytes)
         return moved / self.machine.memory + reads * min(_PASS, self.machine.latency)
 
+    def written(self, weights: int) -> int:
+        """Return the bytes that a product moves for the gradient of weights: fp32 read and written where fused."""
+        return weights * (self.act if self.sizes.bucket_copy else 8)
+
+    def copied(self, weights: int) -> float:
+        """Return the seconds in which the gradient of weights is copied to where it is reduced; 0 where it is not."""
+        return self.machine.moved(weights * self.sizes.bucket_copy)
+
     def linear(
         self,
         name: str,
@@ -100,7 +108,8 @@ class Builder:
         plain = not s.fp8
         forward = machine.linear(flops, given + made + weight, plain=plain)
         backward = machine.linear(flops, given + made + weight, plain=plain)
-        backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True, plain=plain)
+        backward += machine.linear(flops, given + made + self.written(inner * outer), gradient=True, plain=plain)
+        backward += self.copied(inner * outer)
         if cast:
             # With sequence parallelism, what is gathered is quantised before.
             apart = s.tp if s.sp else 1

@@ -1,18 +1,19 @@
 """Checks that a job can be estimated: the layout rules, and rules that apply to estimates only."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache, lru_cache
 
 from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.estimate.topology_check import contradictions
 from launcher.job import Job
-from launcher.job.finding import Finding
+from launcher.job.finding import Finding, Fix
 from launcher.job.hardware import Hardware
 from launcher.pipeline_schedule.dualpipev import fewest_micro_batches
 from launcher.pipeline_schedule.layout import MOST_LAYERS, CannotSplit
 from launcher.pipeline_schedule.order import DUALPIPEV
+from launcher.records import record
 from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
 
 # Rules that apply to every backend and that the estimate relies on.
@@ -42,7 +43,7 @@ _POSITIVE = (
 _OWN: list[Rule] = []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Resolved:
     """A resolved job: its sizes, the assumptions made for them, and the chunks of every stage."""
 
@@ -82,12 +83,19 @@ def _of_hardware(hardware: Hardware) -> tuple[list[Violation], list[Violation]]:
     zero, above = [], []
     for name in _POSITIVE:
         if getattr(hardware, name) == 0:
-            zero.append(Violation(message=f"hardware.{name} is 0: must be above 0", fields=(f"hardware.{name}",)))
+            zero.append(
+                Violation(
+                    message=f"hardware.{name} is 0: must be above 0",
+                    fields=(f"hardware.{name}",),
+                    works=(f"hardware.{name}=null",),
+                )
+            )
     for name in _SHARES:
         value, most = getattr(hardware, name), _MOST_ATTENTION if name.startswith("attention") else 1.0
         if value is not None and value > most and hardware.device in _DATA_SHEET_DEVICES:
             message = f"hardware.{name} {value:g} is above {most:g}: it is a share of the peak"
-            above.append(Violation(message=message, fields=(f"hardware.{name}",)))
+            works = (f"hardware.{name}={most:g}",)
+            above.append(Violation(message=message, fields=(f"hardware.{name}",), works=works))
     _JUDGED[:] = [(hardware, (zero, above))]
     return zero, above
 
@@ -130,10 +138,11 @@ def factor_is_a_share(context: RuleContext) -> Iterator[Violation]:
     options = context.job.estimate
     if options.mem_factor > 1:
         message = f"estimate.mem_factor {options.mem_factor:g} is above 1: it is the share that tensors fill"
-        yield Violation(message=message, fields=("estimate.mem_factor",))
+        yield Violation(message=message, fields=("estimate.mem_factor",), works=("estimate.mem_factor=1",))
     if options.attention_sparsity >= 1:
         message = f"estimate.attention_sparsity {options.attention_sparsity:g}: must be below 1"
-        yield Violation(message=message, fields=("estimate.attention_sparsity",))
+        works = ("estimate.attention_sparsity=0",)
+        yield Violation(message=message, fields=("estimate.attention_sparsity",), works=works)
 
 
 @_rule("EST-SHARES", source="launch estimate")
@@ -144,16 +153,18 @@ def shares_are_at_most_one(context: RuleContext) -> Iterator[Violation]:
     fraction = job.offload.optimizer_fraction
     if fraction is not None and fraction > 1:
         message = f"offload.optimizer_fraction {fraction:g} is above 1: it is a share of the optimizer"
-        yield Violation(message=message, fields=("offload.optimizer_fraction",))
+        works = ("offload.optimizer_fraction=1",)
+        yield Violation(message=message, fields=("offload.optimizer_fraction",), works=works)
     if job.model.is_moe and job.estimate.expert_imbalance > max(1, job.parallel.ep):
         message = (
             f"estimate.expert_imbalance {job.estimate.expert_imbalance:g} is above parallel.ep {job.parallel.ep}: one "
         )
         message += "device then has the tokens of all"
-        yield Violation(message=message, fields=("estimate.expert_imbalance", "parallel.ep"))
+        works = (f"estimate.expert_imbalance={max(1, job.parallel.ep)}",)
+        yield Violation(message=message, fields=("estimate.expert_imbalance", "parallel.ep"), works=works)
     if job.model.is_moe and job.moe.capacity_factor == 0:
         message = "moe.capacity_factor is 0: no expert would get a token"
-        yield Violation(message=message, fields=("moe.capacity_factor",))
+        yield Violation(message=message, fields=("moe.capacity_factor",), works=("moe.capacity_factor=null",))
 
 
 @_rule("EST-STAGES", source="megatron-core 0.16.1 transformer_block.py get_num_layers_to_build")
@@ -263,6 +274,7 @@ def problems(job: Job) -> list[Finding]:
                     severity="error",
                     message=fault.message,
                     fields=fault.fields,
+                    fixes=tuple(Fix(overrides=(works,)) for works in fault.works),
                     source=declared.source,
                 )
             )

@@ -1,7 +1,7 @@
 """Estimates one job: a pure function without torch or numpy that takes a fraction of a millisecond."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from launcher.estimate.as_run import as_run
@@ -30,8 +30,10 @@ from launcher.estimate.unread import unread
 from launcher.job import Job, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline_schedule.layout import CannotSplit
+from launcher.pipeline_schedule.long_step import shortened
 from launcher.pipeline_schedule.simulation import Event
 from launcher.pipeline_schedule.simulation import timeline as events_of
+from launcher.records import record
 
 
 class CannotEstimate(ValueError):
@@ -99,7 +101,7 @@ def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
     return answers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class _Stage:
     counts: Counts
     costs: tuple[ChunkCost, ...]
@@ -139,7 +141,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False, most: int | 
     time = _time(sizes, machine, stages, whole=whole) if timed else None
     costs = [stage.costs for stage in stages]
     events = events_of(pipeline_of(sizes, machine, costs)) if timeline and machine.known else []
-    counts = sum((stage.counts for stage in stages), Counts())
+    counts = Counts.sum(stage.counts for stage in stages)
     missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job, sizes), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
 
@@ -206,9 +208,7 @@ def _covered(sizes: Sizes, virtual: int, chunks: int) -> int | None:
 @lru_cache(maxsize=512)
 def _holds(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> tuple[Counts, int, float]:
     """Return a stage's parameters, those of its adapters, and bytes of placeholder weight gradients."""
-    counts = Counts()
-    for chunk in chunks:
-        counts += chunk_parameters(sizes, chunk)
+    counts = Counts.sum(chunk_parameters(sizes, chunk) for chunk in chunks)
     adapters = _adapters(sizes, machine, chunks) if sizes.lora else 0
     return counts, adapters, placeholders(sizes, _operations(sizes, machine, chunks))
 
@@ -237,7 +237,7 @@ def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory
     library = library_workspace(sizes, one * GIB, None if small is None else small * GIB)
     factor = job.estimate.mem_factor if profile_of(job).fragments else 1.0
     memories: list[StageMemory] = []
-    schedule = schedule_of(sizes)
+    schedule = shortened(schedule_of(sizes))
     parts, update, before = (0.0, 0.0, 0.0), 0.0, None
     for index, stage in enumerate(stages):
         if stage is not before:

@@ -248,11 +248,12 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     s, machine, act = builder.sizes, builder.machine, builder.act
     flops = 2.0 * rows * inner * outer
     size = rows * (inner + outer) * act + local * inner * outer * act
-    gradient = rows * (inner + outer) * act + local * inner * outer * 8
+    gradient = rows * (inner + outer) * act + builder.written(local * inner * outer)
     tokens = max(1.0, rows / local)
     count = 1 if s.grouped else local
     seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
     back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
+    back += builder.copied(local * inner * outer)
     if s.fp8 and not s.flex:  # copied to and from a multiple of rows (experts.py, Fp8Padding, Fp8Unpadding)
         copied = machine.moved(2 * rows * (inner if name == "expert up" else outer) * act)
         seconds, back = seconds + copied, back + copied

@@ -1,14 +1,15 @@
 """Kinds of layers: the token mixer (attention variants, state space models) and the MLP or experts after it."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
-from launcher.job.model import INDEXER, LINEAR_HEADS, MAMBA, Model
+from launcher.job.model import INDEXER, INDEXER_OFFSET, LINEAR_HEADS, MAMBA, Model, selects_keys
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(eq=False)
 class Kind:
-    """One kind of layer.
+    """One kind of layer; equal kinds are one object (`kind_of`), because caches look them up often.
 
     Attributes:
         mixer: softmax (latent or not), unwindowed (the same where other layers have a window), linear (gated delta
@@ -140,9 +141,9 @@ def _linear(model: Model) -> dict[str, object]:
 def _indexer(model: Model) -> dict[str, object]:
     """Return the sizes of the indexer, and which layers have one (GlmMoeDsaConfig.__post_init__, transformers 5)."""
     every = model.index_topk_freq or 1
-    offset = 2 if model.index_skip_topk_offset is None else model.index_skip_topk_offset
+    offset = INDEXER_OFFSET if model.index_skip_topk_offset is None else model.index_skip_topk_offset
     layers = model.num_hidden_layers or 0
-    indexed = tuple(max(index - offset + 1, 0) % every == 0 for index in range(layers))
+    indexed = tuple(selects_keys(index, every, offset) for index in range(layers))
     if len(model.indexer_types) == layers:
         indexed = tuple(name == "full" for name in model.indexer_types)
     return {
@@ -178,19 +179,19 @@ def _mamba(model: Model) -> dict[str, object]:
     }
 
 
+@cache
+def kind_of(mixer: str, feed: str) -> Kind:
+    """Return the object of a kind."""
+    return Kind(mixer=mixer, feed=feed)
+
+
 # Source: megatron-core 0.16.1 ssm/mamba_hybrid_layer_allocation.py, Symbols.
 _SYMBOLS = {
-    "M": Kind("mamba", "none"),
-    "*": Kind("softmax", "none"),
-    "-": Kind("none", "dense"),
-    "E": Kind("none", "moe"),
+    "M": kind_of("mamba", "none"),
+    "*": kind_of("softmax", "none"),
+    "-": kind_of("none", "dense"),
+    "E": kind_of("none", "moe"),
 }
-
-
-@lru_cache(maxsize=64)
-def _kind(mixer: str, feed: str) -> Kind:
-    """Return the interned object of a kind, so that comparing layers is cheap."""
-    return Kind(mixer, feed)
 
 
 def kind_at(variants: Variants, index: int, moe: bool) -> Kind:
@@ -210,4 +211,4 @@ def kind_at(variants: Variants, index: int, moe: bool) -> Kind:
         mixer = "sparse" if variants.indexed[index] else "shared"
     elif index in variants.unwindowed or (variants.window_every and (index + 1) % variants.window_every == 0):
         mixer = "unwindowed"
-    return _kind(mixer, "moe" if moe else "dense")
+    return kind_of(mixer, "moe" if moe else "dense")

@@ -126,7 +126,7 @@ class LayerBuilder(Builder):
         up = heads * (s.nope_dim + s.v_dim)
         operations.append(self.linear("kv up", "attention", self.tokens, s.kv_rank, up, split="column", cast=True))
         rotated = self.tokens * heads * (2 * head + s.v_dim) * act  # query and key concatenated again, value copied
-        rope = self.elementwise("rope", "attention", 2 * rotated, needs=rotated)
+        rope = self.elementwise("mla rope", "attention", 2 * rotated, needs=rotated)
         # Unfused: halves of query and key are split, rotated and concatenated.
         operations.append(rope if s.fused_rope else replace(rope, launches=30))
         operations += self._core(heads * head, heads * head, heads * s.v_dim, heads, head, s.v_dim)

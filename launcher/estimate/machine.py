@@ -1,6 +1,5 @@
 """Speed of one device and its links: data-sheet peaks times measured efficiencies, and the assumptions made."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from launcher.estimate.profile import profile_of
@@ -8,6 +7,7 @@ from launcher.estimate.topology import Level, levels_of
 from launcher.job import Job
 from launcher.job.hardware import Hardware, linked_devices
 from launcher.job.number_formats import BF16, FP32, NumberFormat, format_of
+from launcher.records import record
 
 # Defaults for unmeasured values: efficiencies of well-tuned machines, always listed under `missing`.
 ASSUMED: dict[str, float] = {
@@ -45,7 +45,7 @@ _LINKS = ("inter_node_gbs", "inter_node_efficiency", "inter_node_latency_us")
 _EXPERTS = ("grouped_matmul_efficiency", "grouped_matmul_tokens", "permute_efficiency", "all_to_all_efficiency")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False)
 class Machine:
     """Figures of one device in SI units (FLOP/s, bytes/s, seconds); times are meaningless unless `known`.
 

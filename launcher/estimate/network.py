@@ -9,6 +9,15 @@ def _members(level: Level, group: int, stride: int) -> int:
     return min(group, max(1, level.devices // stride))
 
 
+def _crossed(machine: Machine, span: int) -> Level:
+    """Return the innermost level that joins this many consecutive devices."""
+    level = machine.levels[0]
+    for level in machine.levels:
+        if span <= level.devices:
+            break
+    return level
+
+
 def _bandwidth(machine: Machine, collective: str, group: int, stride: int) -> float:
     """Return bytes/s of a ring over `group` devices, every `stride`-th of the world.
 
@@ -38,9 +47,8 @@ def _bandwidth(machine: Machine, collective: str, group: int, stride: int) -> fl
 
 def _latency(machine: Machine, group: int, stride: int, most: int | None = None) -> float:
     """Return the seconds that a collective takes beyond moving its bytes: a step for each member but one, or `most`."""
-    span = group * stride
-    step = next(level.latency for level in machine.levels if span <= level.devices)
-    return machine.start + step * (min(group, most or group) - 1)
+    steps = (group if most is None else min(group, most)) - 1
+    return machine.start + _crossed(machine, group * stride).latency * steps
 
 
 # Devices on which the latency of exchanges within a node was measured (B200 and A100 PCIe).
@@ -138,7 +146,7 @@ def dispatch(machine: Machine, size: float, copies: float, domains_reached: floa
 
 def send(machine: Machine, size: float, stride: int) -> float:
     """Return the seconds to send `size` bytes to a device `stride` further in the world."""
-    level = next(level for level in machine.levels if stride < level.devices)
+    level = _crossed(machine, stride + 1)
     link = level.p2p
     if machine.mesh and level is machine.levels[0]:
         link /= max(1, level.devices - 1)

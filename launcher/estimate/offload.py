@@ -19,7 +19,7 @@ OFFLOADED: dict[str, tuple[str, ...]] = {
 }
 # Kernels of Transformer Engine, which marks what its modules save (mark_activation_offload, transformer_engine/pytorch
 # @2.3 module/linear.py, layernorm_linear.py, grouped_linear.py, attention.py); routing and dropout are not its.
-_OTHERS = frozenset({"router", "dispatch", "combine", "residual", "dropout", "rope"})
+_OTHERS = frozenset({"router", "dispatch", "combine", "residual", "dropout", "rope", "mla rope"})
 
 
 def operations_on_host(modules: Iterable[str], operations: Iterable[Operation], *, layer: bool) -> frozenset[str]:

@@ -1,11 +1,12 @@
 """One kernel of a layer: saved bytes, temporary bytes, and time."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.estimate.sizes import Sizes
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Operation:
     """One kernel, or a few related ones, for one micro-batch on one rank.
 
@@ -46,7 +47,7 @@ class Operation:
     launches: int = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Layer:
     """Costs of a whole layer: bytes relative to those live at its start, and seconds.
 
@@ -201,7 +202,7 @@ _DISCARDED: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("layernorm", ("separate input norm",), ("qkv", "q down", "q", "kv down")),
     ("layernorm", ("separate feed-forward norm",), ("router", "up", "shared up")),
     ("mla_up_proj", ("q norm", "q up"), ("q up",)),
-    ("mla_up_proj", ("kv norm", "kv up", "rope"), ("kv up", "core attention")),
+    ("mla_up_proj", ("kv norm", "kv up", "mla rope"), ("kv up", "core attention")),
 )
 
 

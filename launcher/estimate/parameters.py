@@ -1,14 +1,15 @@
 """Parameter counts, equal to what megatron-core's GPTModel allocates with the same arguments."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from functools import lru_cache
 
-from launcher.estimate.kinds import COMPRESSED, Kind
+from launcher.estimate.kinds import COMPRESSED, Kind, kind_of
 from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import Sizes
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Counts:
     """Numbers of parameters.
 
@@ -31,14 +32,20 @@ class Counts:
         """Parameters on one rank."""
         return self.dense + self.expert
 
+    @staticmethod
+    def sum(counts: "Iterable[Counts]") -> "Counts":
+        """Return the sum of all."""
+        dense = expert = total = active = matmul = 0
+        for each in counts:
+            dense += each.dense
+            expert += each.expert
+            total += each.total
+            active += each.active
+            matmul += each.matmul
+        return Counts(dense=dense, expert=expert, total=total, active=active, matmul=matmul)
+
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            dense=self.dense + other.dense,
-            expert=self.expert + other.expert,
-            total=self.total + other.total,
-            active=self.active + other.active,
-            matmul=self.matmul + other.matmul,
-        )
+        return Counts.sum((self, other))
 
     def __mul__(self, times: int) -> "Counts":
         return Counts(
@@ -227,7 +234,7 @@ def mtp_parameters(sizes: Sizes) -> Counts:
     """Return the parameters of one multi-token-prediction layer: two norms, a projection, a layer, a norm."""
     kind = sizes.kind(sizes.layers - 1)
     if sizes.variants.ratios:
-        kind = replace(kind, mixer="sliding")
+        kind = kind_of("sliding", kind.feed)
     projection = _split(2 * sizes.hidden * sizes.hidden, sizes.tp)
     norms = _whole(3 * norm_parameters(sizes, sizes.hidden))
     return layer_parameters(sizes, kind) + projection + norms + _hyper_head(sizes)
@@ -239,9 +246,8 @@ def chunk_parameters(sizes: Sizes, chunk: Chunk) -> Counts:
     The last stage holds a copy of the embedding where it is tied to the output layer or where MTP layers need it;
     the copy counts on the rank, not in the total.
     """
-    counts = Counts()
-    for kind in dict.fromkeys(chunk.kinds):
-        counts += layer_parameters(sizes, kind) * chunk.kinds.count(kind)
+    kinds = dict.fromkeys(chunk.kinds)
+    counts = Counts.sum(layer_parameters(sizes, kind) * chunk.kinds.count(kind) for kind in kinds)
     embedding = embedding_parameters(sizes)
     if chunk.embedding:
         counts += embedding

@@ -1,6 +1,5 @@
 """Placement of layers, embeddings and heads on pipeline stages: Megatron-core's rules for even and uneven splits."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from launcher.estimate.kinds import Kind
@@ -8,9 +7,10 @@ from launcher.estimate.schedule import schedule_of
 from launcher.estimate.sizes import Sizes
 from launcher.job import Job
 from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False)
 class Chunk:
     """One model chunk of a stage: dense and MoE layers in order, with embedding, MTP layers and head.
 

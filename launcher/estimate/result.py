@@ -6,6 +6,7 @@ from typing import Any
 
 from launcher.estimate.kin import Range
 from launcher.estimate.profile import PLAIN, Profile
+from launcher.notebook import Shown
 from launcher.pipeline_schedule.simulation import Event
 
 
@@ -58,7 +59,7 @@ class Imbalance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Shown):
     """Memory, time and parameters of a job.
 
     Attributes:

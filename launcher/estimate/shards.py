@@ -5,7 +5,7 @@ Stages 2 and 3 of ZeRO are Megatron-core's FSDP, or torch's (FSDP2): weights and
 fsdp/src/megatron_fsdp/megatron_fsdp.py (MF) and param_and_grad_buffer.py (PG), torch_fully_sharded_data_parallel.py.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.estimate import network
 from launcher.estimate.machine import Machine
@@ -13,6 +13,7 @@ from launcher.estimate.parameters import Counts, chunk_parameters, layer_paramet
 from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
+from launcher.records import record
 
 # Elements whose reduction may be queued, and half of them gathered ahead, where the job sets nothing: the constant of
 # what is meant as a cap is the lower bound (MF, suggested_communication_unit_size: max(1_000_000_000, …)).
@@ -27,7 +28,7 @@ def shares(sizes: Sizes) -> tuple[int, int]:
     return max(1, sizes.dp * sizes.cp // sizes.instances), max(1, sizes.edp // sizes.instances)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Groups:
     """Ranks among which dense and expert parameters are sharded, and their distance in the world."""
 
@@ -71,7 +72,13 @@ def _groups(sizes: Sizes) -> _Groups:
     stages = sizes.pp if sizes.dp_outermost else 1
     dense, expert = shares(sizes) if sizes.zero >= 1 else (sizes.dp * sizes.cp, sizes.edp)
     instances = sizes.instances if sizes.zero >= 1 else 1
-    return _Groups(dense, expert, sizes.tp * stages, sizes.ep * sizes.etp * stages, instances)
+    return _Groups(
+        dense=dense,
+        expert=expert,
+        stride=sizes.tp * stages,
+        expert_stride=sizes.ep * sizes.etp * stages,
+        instances=instances,
+    )
 
 
 def once_a_step(sizes: Sizes, machine: Machine, trained: Counts) -> tuple[float, float]:
@@ -102,7 +109,7 @@ def with_shards(sizes: Sizes, machine: Machine, chunk: Chunk, made: ChunkCost, k
         kept: bytes that the chunk's layers keep for a micro-batch.
     """
     groups, total = _groups(sizes), chunk_parameters(sizes, chunk)
-    layers = sum((layer_parameters(sizes, kind) for kind in chunk.kinds), Counts())
+    layers = Counts.sum(layer_parameters(sizes, kind) for kind in chunk.kinds)
     count = max(1, len(chunk.kinds))
     unit = Counts(dense=layers.dense // count, expert=layers.expert // count)
     weight, gradient = 1.0 if sizes.fp8_weights else float(sizes.dtype), float(sizes.grad_bytes)

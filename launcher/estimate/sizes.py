@@ -1,6 +1,6 @@
 """Resolves a job to the plain numbers that the estimate needs, and the assumptions made for them."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 
@@ -8,6 +8,7 @@ from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.profile import profile_of
 from launcher.estimate.stored import (
     BYTES,
+    bucket_copy,
     captured_scope,
     copy_bytes,
     exposed_tp,
@@ -25,11 +26,12 @@ from launcher.job.number_formats import copies_of, format_of
 from launcher.pipeline_schedule.layout import parse_layout
 from launcher.pipeline_schedule.order import PLAIN as PLAIN_SCHEDULE
 from launcher.pipeline_schedule.order import SIMULATED
+from launcher.records import record
 
 _TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False)
 class Sizes:
     """A job's architecture, layout and switches, every default filled in.
 
@@ -110,6 +112,7 @@ class Sizes:
     copy_bytes: int
     grad_bytes: int
     grad_groups: int
+    bucket_copy: int
     zero: int
     zero_weights: bool
     instances: int
@@ -293,6 +296,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         assumed.append("parallel.distributed_optimizer: false (Megatron-core's default)")
     master, state = optimizer_bytes(job, dtype, profile)
     zero_weights = zero >= 3 or (profile.weights_follow_optimizer and zero >= 1 and dp * cp > 1)
+    grad_bytes = 4 if grad_fp32 or dtype == 4 else dtype
+    fsdp = fsdp_of(job, zero, dp * cp, profile)
     algorithm = parallel.cp_algorithm or "megatron"
     if cp > 1 and parallel.cp_algorithm is None:
         assumed.append("parallel.cp_algorithm: megatron (ring)")
@@ -379,16 +384,17 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         quantised_by_block=products.by_block,
         stored_bytes=stored,
         copy_bytes=copy_bytes(job, dtype, stored, zero_weights=zero_weights, profile=profile),
-        grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
+        grad_bytes=grad_bytes,
         grad_groups=gradient_groups(job, micro_batches, profile),
+        bucket_copy=bucket_copy(job, dtype, grad_bytes, fsdp),
         zero=zero,
         zero_weights=zero_weights,
         instances=instances(job, dp * cp),
-        fsdp=fsdp_of(job, zero, dp * cp, profile),
+        fsdp=fsdp,
         fsdp_unit=parallel.fsdp.communication_unit_size or 0,
         master_bytes=master,
         state_bytes=state,
-        step_bytes=step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype) if profile.update_copies else 0,
+        step_bytes=step_bytes(job, grad_bytes) if profile.update_copies else 0,
         optimizer_fraction=resident_optimizer(job),
         recompute=recompute,
         recompute_modules=modules,

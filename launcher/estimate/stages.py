@@ -1,6 +1,6 @@
 """A model chunk of a pipeline stage: embedding, layers, output layer and loss assembled from their kernels."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 
@@ -12,9 +12,10 @@ from launcher.estimate.machine import Machine
 from launcher.estimate.operation import Layer, Operation, walk
 from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import Sizes, plain_sizes
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Part:
     """`count` equal layers in a row (or one embedding, one head)."""
 
@@ -207,7 +208,7 @@ def peaks(parts: list[Part]) -> tuple[float, float, float]:
     return live, forward_peak, backward_peak
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class ChunkCost:
     """Costs of one chunk for one micro-batch: bytes, seconds, and elements (`products`), as of `Layer`."""
 

@@ -117,3 +117,17 @@ def resident_optimizer(job: Job) -> float:
     if not offload.optimizer:
         return 1.0
     return 1.0 - (offload.optimizer_fraction if offload.optimizer_fraction is not None else 1.0)
+
+
+def bucket_copy(job: Job, dtype: int, grad_bytes: int, fsdp: str) -> int:
+    """Return the bytes moved for each weight of a product to copy its gradient into FSDP's bucket; 0: none is copied.
+
+    Without the fusion, FSDP with sharded gradients copies what the product wrote (megatron-core 0.16.1
+    megatron_fsdp.py:572). Torch's FSDP2 has no such bucket; DDP's addition (distributed_data_parallel.py:440) is not
+    counted (docs/estimate.md).
+
+    Args:
+        fsdp: whose FSDP shards gradients, see `fsdp_of`.
+    """
+    copies = fsdp == "megatron" and not job.lora.rank
+    return dtype + grad_bytes if copies and job.kernels.gradient_accumulation_fusion is False else 0

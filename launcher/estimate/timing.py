@@ -1,7 +1,6 @@
 """Time of one optimizer step: the pipeline, gradient reduction and optimizer after it, and model FLOPs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from launcher.estimate import network
 from launcher.estimate.kinds import PLAIN
@@ -15,9 +14,10 @@ from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
 from launcher.pipeline_schedule.long_step import Middle, finish
 from launcher.pipeline_schedule.simulation import Pipeline
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Tail:
     """Seconds after the last backward of a stage: exposed reduction and gathering, and the optimizer."""
 

@@ -40,7 +40,8 @@ def _candidates(hardware: Hardware, node: int, world: int, names: tuple[str, ...
         for used in range(min(domain, world) // node * node, node, -node):
             yield {"domain_used_devices": used}
         for devices in (domain // node * node, (domain // node + 1) * node):
-            yield {"domain_devices": devices, "domain_used_devices": None}
+            if devices:
+                yield {"domain_devices": devices, "domain_used_devices": None}
         yield {"domain_devices": None}
     elif names[0] == "rail_devices":
         given = hardware.rail_devices or world
@@ -62,7 +63,9 @@ def _problems(hardware: Hardware, node: int, world: int) -> Iterator[tuple[str, 
 
 def _incomplete(hardware: Hardware) -> Iterator[tuple[str, tuple[str, ...]]]:
     for names, needed in ((_DOMAIN, "domain_devices"), (_SPINE, "rail_devices")):
-        given = tuple(name for name in names if getattr(hardware, name) is not None)
+        # An oversubscription of 1 is none, with or without the level.
+        none = {name: 1 if name.endswith("_oversubscription") else None for name in names}
+        given = tuple(name for name in names if getattr(hardware, name) not in (None, none[name]))
         if given and getattr(hardware, needed) is None:
             listed = ", ".join(f"hardware.{name}" for name in given)
             yield f"{listed} has no effect without hardware.{needed}", (*given, needed)

@@ -3,22 +3,28 @@
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors import private
-from launcher.executors.failure import CannotStart
+from launcher.executors.end_reasons import SUPERVISOR_KILLED
+from launcher.executors.failure import CannotStart, NoAnswer
 from launcher.executors.files import Written, check_free, claim, write_as_is
 from launcher.executors.forwarded_env import ASSIGNED
 from launcher.executors.local.run import Kept, check_references, run
-from launcher.executors.record import RECORD, RUN, Record, record_of, write_record
+from launcher.executors.record import RECORD, RUN, Record, read_status, record_of, write_record, write_status
 from launcher.executors.register import release, remember, reserve
 from launcher.job.migrations import RUN_RECORDS, versioned
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
-from launcher.plan.executor import Ended, Place, Submitted, get_executor
+from launcher.plan.executor import ENDED, Ended, Place, Submitted, get_executor
+from launcher.plan.start import Start
 
 _SUBMIT_SECONDS = 120
+# A job whose submission got no answer is looked for so often.
+_LOOKS, _LOOK_SECONDS = 4, 5
 Through = Callable[[Sequence[tuple[LaunchPlan, Place]]], Sequence[Submitted]]
 
 
@@ -32,8 +38,10 @@ class Begun:
     files: tuple[PlanFile, ...]
 
 
-def check_start(plan: LaunchPlan) -> None:
-    """Check for everything that would prevent a plan from starting; nothing is written.
+def check_start(plan: LaunchPlan) -> Sequence[str]:
+    """Check for everything that would prevent a plan from starting, and return what the system warns of.
+
+    Nothing is written.
 
     Raises:
         CannotStart: with the reason, and what would work.
@@ -44,21 +52,24 @@ def check_start(plan: LaunchPlan) -> None:
         missing = "" if executor.own_environment else check_references(plan, ASSIGNED)
         if missing:
             raise CannotStart(missing)
-    executor.check(plan)
+    return executor.preflight(plan)
 
 
-def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str, ...] = ()) -> Begun:
+def begin(
+    plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str, ...] = (), *, sweep: str | None = None
+) -> Begun:
     """Assign an id to a run and prepare the files of its directory.
 
     Args:
         documents: further content to keep, by name of a JSON file (`job`, `findings`).
         command: words of the command line.
+        sweep: id of the first run of its sweep; "": it is the first; None: it is in none.
     """
     folder = Path(plan.output_dir).absolute()
     place = Place(id=reserve(plan.start.name, folder), folder=str(folder), launch_dir=os.getcwd())
     record = record_of(plan, place, command)
     executor = get_executor(plan.start.executor)
-    record = replace(record, handle=executor.handle(plan))
+    record = replace(record, handle=executor.handle(plan), sweep="" if sweep is None else sweep or place.id)
     texts = {"plan": plan.as_tree(), **documents}
     files = [PlanFile(path=f"{folder}/{RUN}/{RECORD}", content=record.as_json())]
     files += [_json(f"{folder}/{RUN}/{name}.json", _versioned(tree)) for name, tree in texts.items()]
@@ -100,19 +111,44 @@ def run_here(begun: Begun, *, quiet: bool) -> Ended:
     except CannotStart:
         release(record.id)
         raise
-    state = "stopped" if ended.interrupted else "failed" if ended.code else "done"
-    remember(record.id, Path(record.folder), record.as_tree(), state)
+    remember(record.id, Path(record.folder), record.as_tree(), ended.state)
     return ended
 
 
 def _run_here(begun: Begun, *, quiet: bool) -> Ended:
-    plan, executor = begun.plan, get_executor(begun.plan.start.executor)
-    ended = executor.run(plan, begun.place, begun.files, quiet=quiet)
-    if ended is not None:
-        return ended
-    command = NodePlan(rank=0, argv=executor.command(plan, begun.place), env={"LAUNCH_ATTACHED": "1"})
-    conductor = LaunchPlan(nodes=(command,), output_dir=plan.output_dir)
-    return run(conductor, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files, own=False, log=""))
+    executor = get_executor(begun.plan.start.executor)
+    ended = executor.run(begun.plan, begun.place, begun.files, quiet=quiet)
+    return ended or run_conductor(begun.plan, begun.place, begun.files, quiet=quiet)
+
+
+def run_conductor(
+    plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool, again: bool = False
+) -> Ended:
+    """Run the file that starts all nodes of a plan from here, and wait for its end.
+
+    Args:
+        again: in the folder of an earlier start.
+
+    Raises:
+        CannotStart: it could not be started; what was written is removed.
+    """
+    argv = get_executor(plan.start.executor).command(plan, place)
+    node = NodePlan(rank=0, argv=argv, env={"LAUNCH_ATTACHED": "1"})
+    # It waits as long as ranks may save before it ends nodes, and so must what waits for it.
+    start = Start(save_seconds=plan.start.save_seconds)
+    conductor = LaunchPlan(nodes=(node,), output_dir=plan.output_dir, start=start)
+    ended = run(conductor, quiet=quiet, kept=Kept(id=place.id, files=files, own=False, log="", again=again))
+    _record_killed(Path(place.folder), ended)
+    return ended
+
+
+def _record_killed(folder: Path, ended: Ended) -> None:
+    """Write down the end of a file that starts all nodes and was killed before it could."""
+    status = read_status(folder)
+    if status.get("state") not in ENDED:
+        number = {name: int(status.get(name) or 0) for name in ("attempt", "restarts")}
+        with suppress(OSError):  # its folder may be gone
+            write_status(folder, ended.state, ended.code, **number, why=SUPERVISOR_KILLED)
 
 
 def submit(begun: Begun) -> Record:
@@ -148,11 +184,10 @@ def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Re
         if through is not None:
             handles = [each.handle for each in through(pairs)]
         elif together is None:
-            output = _output(executor.command(runs[0].plan, runs[0].place))
-            handles = [executor.submitted(output).handle]
+            handles = [submit_one(runs[0].plan, runs[0].place).handle]
         else:
             write_as_is([together.file], written)
-            handles = [each.handle for each in together.submitted(_output(together.command))]
+            handles = [each.handle for each in together.submitted(output_of(together.command))]
     except CannotStart:
         written.undo()
         for begun in runs:
@@ -168,10 +203,36 @@ def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Re
     return records
 
 
-def _output(words: Sequence[str]) -> str:
+def submit_one(plan: LaunchPlan, place: Place) -> Submitted:
+    """Submit the rendered files of a run and return its job, also if the queue took it and did not say so.
+
+    Raises:
+        CannotStart: the queue refuses the job, or does not answer and does not list it.
+    """
+    executor, began = get_executor(plan.start.executor), time.time()
+    try:
+        return executor.submitted(output_of(executor.command(plan, place)))
+    except NoAnswer as error:
+        for _ in range(_LOOKS):
+            found = executor.find_submitted(place, began)
+            if found is not None:
+                return found
+            time.sleep(_LOOK_SECONDS)
+        raise CannotStart(f"{error}, and the job is not in the queue; if it appears there later, end it") from None
+
+
+def output_of(words: Sequence[str]) -> str:
+    """Run the command that submits a job and return what it prints.
+
+    Raises:
+        NoAnswer: it does not end in time; the job may be submitted nevertheless.
+        CannotStart: the queue refuses the job, with its message.
+    """
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SUBMIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        raise NoAnswer(f"{words[0]} did not answer within {_SUBMIT_SECONDS} s") from None
+    except OSError as error:
         raise CannotStart(f"{words[0]}: {error}") from None
     if done.returncode:
         message = " · ".join(line.strip() for line in done.stderr.splitlines() if line.strip())

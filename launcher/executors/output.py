@@ -5,6 +5,8 @@ import sys
 import threading
 from pathlib import Path
 
+from launcher.executors.log_times import LogTimes
+
 _CHUNK = 65536
 
 
@@ -17,6 +19,7 @@ class Output:
         self._process = process
         self._log = log
         self._quiet = quiet
+        self._times = None if log is None else LogTimes(log)
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
@@ -32,11 +35,12 @@ class Output:
                 _show(chunk)
 
     def _write(self, chunk: bytes) -> None:
-        if self._log is None:
+        if self._log is None or self._times is None:
             return
         try:
             # Reopened for each chunk and unbuffered: what cannot be written is dropped, later output is still written.
             with self._log.open("ab", buffering=0) as file:
+                self._times.grows(file.tell())
                 rest = memoryview(chunk)
                 while rest:
                     rest = rest[file.write(rest) :]

@@ -9,6 +9,7 @@ from typing import BinaryIO
 FOLDER, FILE, PROGRAM = 0o700, 0o600, 0o700
 _OTHERS = 0o077
 _LONGEST = 4_000_000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_folder(path: Path) -> None:
@@ -42,10 +43,25 @@ def write(path: Path, text: str, mode: int = FILE) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    with open(temporary_name(path), "w", encoding="utf-8", opener=opener) as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text)
-    temporary_name(path).replace(path)
+    try:
+        with open(temporary_name(path), "w", encoding="utf-8", opener=opener) as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+    except OSError as error:
+        temporary_name(path).unlink(missing_ok=True)
+        if error.errno not in _FULL or not path.is_file() or path.is_symlink():
+            raise
+        _overwrite(path, text)
+    else:
+        temporary_name(path).replace(path)
+
+
+def _overwrite(path: Path, text: str) -> None:
+    """Write into the blocks that a file has: a full disk gives no other, and how a run ended must not be lost."""
+    data = text.encode()
+    with open(path, "r+b", buffering=0) as file:
+        file.write(data)
+        file.truncate(len(data))
 
 
 def open_to_read(path: Path) -> BinaryIO:

@@ -42,13 +42,48 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
+def ranks_below(pid: int) -> list[Process]:
+    """Return the ranks among the descendants of a process, without those that ranks start (workers of data loaders).
+
+    A platform may set RANK for the node, so that also what starts the ranks has it: LOCAL_RANK counts first.
+    """
+    below = descendants(pid)
+    return _outermost(below, b"LOCAL_RANK=") or _outermost(below, b"RANK=")
+
+
+def _outermost(below: Iterable[Process], sign: bytes) -> list[Process]:
+    ranks: list[Process] = []
+    inner: set[int] = set()
+    for process in below:
+        parent = (_stat(process.pid) or ["", "0"])[_PARENT]
+        if int(parent) in inner:
+            inner.add(process.pid)
+        elif _has_variable(process.pid, sign):
+            ranks.append(process)
+            inner.add(process.pid)
+    return ranks
+
+
+def _has_variable(pid: int, sign: bytes) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.startswith(sign) for word in words)
+
+
 def kill_all(processes: Iterable[Process]) -> None:
     """Kill processes; ended ones are skipped, as are unrelated ones that have reused a number."""
+    signal_all(processes, signal.SIGKILL)
+
+
+def signal_all(processes: Iterable[Process], number: int) -> None:
+    """Signal processes; ended ones are skipped, as are unrelated ones that have reused a number."""
     for process in processes:
         if identified(process.pid) != process:
             continue
         try:
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(process.pid, number)
         except (ProcessLookupError, PermissionError):
             continue
 

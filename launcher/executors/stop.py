@@ -9,22 +9,30 @@ import time
 from types import TracebackType
 from typing import Any
 
-from launcher.executors.processes import descendants, identified, kill_all
+from launcher.executors.processes import descendants, identified, kill_all, ranks_below, signal_all
 
 # After the first signal ranks finish their step and save; a rank that has not ended by then is killed.
 _GRACE_SECONDS = 60.0
+# A script that ends nodes by itself (shell/supervise.sh) kills them 10 s after their grace period, and records the end.
+_SUPERVISOR_SECONDS = 30.0
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
     """Context manager that catches the signals; `received` holds their numbers.
 
-    The first asks the process to end (SIGHUP as SIGTERM, on which ranks save), a second kills it. SIGHUP
+    The first asks the process to end, by SIGTERM, on which ranks save; a second kills it. SIGHUP
     never counts as the second: shells and service managers send it with another signal, or twice.
+
+    Args:
+        save_seconds: time in which only ranks are asked to end, because they save on a signal; None: they do not.
+        passes_interrupt: the process distinguishes SIGINT and SIGHUP from SIGTERM: a script that signals ranks itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, save_seconds: float | None = None, *, passes_interrupt: bool = False) -> None:
+        self._passes_interrupt = passes_interrupt
         self.received: list[int] = []
+        self._save_seconds, self._saving = save_seconds, False
         self._passed_on = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = math.inf
@@ -49,13 +57,21 @@ class Stop:
             self._deadline = math.inf
         self._pass_on()
 
-    def ask(self, process: "subprocess.Popen[bytes]") -> None:
-        """Ask a process to end without a signal from the user, because it hangs; it gets the same grace period."""
-        self._deadline = min(self._deadline, time.monotonic() + _GRACE_SECONDS)
+    def ask(self, process: "subprocess.Popen[bytes]", since: float = math.inf) -> None:
+        """Ask a process to end without a signal from the user, because it hangs; it gets the same grace period.
+
+        Args:
+            since: when it was asked before, in vain.
+        """
+        now = time.monotonic()
+        self._deadline = now + _GRACE_SECONDS if since <= now else min(self._deadline, now + _GRACE_SECONDS)
         _signal_group(process, signal.SIGTERM)
 
     def overdue(self) -> bool:
         """Return whether the process was asked to end and its grace period is over."""
+        if self._saving and time.monotonic() > self._deadline and self._process is not None:
+            self._saving = False
+            self.ask(self._process, since=self._deadline)
         return time.monotonic() > self._deadline
 
     def kill(self) -> None:
@@ -77,9 +93,20 @@ class Stop:
             if urgent > 1:
                 self.kill()
             elif index == 0:
-                self._deadline = time.monotonic() + _GRACE_SECONDS
+                save = self._save_seconds
+                ranks = [] if save is None or self._passes_interrupt else ranks_below(self._process.pid)
+                self._saving = bool(ranks)
+                seconds = (
+                    _GRACE_SECONDS
+                    if not self._passes_interrupt
+                    else _GRACE_SECONDS + _SUPERVISOR_SECONDS + (save or 0.0)
+                )
+                self._deadline = time.monotonic() + ((save or 0.0) if self._saving else seconds)
                 number = self.received[0]
-                _signal_group(self._process, signal.SIGTERM if number == signal.SIGHUP else number)
+                if self._saving:
+                    signal_all(ranks, signal.SIGTERM)
+                else:
+                    _signal_group(self._process, number if self._passes_interrupt else signal.SIGTERM)
 
 
 def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:

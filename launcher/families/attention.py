@@ -5,12 +5,12 @@ from typing import Any
 
 from launcher.families.parts import Part
 from launcher.families.source import Source
-from launcher.job.model import Model
+from launcher.job.model import INDEXER_OFFSET, Model, selects_keys
 from launcher.job.schema import Value
 
 _FULL = "full_attention"
-# Tokens per compressed key of the layers of DeepSeek-V4 that have an indexer (configuration_deepseek_v4.py @5.24).
-_INDEXED_RATIO = 4
+# Tokens per compressed key of DeepSeek-V4's layers, which have an indexer or not (configuration_deepseek_v4.py @5.24).
+INDEXED_RATIO, COMPRESSED_RATIO = 4, 128
 
 
 def every_nth(interval: int, other: str) -> Callable[[int], list[str]]:
@@ -98,7 +98,7 @@ def mixer(model: Model, layer: int) -> str:
         return "linear" if inside and (layer + 1) % (model.full_attention_interval or 4) else "full"
     if model.experimental_attention_variant == "dsv4_hybrid":
         ratio = model.compress_ratios[layer] if layer < len(model.compress_ratios) else 0
-        return "indexed" if ratio == _INDEXED_RATIO else "compressed" if ratio else "full"
+        return "indexed" if ratio == INDEXED_RATIO else "compressed" if ratio else "full"
     if model.experimental_attention_variant != "dsa":
         return "full"
     layers = model.num_hidden_layers or 0
@@ -107,8 +107,10 @@ def mixer(model: Model, layer: int) -> str:
 
 
 def _schedule(layers: int, frequency: Value, offset: Value) -> list[str]:
-    every, start = (value if isinstance(value, int) else usual for value, usual in ((frequency, 1), (offset, 2)))
-    return ["full" if max(index - start + 1, 0) % every == 0 else "shared" for index in range(layers)]
+    every, start = (
+        value if isinstance(value, int) else usual for value, usual in ((frequency, 1), (offset, INDEXER_OFFSET))
+    )
+    return ["full" if selects_keys(index, every, start) else "shared" for index in range(layers)]
 
 
 def _write_indexer(model: Model) -> dict[str, Any]:

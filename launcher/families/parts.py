@@ -18,12 +18,14 @@ class Part:
     Attributes:
         variants: fields below `model` that it determines and that most families do not have.
         meaning: the values, as `read` returns them, of fields whose None has a meaning of its own.
+        truncate: of rotary positions: whether YaRN rounds the bounds of its ramp to whole dimensions.
     """
 
     read: Callable[[Source], dict[str, Value]]
     write: Callable[[Model], Mapping[str, Any]]
     variants: tuple[str, ...] = ()
     meaning: Callable[[Model], Mapping[str, Value]] = lambda model: {}
+    truncate: bool = True
 
 
 def rope(
@@ -33,6 +35,7 @@ def rope(
     return Part(
         read=lambda source: read_rope(source, theta_default, partial=partial, truncate=truncate, scaled=scaled),
         write=lambda model: write_rope(model, partial=partial is not None, truncate=truncate),
+        truncate=truncate,
     )
 
 

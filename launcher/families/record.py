@@ -100,6 +100,11 @@ class Family:
         """Whether every model of the family has routed experts."""
         return any(key.field == "num_experts" for key in self.keys)
 
+    @property
+    def truncates_yarn(self) -> bool:
+        """Whether its YaRN rounds the bounds of its ramp to whole dimensions."""
+        return all(part.truncate for part in self.parts)
+
     def decides(self, field: str) -> bool:
         """Return whether config.json or the family's code determines `field`, which not every family has."""
         keys = any(key.field == field for key in self.keys)

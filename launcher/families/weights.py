@@ -92,7 +92,7 @@ class Spelling:
             first.
         interleaved: rows of the parts alternate instead.
         transposed: the last two dimensions are swapped.
-        told_transposed: transformers' class says so (`is_transposed`): PEFT's factors are those of the parts themselves
+        declared_transposed: transformers' class declares it (`is_transposed`): PEFT's factors are those of the parts
             then, else those of the swapped matrices.
         written: it is how Hugging Face stores the layer, and what is written; else it is for reading only.
         in_mtp: multi-token-prediction layers are written so, too.
@@ -103,7 +103,7 @@ class Spelling:
     parts: tuple[str, ...]
     interleaved: bool = False
     transposed: bool = False
-    told_transposed: bool = False
+    declared_transposed: bool = False
     written: bool = False
     in_mtp: bool = True
     mxfp4: bool = False
@@ -193,6 +193,10 @@ class Weights:
         for pattern, replacement in self.aliases.items():
             name = re.sub(pattern, replacement, name)
         return name if self.enclosing is None else self.enclosing.usual(name)
+
+    def in_class(self, name: str) -> str:
+        """Return the name of a module in transformers' class, by which PEFT names it."""
+        return name if self.enclosing is None else self.enclosing.in_class(name)
 
     @property
     def embedding_name(self) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from launcher.importing.imported import Imported
 from launcher.importing.presets import PREDICTION, preset_of, specified_model_fields, without_preset
-from launcher.job import Job, Value, fields, value_at
+from launcher.job import Job, Value, as_tree, fields, value_at
 from launcher.job.file_text import job_file_text
 
 # Computed whenever the job is composed.
@@ -45,6 +45,17 @@ def uninterpolated(value: Value) -> Value:
     if isinstance(value, Mapping):
         return {str(key): uninterpolated(item) for key, item in value.items()}
     return value.replace("${", "\\${") if isinstance(value, str) else value
+
+
+def whole_job_yaml(job: Job) -> str:
+    """Return the text of a file with every field of a job, for `+job=FILE`."""
+    tree = uninterpolated(as_tree(job))
+    for path in ("parallel.dp", "checkpoint.save"):
+        # Derived values are left unset, so that the file can be edited.
+        if job.origin(path).kind == "derived":
+            section, name = path.split(".")
+            tree[section][name] = None
+    return job_file_text(tree)
 
 
 def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:

@@ -42,13 +42,19 @@ class ImportRefused(Exception):
 
     Attributes:
         partial: whether the rest could be imported.
+        no_training: the input was read, and it holds no training of a backend: `launch check` of many files skips it.
     """
 
-    def __init__(self, notes: Iterable[Note], *, partial: bool = False) -> None:
-        self.notes, self.partial = tuple(notes), partial
+    def __init__(self, notes: Iterable[Note], *, partial: bool = False, no_training: bool = False) -> None:
+        self.notes, self.partial, self.no_training = tuple(notes), partial, no_training
         super().__init__("\n".join(str(note) for note in self.notes))
 
 
 def refuse(message: str, where: str = "", *works: str) -> ImportRefused:
     """Return the exception for a single reason."""
     return ImportRefused([Note(message=message, where=where, works=works)])
+
+
+def no_training(message: str, where: str = "", *works: str) -> ImportRefused:
+    """Return the exception for an input that holds no training of a backend."""
+    return ImportRefused([Note(message=message, where=where, works=works)], no_training=True)

@@ -52,6 +52,7 @@ class ImportOptions:
         markers: text searched for signs of a backend.
         files: content of files that the script itself writes.
         warnings: notes on the input collected so far.
+        reproducible: the job gives the same arguments again; False: it is only judged as written, in half the time.
     """
 
     backend: str | None = None
@@ -63,6 +64,7 @@ class ImportOptions:
     files: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     warnings: Sequence[Note] = ()
+    reproducible: bool = True
 
 
 # Options listed in a note.
@@ -117,8 +119,10 @@ def read_command(invocation: Invocation, options: ImportOptions, settings: Confi
     cluster = found if found.is_specified else fitting(found, on(found.cluster)(kept).job, invocation.where)
     slurm = invocation.slurm.notes(invocation.where)
     excluded = _other_version(match, invocation.where)
-    imported = dataclasses.replace(exact(on(cluster.cluster), kept), program=redacted(invocation.program))
-    imported = with_refused(with_source(imported))
+    make = on(cluster.cluster)
+    imported = exact(make, kept) if options.reproducible else make(kept)
+    imported = with_source(dataclasses.replace(imported, program=redacted(invocation.program)))
+    imported = with_refused(imported) if options.reproducible else imported
     return dataclasses.replace(
         imported,
         warnings=(

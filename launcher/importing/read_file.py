@@ -15,7 +15,7 @@ from launcher.importing.evaluate import notes, run_script
 from launcher.importing.flat import flat_settings
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import ExcludedCommand, Invocation, find
-from launcher.importing.notes import ImportRefused, Note, refuse
+from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
@@ -143,7 +143,8 @@ def _script(
     if not found:
         nothing = _nothing_found(path, excluded, len(state.commands), state.stopped)
         raise ImportRefused(
-            [*notes(state.problems), nothing] if options.partial else notes(state.problems) or [nothing]
+            [*notes(state.problems), nothing] if options.partial else notes(state.problems) or [nothing],
+            no_training=not state.problems,
         )
     if state.problems and not options.partial:
         raise ImportRefused(notes(state.problems), partial=True)
@@ -236,7 +237,7 @@ def _entry_names(name: str) -> list[str]:
 def _structured(text: str, path: Path, options: ImportOptions, variables: Mapping[str, str]) -> Imported:
     tree = parse_mapping(text, str(path))
     if not tree:
-        raise refuse("holds no settings", str(path))
+        raise no_training("holds no settings", str(path))
     repeated = repeated_keys(text, str(path))
     options = dataclasses.replace(options, sources={str(path): text}, warnings=repeated)
     sections = _argument_sections()
@@ -346,12 +347,14 @@ def _likely(tree: Mapping[str, Any], path: Path, options: ImportOptions, *, is_d
         return stored
     if known[best] < 0.5:
         if isinstance(tree.get("defaults"), list):
-            raise refuse(f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path))
+            raise no_training(
+                f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path)
+            )
         other = program_of_file(tree)
         if other is not None:
-            raise refuse(why_not(other), str(path))
+            raise no_training(why_not(other), str(path))
         works = tuple(f"--backend {name}" for name in known) if _resembles(tree) else ()
-        raise refuse("its keys match no backend", str(path), *works)
+        raise no_training("its keys match no backend", str(path), *works)
     _refuse_unknown_sections(tree, best, path)
     return (best,)
 
@@ -377,7 +380,7 @@ def _refuse_unknown_sections(tree: Mapping[str, Any], name: str, path: Path) -> 
         message = f"{len(unknown)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
         other = program_of_file(tree)
         whose = "its sections belong to another program" if other is None else why_not(other)
-        raise refuse(f"{message}; {whose}", str(path))
+        raise no_training(f"{message}; {whose}", str(path))
 
 
 def _names(defaults: Sequence[Any]) -> str:

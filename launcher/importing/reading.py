@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BUDGETS, BeyondBudget, check_yaml, load_json
-from launcher.importing.notes import ImportRefused, Note, refuse
+from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 
 LARGEST = BUDGETS["script bytes"].limit
 # Keys that name the files which a configuration extends.
@@ -26,25 +26,25 @@ def read_text(path: Path) -> str:
     """
     try:
         if path.is_dir():
-            raise refuse("is a folder, not a file", str(path))
+            raise no_training("is a folder, not a file", str(path))
         # `<(command)` and /dev/stdin have a writer; any other pipe or device may never end.
         if not path.is_file() and path.exists() and not str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/")):
-            raise refuse("is a pipe or device, not a file", str(path))
+            raise no_training("is a pipe or device, not a file", str(path))
         with path.open("rb") as stream:
             content = stream.read(LARGEST + 1)
         if len(content) > LARGEST:
             size = f"has {path.stat().st_size / 2**20:.0f} MiB" if path.is_file() else "does not end"
-            raise refuse(f"{size}; scripts and configurations up to {LARGEST // 2**20} MiB are read", str(path))
+            raise no_training(f"{size}; scripts and configurations up to {LARGEST // 2**20} MiB are read", str(path))
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror or error}", str(path)) from None
     if not content.strip():
-        raise refuse("is empty", str(path))
+        raise no_training("is empty", str(path))
     if path.suffix in _LOGS:  # progress bars cut characters, terminals write zero bytes
         return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if content.startswith(_UTF16):  # written by PowerShell's `>` and old editors
         return _decoded(content, "utf-16", path)
     if b"\0" in content:
-        raise refuse("is not text but binary", str(path))
+        raise no_training("is not text but binary", str(path))
     return _decoded(content, "utf-8-sig", path)
 
 

@@ -1,19 +1,21 @@
 """Compares jobs by effective values of each on its own backend, after that backend's defaults."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
 from launcher.catalogue.catalogue import Argument, Catalogue
-from launcher.job import Value, field_at, field_paths, value_at
+from launcher.job import Job, Value, derive, field_at, field_paths, value_at
+from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import fields_of_flags
 from launcher.mapping.equivalence import canonical, default_of
 from launcher.mapping.ignored_fields import MODEL_FILE_FIELDS
 from launcher.mapping.native_only import MODEL, TRAINING, NativeOnlyArg
 from launcher.mapping.native_only_index import native_only_index_of
-from launcher.pipeline import MODEL_PATH
-from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
+from launcher.pipeline import MODEL_PATH, chosen_backend, with_local_model
+from launcher.port.port import port_job, sent
+from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning, meaning
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
 # Model path that the environment sets when the job starts.
@@ -93,6 +95,24 @@ class Row:
     affects_training: bool | None
     effects: tuple[Effect, ...]
     does: str = ""
+
+
+def side_of(job: Job, label: str, *, job_id: str, target: tuple[Backend, str] | None = None) -> Side:
+    """Return a job as a column: ported to `target` if that is another backend than its own, None: its own.
+
+    Raises:
+        Refused: the job has no backend, or there is no such backend or version.
+    """
+    # Folders that the launcher derives from a job's name are not differences between jobs.
+    job = replace(job, name="job", origins={**job.origins})
+    backend, version = target or chosen_backend(job)
+    name, own = job.backend.name, job.backend.version
+    if name is not None and (backend.name, version) != (name, get_backend(name).version(own)):
+        job = sent(job, backend, version).job
+    else:
+        job = port_job(job, backend, version).job
+    described = meaning(with_local_model(derive(job), backend)[0], backend, version)
+    return Side(label=label, about=f"{label}: {backend.title} {version}", job_id=job_id, meaning=described)
 
 
 def side_by_side(sides: Sequence[Side]) -> list[Row]:

@@ -227,7 +227,9 @@ def _check(value: Value, meta: Meta, *, optional: bool) -> None:
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise WrongValue("bound", f"{value} exceeds 64 bits")
     if meta.minimum is not None and value < meta.minimum:
-        raise WrongValue("bound", f"{value} is below {meta.minimum:g}", (f"{meta.minimum:g}",))
+        # A bound that is 0 may be none of the values that a machine or a job can have; not set always is one.
+        works = "null" if optional and meta.minimum == 0 else f"{meta.minimum:g}"
+        raise WrongValue("bound", f"{value} is below {meta.minimum:g}", (works,))
 
 
 def _name(kind: Any) -> str:

@@ -41,6 +41,12 @@ class Cluster:
         None, "ssh: file with one host a line (`slots=N` may follow); read into cluster.hosts."
     )
     ssh_options: tuple[str, ...] = option((), "ssh: options of ssh itself, such as [-p,2222].", source="ssh(1)")
+    ssh_fanout: int = option(
+        100,
+        "ssh: with more hosts than that each connects to a part of the others, so that no machine has many more "
+        "connections; hosts must then reach each other. 0: all from here.",
+        minimum=0,
+    )
     # -- Slurm
     partition: str | None = option(None, "Slurm: partition.", source=f"{_SBATCH} --partition")
     account: str | None = option(None, "Slurm: account that is charged.", source=f"{_SBATCH} --account")
@@ -93,11 +99,11 @@ class Cluster:
     # -- Kubernetes
     kind: str = option(
         "job",
-        "Kubernetes: object that starts the pods: an Indexed Job, a JobSet (restarts), Kubeflow's TrainJob, "
-        "or Volcano's Job (all at once, restarts).",
+        "Kubernetes: object that starts the pods: an Indexed Job, a JobSet (restarts), Kubeflow's TrainJob or "
+        "PyTorchJob, or Volcano's Job (all at once, restarts).",
         source="batch/v1 Job; jobset.x-k8s.io/v1alpha2 JobSet; trainer.kubeflow.org/v1alpha1 TrainJob; "
-        "batch.volcano.sh/v1alpha1 Job",
-        choices=("job", "jobset", "trainjob", "volcano"),
+        "kubeflow.org/v1 PyTorchJob; batch.volcano.sh/v1alpha1 Job",
+        choices=("job", "jobset", "trainjob", "volcano", "pytorchjob"),
     )
     context: str | None = option(
         None, "Kubernetes: entry of the user's kubeconfig; none: the current one.", source="kubectl --context"
@@ -115,7 +121,8 @@ class Cluster:
     )
     volumes: tuple[str, ...] = option(
         (),
-        "Kubernetes: volumes, KIND:NAME:PATH[:ro]; KIND is pvc, host, nfs (NAME is SERVER/FOLDER), configmap, secret.",
+        "Kubernetes: volumes, KIND:NAME:PATH[:ro]; KIND is pvc (NAME may be CLAIM/FOLDER), host, nfs "
+        "(NAME is SERVER/FOLDER), configmap, secret.",
         source="Pod spec.volumes",
     )
     work_dir: str | None = option(
@@ -134,6 +141,35 @@ class Cluster:
     image_pull_secrets: tuple[str, ...] = option(
         (), "Kubernetes: Secrets for pulling the image.", source="Pod spec.imagePullSecrets"
     )
+    pull_policy: str | None = option(
+        None,
+        "Kubernetes: when the image is pulled; none: always for the tag latest, else if it is not there.",
+        source="Pod imagePullPolicy",
+        choices=("Always", "IfNotPresent", "Never"),
+    )
+    pod_security: str | None = option(
+        None,
+        "Kubernetes: Pod Security Standard that pods comply with: no root, no capabilities, the runtime's seccomp.",
+        source="Pod Security Standards; Pod securityContext",
+        choices=("restricted",),
+    )
+    run_as_user: int | None = option(
+        None,
+        "Kubernetes: number of the user that runs the pods' processes; none: the image's.",
+        source="Pod securityContext.runAsUser",
+        minimum=0,
+    )
+    pod_patch: Mapping[str, Any] = option(
+        {},
+        "Kubernetes: strategic merge patch of the pod template, such as {spec: {affinity: …}}; the ranks' container is "
+        "`node`.",
+        source="PodTemplateSpec",
+    )
+    ttl_after_finished: str | None = option(
+        None,
+        "Kubernetes: time after the end of a run at which the cluster deletes its objects; none: launch clean does.",
+        source="Job ttlSecondsAfterFinished",
+    )
     secret: str = option(
         "launch-secrets",
         "Kubernetes: Secret whose keys are variables such as HF_TOKEN; pods refer to it, no file holds a value.",
@@ -141,7 +177,9 @@ class Cluster:
     )
     priority_class: str | None = option(None, "Kubernetes: priority class.", source="Pod spec.priorityClassName")
     queue: str | None = option(
-        None, "Kubernetes: Volcano's queue, or Kueue's for the other kinds.", source="Volcano spec.queue; Kueue label"
+        None,
+        "Kubernetes: Volcano's queue, or Kueue's for the other kinds: all pods start at once, when there is quota.",
+        source="Volcano spec.queue; Kueue label kueue.x-k8s.io/queue-name",
     )
     labels: tuple[str, ...] = option((), "Kubernetes: further labels of job and pods, LABEL=VALUE.", source="metadata")
     annotations: tuple[str, ...] = option(

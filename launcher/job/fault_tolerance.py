@@ -6,6 +6,12 @@ from launcher.job.option import option
 from launcher.job.services import ErrorInjection
 from launcher.job.sources import ARGUMENTS
 
+# Read by the launcher itself, whatever the backend.
+OF_LAUNCHER = tuple(
+    f"fault_tolerance.{name}"
+    for name in ("max_restarts", "restart_wait_seconds", "hang_minutes", "startup_minutes", "save_seconds")
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTolerance:
@@ -14,11 +20,32 @@ class FaultTolerance:
     max_restarts: int = option(
         0, "Restarts of all ranks, from the last complete checkpoint, after one fails or hangs.", minimum=0
     )
+    restart_wait_seconds: float = option(
+        10.0,
+        "Wait before the first restart; each further one waits twice as long, at most six minutes.",
+        unit="s",
+        source="Kubernetes batch/v1 Job, pod back-off: 10 s, doubled up to six minutes",
+        minimum=0,
+    )
     hang_minutes: float | None = option(
         None,
         "Minutes without a new iteration in the log after which the ranks are ended as hung; none: never.",
         unit="minutes",
         minimum=0,
+    )
+    startup_minutes: float | None = option(
+        None,
+        "Minutes without a first iteration after which the ranks are ended as hung; none: three times hang_minutes and "
+        "30 at least, and never without hang_minutes.",
+        unit="minutes",
+        minimum=0,
+    )
+    save_seconds: float | None = option(
+        None,
+        "With exit_on_signal: seconds that ranks have to write a checkpoint before they are ended; Slurm sends the "
+        "signal so long before the time limit; none: 300.",
+        unit="s",
+        minimum=1,
     )
     timeout_minutes: int | None = option(
         None,

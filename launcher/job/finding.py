@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.notebook import Shown
+
 SEVERITIES = ("error", "warning", "change")
 
 
@@ -22,7 +24,7 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Shown):
     """One finding about a job.
 
     Attributes:
@@ -58,3 +60,12 @@ class Finding:
             "ask": list(self.asks),
             "source": self.source,
         }
+
+
+class Findings(list[Finding], Shown):
+    """Findings about one job, errors first."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error among them: the job would be started."""
+        return all(finding.severity != "error" for finding in self)

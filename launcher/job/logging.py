@@ -35,6 +35,8 @@ class Logging:
     wandb_dir: str | None = option(
         None, "Directory of Weights & Biases' files.", source=f"{ARGUMENTS} --wandb-save-dir"
     )
+    swanlab_project: str | None = option(None, "SwanLab project.", source="ms-swift 4.6.0 swanlab_project")
+    swanlab_name: str | None = option(None, "SwanLab run.", source="ms-swift 4.6.0 swanlab_exp_name")
     level: int | None = option(
         None,
         "Python log level: 10 debug, 20 info, 30 warning.",

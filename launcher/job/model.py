@@ -31,6 +31,20 @@ MAMBA = {
     "mamba_expand": 2,
 }
 INDEXER = {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048, "dsa_indexer_loss_coeff": 1.0}
+# `index_skip_topk_offset` where config.json has none (transformers GlmMoeDsaConfig.__post_init__).
+INDEXER_OFFSET = 2
+
+
+def selects_keys(layer: int, every: int, offset: int) -> bool:
+    """Return whether a layer (from 0) has an indexer, where others reuse the keys that one selected.
+
+    Args:
+        every: `index_topk_freq`.
+        offset: `index_skip_topk_offset`: the first layer, counted from 1, that is followed by layers without one.
+    """
+    return max(layer - offset + 1, 0) % every == 0
+
+
 DSA_SPARSE_LOSS = True
 
 
@@ -358,4 +372,14 @@ class Model(Transformer):
     )
 
 
-__all__ = ["DSA_SPARSE_LOSS", "INDEXER", "LINEAR_HEADS", "MAMBA", "Model", "RopeScaling", "Transformer"]
+__all__ = [
+    "DSA_SPARSE_LOSS",
+    "INDEXER",
+    "INDEXER_OFFSET",
+    "LINEAR_HEADS",
+    "MAMBA",
+    "Model",
+    "RopeScaling",
+    "Transformer",
+    "selects_keys",
+]

@@ -35,6 +35,7 @@ from launcher.job.rules import Rules
 from launcher.job.schedule import Schedule
 from launcher.job.task import Lora, Task
 from launcher.job.tokenizer import Tokenizer
+from launcher.notebook import Shown
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Any  # a Scalar, a tuple of them, a mapping (backend.args, backend.env) or None
@@ -60,7 +61,7 @@ DEFAULT_ORIGIN = Origin(kind="default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Shown):
     """One training job. A field that is None is not set: the backend's default applies."""
 
     name: str | None = option(None, "Name of the job, used for its files.")

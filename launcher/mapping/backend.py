@@ -12,7 +12,7 @@ from launcher import plugins
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.requirements import Needed
 from launcher.catalogue.user import BrokenFork, Fork, forks, load_fork
-from launcher.catalogue.versions import FORK, base_version, in_range
+from launcher.catalogue.versions import FORK, base_version, in_range, nearest_versions
 from launcher.job import Job, Value, fields
 from launcher.job.model import Model
 from launcher.mapping.computation import Computation
@@ -235,7 +235,12 @@ class Backend:
         if plus and like in self.versions:
             add = f"launch catalogue add DIR --name {fork} --like {self.name}@{like}"
             raise UnknownVersion(f"{self.title} {wanted} is a fork of {like} that is not added here: {add}")
-        raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
+        near = f"nearest: {self.nearest_versions(wanted)[0]}, newest: {self.versions[0]}"
+        raise UnknownVersion(f"{self.title} {wanted} is not known; {near}; versions: {', '.join(self.versions)}")
+
+    def nearest_versions(self, wanted: str) -> list[str]:
+        """Return the versions, the numerically nearest to an unknown one first."""
+        return nearest_versions(wanted, self.versions)
 
     def has_version(self, wanted: str) -> bool:
         """Return whether a version, or another spelling of one, is known."""

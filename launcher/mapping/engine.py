@@ -72,7 +72,24 @@ def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[
         args.extend(_written(job, row))
     except Unsupported as error:
         return args, _inexpressible(error.path, str(error), "error", error.works, job, backend, version)
-    return args, None
+    return args, _unparsed(job, row, args, backend, version)
+
+
+def _unparsed(job: Job, row: Row, args: Iterable[NativeArg], backend: Backend, version: str) -> Finding | None:
+    """Return what the version's own command-line parser would refuse of a row's arguments; a YAML has no parser."""
+    catalogue = backend.catalogue(version)
+    if catalogue.style == "yaml" or not row.fields:
+        return None
+    for arg in args:
+        problem = catalogue.check(arg.flag, arg.value)
+        if problem is not None:
+            path = next((name for name in row.fields if value_at(job, name) == arg.value), row.fields[0])
+            argument = catalogue.get(arg.flag)
+            same = argument is not None and value_at(job, path) == arg.value
+            choices = argument.choices if argument is not None and same else None
+            works = tuple(f"{path}={shown_value(choice)}" for choice in choices or ())
+            return _inexpressible(path, problem, "error", works, job, backend, version)
+    return None
 
 
 def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Backend, version: str) -> bool:

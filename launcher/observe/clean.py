@@ -5,8 +5,8 @@ from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.record import Record
+from launcher.observe.owner import ownership_problem
 from launcher.observe.state import state_of
-from launcher.observe.stop import ownership_problem
 from launcher.plan.executor import find_executor
 
 

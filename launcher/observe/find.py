@@ -8,6 +8,7 @@ from launcher.executors.record import Record, read_record, record_from
 from launcher.executors.register import Registered, entry_of, registered
 from launcher.job.migrations import WrongSchema
 from launcher.nearest import nearest
+from launcher.observe.owner import trusted
 from launcher.plan.executor import find_executor
 
 
@@ -31,7 +32,7 @@ def find_run(text: str) -> Record:
     if Path(text).is_dir():
         record = read_record(Path(text).absolute())
         if record is not None:
-            return record
+            return trusted(record)
         raise UnknownRun(f"{text} is a folder, but no run was started in it (no run/run.json)")
     ids = [entry.id for entry in registered()]
     near = nearest(text, ids, cutoff=0.5) or ids[-3:]

@@ -1,59 +1,55 @@
-"""Logs of a run: of all nodes or of one rank, once or followed, optionally filtered."""
+"""Logs of a run: of all nodes or of one rank, once or followed; the last lines, those since a time, or some of them."""
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from launcher.executors import private
+from launcher.executors.log_times import offset_since
 from launcher.executors.record import Record
+from launcher.observe.log_file import LogFile
 from launcher.plan.executor import find_executor
 
-_MARK = re.compile(r"^\[rank(\d+)\] (.*)$", re.DOTALL)
 _POLL_SECONDS = 0.3
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_AGO = re.compile(r"(\d{1,9})([smhd])")
 
 
 class NoSuchRank(ValueError):
     """The run has no rank of that number."""
 
 
-@dataclass(slots=True)
-class _Source:
-    """One file that is read from where the last read ended."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The lines of logs to show.
 
-    path: Path
-    label: str
-    rank: int | None = None
-    rank_is_first: bool = False
-    offset: int = 0
-    rest: bytes = b""
-    lines: list[str] = field(default_factory=list)
+    Attributes:
+        grep: only lines that match this pattern.
+        tail: of each log only so many, the last ones; None: all.
+        since: only lines written after this time, in seconds since 1970.
+    """
 
-    def read(self, *, last: bool) -> Iterator[str]:
-        """Yield the complete lines that are new; at the very end also one without its line break."""
-        try:
-            with private.open_to_read(self.path) as stream:
-                stream.seek(self.offset)
-                chunk = stream.read()
-        except OSError:
-            return
-        self.offset += len(chunk)
-        *lines, self.rest = (self.rest + chunk).split(b"\n")
-        if last and self.rest:
-            lines, self.rest = [*lines, self.rest], b""
-        for line in lines:
-            text = self._own(line.decode("utf-8", "replace"))
-            if text is not None:
-                yield text
+    grep: re.Pattern[str] | None = None
+    tail: int | None = None
+    since: float | None = None
 
-    def _own(self, line: str) -> str | None:
-        if self.rank is None:
-            return line
-        mark = _MARK.match(line)
-        if mark is None:
-            return line if self.rank_is_first else None
-        return mark[2] if int(mark[1]) == self.rank else None
+    def keeps(self, line: str) -> bool:
+        """Return whether a line matches the pattern."""
+        return self.grep is None or self.grep.search(line) is not None
+
+
+def moment(text: str) -> float:
+    """Return the seconds since 1970 of a time: `10m` ago (s, m, h, d), or a date and time in ISO 8601 (default: local).
+
+    Raises:
+        ValueError: it is neither.
+    """
+    found = _AGO.fullmatch(text.strip())
+    if found is None:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    return (datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})).timestamp()
 
 
 def fetch(record: Record) -> None:
@@ -68,7 +64,7 @@ def _own_logs(record: Record) -> tuple[str, ...]:
     return () if executor is None else executor.log_files
 
 
-def sources(record: Record, rank: int | None = None) -> list[_Source]:
+def sources(record: Record, rank: int | None = None) -> list[LogFile]:
     """Return the files that hold the output of a run, or of one of its ranks.
 
     Raises:
@@ -78,34 +74,49 @@ def sources(record: Record, rank: int | None = None) -> list[_Source]:
     if rank is None:
         several = record.nodes > 1
         found = [
-            _Source(path=folder / "logs" / f"node{node}.log", label=f"node{node}: " if several else "")
+            LogFile(path=folder / "logs" / f"node{node}.log", label=f"node{node}: " if several else "")
             for node in range(record.nodes)
         ]
-        return [*found, *(_Source(path=folder / "logs" / name, label="") for name in _own_logs(record))]
+        return [*found, *(LogFile(path=folder / "logs" / name) for name in _own_logs(record))]
     world = record.nodes * record.devices_per_node
     if not 0 <= rank < world:
         raise NoSuchRank(f"run {record.id} has ranks 0 to {world - 1}, not {rank}")
     if record.rank_log:
-        return [_Source(path=folder / record.rank_log.replace("{rank}", str(rank)), label="")]
+        return [LogFile(path=folder / record.rank_log.replace("{rank}", str(rank)))]
     node, local = divmod(rank, record.devices_per_node)
-    return [_Source(path=folder / "logs" / f"node{node}.log", label="", rank=rank, rank_is_first=local == 0)]
+    return [LogFile(path=folder / "logs" / f"node{node}.log", rank=rank, rank_is_first=local == 0)]
+
+
+def skip_before(files: Sequence[LogFile], since: float) -> list[Path]:
+    """Let files begin where they were written after a time; return those of which that is not recorded."""
+    unknown = []
+    for file in files:
+        offset, known = offset_since(file.path, since)
+        file.skip_to(offset)
+        unknown += [] if known else [file.path]
+    return unknown
 
 
 def read_lines(
-    files: list[_Source], *, grep: re.Pattern[str] | None = None, follow: Callable[[], bool] | None = None
+    files: Sequence[LogFile], wanted: Wanted | None = None, *, follow: Callable[[], bool] | None = None
 ) -> Iterator[str]:
     """Yield lines of logs, each with the name of its node where there are several.
 
     Args:
-        grep: only lines that match this pattern.
         follow: returns whether more lines may follow; None: only existing lines.
     """
+    wanted = wanted or Wanted()
+    tail = wanted.tail
     while True:
         more = follow is not None and follow()
-        for source in files:
-            for line in source.read(last=not more):
-                if grep is None or grep.search(line):
-                    yield source.label + line
+        for file in files:
+            if tail is not None:
+                for line in file.last_lines(tail, wanted.keeps, last=not more):
+                    yield file.label + line
+            for line in file.read(last=not more):
+                if wanted.keeps(line):
+                    yield file.label + line
+        tail = None
         if not more:
             return
         time.sleep(_POLL_SECONDS)

@@ -13,8 +13,8 @@ _READ = 4_000_000
 _CONTINUED = 40
 _ATTEMPT = re.compile(rb"^launch: (attempt \d+ failed|resumes from )", re.MULTILINE)
 # Prefixes of a rank: those of this program's launches, torch's own, torchrun's, Ray's.
-_RANK = re.compile(r"^\[rank(\d+)\]:? ?")
-_LOCAL = re.compile(r"^\[default(\d+)\]:? ?")
+_RANK = re.compile(r"^\[rank(\d{1,9})\]:? ?")
+_LOCAL = re.compile(r"^\[default(\d{1,9})\]:? ?")
 _RAY = re.compile(r"^\(\w[\w.]* (?:rank=\d+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
 # Of a host or of a time, before a line of a traceback.
 _HOST = re.compile(
@@ -22,7 +22,7 @@ _HOST = re.compile(
     r"(?=Traceback | *File \"|    |\s*what\(\): |(?:[a-z_]\w*\.)*\w*(?:Error|Exception)\b)"
 )
 # The program that monitors the ranks, and its own exceptions of which a rank's failure is the cause.
-_AGENT = re.compile(r"torch[./]distributed[./](elastic|run|launch)|ChildFailedError|torchelastic\.worker\.status")
+AGENT = re.compile(r"torch[./]distributed[./](elastic|run|launch)|ChildFailedError|torchelastic\.worker\.status")
 _FRAME = re.compile(r"^\s*File \"|^\s*\[Previous line repeated|^\s+[~^]+\s*$")
 _TRACEBACK = re.compile(r"^[\s|+]*(Exception Group )?Traceback \(most recent call last\):")
 _CHAIN = re.compile(r"During handling of the above exception, another|The above exception was the direct cause")
@@ -36,9 +36,9 @@ _UNCAUGHT = re.compile(r"^terminate called after throwing an instance of '|^\s*w
 # torch elastic prints the content of an error file.
 _RECORDED = re.compile(r"^\s*\"message\": \"\w*(Error|Exception)\b")
 # torch elastic: "failed (exitcode: -9) local_rank: 3", and its summary.
-_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9})")
 _ROOT_CAUSE = re.compile(r"^\s*Root Cause\b")
-_SUMMARY = re.compile(r"^\s*(rank|exitcode)\s*:\s*(-?\d+)")
+_SUMMARY = re.compile(r"^\s*(rank|exitcode)\s*:\s*(-?\d{1,9})")
 _SUMMARY_LINES = 9
 # What a shell, srun and Python call the signals that end a program (strsignal(3)).
 _CALLED = {
@@ -50,7 +50,7 @@ _CALLED = {
 _NAMES = "|".join(map(re.escape, _CALLED))
 _SIGNAL = re.compile(
     r"terminated with signal (SIG[A-Z]+)|died with <Signals\.(SIG[A-Z]+)|"
-    r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?-(\d+)\b|"
+    r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?-(\d{1,9})\b|"
     rf"Fatal Python error: ({_NAMES})\b|"
     rf"^(?:\S+: line \d+: +\d+ |srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |$)"
 )
@@ -116,20 +116,22 @@ def read_node(path: Path, first: int, *, own: bool = False, iteration: str = "")
     Args:
         first: global rank of the node's first rank.
         own: the log is of that rank alone.
-        iteration: pattern of the line that follows every iteration: what came before in the same rank was survived.
+        iteration: pattern of the line that follows every iteration: what the same rank wrote before did not end it.
     """
     log = NodeLog(separate=own)
     lines = list(_lines(path, first, log))
     if not log.separate:
         lines = [Line(rank=None, text=line.text, path=line.path, offset=line.offset) for line in lines]
     _read_agent(lines, log, first)
-    survived = re.compile(iteration) if iteration else None
-    for rank in dict.fromkeys(line.rank for line in lines):
-        mine = [line for line in lines if line.rank == rank]
-        if survived is not None and log.separate:
-            last = max((number for number, line in enumerate(mine) if survived.search(line.text)), default=-1)
-            mine = mine[last + 1 :]
-        _read_rank(mine, log)
+    progress = re.compile(iteration) if iteration else None
+    ranks: dict[int | None, list[Line]] = {}
+    for line in lines:
+        ranks.setdefault(line.rank, []).append(line)
+    for of_rank in ranks.values():
+        if progress is not None and log.separate:
+            last = max((number for number, line in enumerate(of_rank) if progress.search(line.text)), default=-1)
+            of_rank = of_rank[last + 1 :]
+        _read_rank(of_rank, log)
     log.lines.sort(key=lambda line: line.offset)
     log.raised.sort(key=lambda raised: raised.chain[0][0].offset)
     log.signalled.sort(key=lambda ended: ended.line.offset)
@@ -245,7 +247,7 @@ class _Reader:
             self._linked, self._text = True, False
         elif _FRAME.match(text) or not text.strip():
             self._text = False
-        elif _AGENT.search(text):
+        elif AGENT.search(text):
             self._text = False
             self._log.agent.append(line)
         elif _WHAT.match(text) and self._text:

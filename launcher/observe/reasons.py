@@ -1,73 +1,21 @@
 """Table of the reasons for which a run stops: what shows each of them, what it means, and what to change."""
 
 import re
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 
-
-class Kind(StrEnum):
-    """Where a sign is looked for."""
-
-    TYPE = "type of an uncaught exception, without its package: before what its text shows"
-    ERROR = "first line of an uncaught exception, from torch elastic's error file or a traceback"
-    LINE = "line that is no warning or notice, or text of an uncaught exception"
-    NODE = "line of any level that the node's kernel, driver or queue writes, whichever rank's log it is in"
-    ANY = "line of any level"
-    QUEUE = "reason that the queue, the pod or the launcher gives for the end"
-    SIGNAL = "name of the signal that ended a rank or the node's command"
-    CODE = "exit code of the node's command"
+from launcher.observe.reason import GRADES, Grade, Kind, Reason, Sign
+from launcher.observe.reasons_kubernetes import KUBERNETES
 
 
-class Grade(StrEnum):
-    """How much a reason explains; a smaller one is preferred, in this order."""
-
-    CAUSE = "cause"
-    KILLED = "ended from outside, by whom is not known"
-    GENERAL = "an exception whose text says why"
-    CRASH = "ended by a signal of its own"
-    CONSEQUENCE = "follows from the end of another rank"
-    ENDED = "was asked to end"
-
-
-GRADES = tuple(Grade)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
-    """One pattern that shows a reason, and the software that writes it."""
-
-    kind: Kind
-    pattern: re.Pattern[str]
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """One kind of failure.
-
-    Attributes:
-        name: short, stable name.
-        meaning: what happened.
-        fields: what to change: canonical fields with the direction, or words.
-        grade: how much it explains.
-        signs: what shows it.
-    """
-
-    name: str
-    meaning: str
-    fields: tuple[str, ...] = ()
-    grade: Grade = Grade.CAUSE
-    signs: tuple[Sign, ...] = ()
-
-    @property
-    def consequence(self) -> bool:
-        """Whether it is the reason only if there is no other."""
-        return self.grade in (Grade.CONSEQUENCE, Grade.ENDED)
-
-
-def _reason(name: str, meaning: str, *signs: Sign, change: tuple[str, ...] = (), grade: Grade = Grade.CAUSE) -> Reason:
-    return Reason(name=name, meaning=meaning, fields=change, grade=grade, signs=signs)
+def _reason(
+    name: str,
+    meaning: str,
+    *signs: Sign,
+    change: tuple[str, ...] = (),
+    grade: Grade = Grade.CAUSE,
+    of_device: bool = False,
+) -> Reason:
+    return Reason(name=name, meaning=meaning, fields=change, grade=grade, of_device=of_device, signs=signs)
 
 
 def _sign(kind: Kind, source: str, *patterns: str) -> Sign:
@@ -192,6 +140,7 @@ REASONS = (
             r"Uncorrected \(Fatal\) error"),
         _sign(LINE, _CANN, r"E[A-Z]\d{4}.*(HBM|hbm).*(ECC|ecc)", r"multi[- ]bit ECC", r"device_status is abnormal",
             r"error code is 50705[3456]"),
+        of_device=True,
         change=("cluster.exclude (the node)",),
     ),
     _reason(
@@ -211,6 +160,7 @@ REASONS = (
         _sign(NODE, "NVIDIA driver (XID errors)", r"NVRM: Xid \([^)]*\): (13|31|43|69),"),
         _sign(LINE, _CANN, r"EZ9999", r"ai(core|cpu|vector|vec) exception", r"AICORE_EXCEPTION",
             r"vector core (execution )?(is abnormal|exception)", r"error code is 5070(15|35|49)"),
+        of_device=True,
         change=("kernels.attention_backend", "cluster.exclude (the node, if it is always the same)"),
     ),
     _reason(
@@ -283,6 +233,7 @@ REASONS = (
         _sign(ERROR, "errno ENOENT; transformers", r"No such file or directory",
             r"does not appear to have a file named", r"is not the path to a directory"),
         _sign(LINE, "launch; Python", r"^launch: .* is not there: every node",
+            r"^launch: .*: there is no complete checkpoint in ",
             r"^\S*python\S*: can't open file"),
         change=("data.paths", "model.path", "tokenizer.path", "checkpoint.load"),
     ),
@@ -330,7 +281,7 @@ REASONS = (
         "preempted",
         "the queue took its machines for another job",
         _sign(NODE, "Slurm slurmstepd", r"CANCELLED AT \S+ DUE TO PREEMPTION"),
-        _sign(QUEUE, "Slurm job states; Kubernetes scheduler; Kueue", r"\bPREEMPTED\b", r"Preempt(ed|ion|ing)"),
+        _sign(QUEUE, "Slurm job states; Kubernetes scheduler; Kueue", r"\bPREEMPTED\b", r"Preempt(ed|ing|ionBy)"),
         change=("cluster.qos or cluster.priority_class", "fault_tolerance.max_restarts"),
     ),
     _reason(
@@ -344,10 +295,12 @@ REASONS = (
     _reason(
         "evicted",
         "the cluster evicted a pod",
-        _sign(QUEUE, "Kubernetes kubelet", r"\bEvicted\b", r"TerminationByKubelet", r"DeletionByTaintManager",
+        _sign(QUEUE, "Kubernetes kubelet", r"\bEvicted\b", r"EvictionByEvictionAPI", r"TerminationByKubelet",
+            r"DeletionByTaintManager",
             r"The node was low on resource"),
         change=("cluster.memory or cluster.resources (requests)",),
     ),
+    *KUBERNETES,
     _reason(
         "queue-launch",
         "the queue could not start the job's processes",
@@ -355,9 +308,9 @@ REASONS = (
             r"Unable to create step", r"srun: error: .*Invalid (job )?credential", r"Prolog hung"),
         _sign(NODE, "Pyxis", r"pyxis: container start failed", r"pyxis: couldn't start container",
             r"spank_pyxis\.so: (task_init|user_init|init_post_opt)\(\) failed", r"pyxis: failed to import"),
-        _sign(QUEUE, "Slurm job states; Kubernetes", r"\bLAUNCH_FAILED\b", r"JobLaunchFailure", r"ErrImagePull",
-            r"ImagePullBackOff", r"InvalidImageName", r"CreateContainer\w*Error", r"RunContainerError",
-            r"ContainerCannotRun", r"StartError"),
+        _sign(QUEUE, "Slurm job states; Kubernetes", r"\bLAUNCH_FAILED\b", r"JobLaunchFailure",
+            r"CreateContainer\w*Error", r"RunContainerError", r"ContainerCannotRun", r"StartError",
+            r"FailedCreatePodSandBox"),
         change=("cluster.container", "cluster.exclude (the node)"),
     ),
     _reason(
@@ -443,7 +396,7 @@ REASONS = (
     ),
     _reason(
         "connect-timeout",
-        "a rank waited in vain for the connection to another one, which hangs, has ended or cannot be reached",
+        "a rank did not get the connection to another one, which hangs, has ended or cannot be reached",
         _sign(LINE, _CANN + "; gloo; torch TCPStore", r"EI0006\b", r"EI0009\b", r"EI0015\b",
             r"Getting socket times out", r"connectFullMesh failed", r"wait timeout after \d+ms"),
         change=("backend.env.HCCL_CONNECT_TIMEOUT (longer)", "backend.env.HCCL_SOCKET_IFNAME"),
@@ -483,8 +436,8 @@ REASONS = (
     ),
     _reason(
         "interrupted",
-        "it was interrupted (SIGINT, Ctrl-C)",
-        _sign(SIGNAL, "signal(7)", r"^SIGINT$"),
+        "it was interrupted (SIGINT, Ctrl-C; SIGQUIT)",
+        _sign(SIGNAL, "signal(7)", r"^SIG(INT|QUIT)$"),
         _sign(TYPE, "Python", r"^KeyboardInterrupt$"),
         grade=Grade.ENDED,
     ),

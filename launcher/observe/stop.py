@@ -1,17 +1,24 @@
-"""Stops a run through the program that started it or its queue; never signals an unidentified process."""
+"""Stops runs through the program that started it or its queue; never signals an unidentified process."""
 
 import contextlib
-import getpass
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.processes import identified
-from launcher.executors.record import Record, read_request, withdraw_request, write_request, write_status
-from launcher.observe.state import state_of
-from launcher.plan.executor import find_executor
+from launcher.executors.record import (
+    Record,
+    read_request,
+    withdraw_request,
+    write_request,
+    write_status,
+)
+from launcher.observe.owner import is_same_process, ownership_problem
+from launcher.observe.state import State, states_of
+from launcher.plan.executor import Executor, find_executor, get_executor
 
 
 class CannotStop(Exception):
@@ -24,35 +31,90 @@ def stop_run(record: Record) -> None:
     Raises:
         CannotStop: the run has ended, belongs to another user, or is on another machine.
     """
-    state = state_of(record, deep=False)
-    if state.ended:
-        raise CannotStop(f"run {record.id} has ended: {state.state}" + (f" ({state.why})" if state.why else ""))
-    problem = ownership_problem(record)
+    (problem,) = stop_runs([record])
     if problem:
-        raise CannotStop(f"{problem}: nothing was stopped")
+        raise CannotStop(problem)
+
+
+def stop_runs(records: Sequence[Record], *, sweep: bool = False) -> list[str]:
+    """Request runs to stop, those of a queue by one command; return for each why it was not, "" if it was.
+
+    Args:
+        sweep: what started them starts none of their sweep after them.
+    """
+    states = states_of(records)
+    problems = [_problem(record, state) for record, state in zip(records, states, strict=True)]
+    queued: dict[str, list[int]] = {}
+    for index, record in enumerate(records):
+        executor = find_executor(record.executor)
+        if problems[index] or executor is None:
+            continue
+        if executor.foreground:
+            problems[index] = _stop_here(record, sweep)
+        else:
+            queued.setdefault(record.executor, []).append(index)
+    for indices in queued.values():
+        found = _stop_queued([(records[index], states[index]) for index in indices], sweep)
+        for index, problem in zip(indices, found, strict=True):
+            problems[index] = problem
+    return problems
+
+
+def _problem(record: Record, state: State) -> str:
+    """Return why a run cannot be stopped from here; "" if it can."""
     executor = find_executor(record.executor)
+    if state.ended:
+        return f"run {record.id} has ended: {state.state}" + (f" ({state.why})" if state.why else "")
+    if problem := ownership_problem(record):
+        return f"{problem}: nothing was stopped"
     if executor is None:
-        raise CannotStop(f"run {record.id}: its executor {record.executor!r} is not installed here")
+        return f"run {record.id}: its executor {record.executor!r} is not installed here"
     if not executor.foreground:
-        asked = _ask(record)
-        try:
-            executor.stop(record.handle)
-        except CannotStart as error:
-            if asked:
-                withdraw_request(Path(record.folder))
-            raise CannotStop(str(error)) from None
-        if state.state == "queued" and not record.gone:
-            write_status(Path(record.folder), "stopped", None, why="before it started")
-        return
+        return ""
     if record.host != socket.gethostname():
-        raise CannotStop(f"run {record.id} was started on {record.host}: launch stop {record.id} works there")
-    if identified(record.pid) != record.process:
-        raise CannotStop(f"run {record.id}: process {record.pid} is no longer the one that started it")
-    _ask(record)
-    os.kill(record.pid, signal.SIGTERM)
+        return f"run {record.id} was started on {record.host}: launch stop {record.id} works there"
+    if identified(record.pid) != record.process or not is_same_process(record):
+        return f"run {record.id}: process {record.pid} is no longer the one that started it"
+    return ""
 
 
-def _ask(record: Record) -> bool:
+def _stop_here(record: Record, sweep: bool) -> str:
+    """Signal the program that started a run; return why it cannot be, "" if it was."""
+    asked = _ask(record, sweep)
+    try:
+        os.kill(record.pid, signal.SIGTERM)
+    except OSError as error:  # it has ended meanwhile
+        if asked:
+            withdraw_request(Path(record.folder))
+        return f"run {record.id}: process {record.pid}: {error.strerror}"
+    return ""
+
+
+def _stop_queued(runs: Sequence[tuple[Record, State]], sweep: bool) -> list[str]:
+    """Request runs of one queue to stop; return for each why it was not, "" if it was."""
+    asked = [_ask(record, sweep) for record, _ in runs]
+    problems = _cancel(get_executor(runs[0][0].executor), [record for record, _ in runs])
+    for (record, state), was_asked, problem in zip(runs, asked, problems, strict=True):
+        if problem and was_asked:
+            withdraw_request(Path(record.folder))
+        elif not problem and state.state == "queued" and not record.gone:
+            with contextlib.suppress(OSError):
+                write_status(Path(record.folder), "stopped", None, why="before it started")
+    return problems
+
+
+def _cancel(executor: Executor, records: Sequence[Record]) -> list[str]:
+    """Cancel jobs of a queue together; if it refuses that, one after another, to know which it refuses."""
+    try:
+        executor.stop_all([record.handle for record in records])
+    except CannotStart as error:
+        if len(records) == 1:
+            return [str(error)]
+        return [problem for record in records for problem in _cancel(executor, [record])]
+    return [""] * len(records)
+
+
+def _ask(record: Record, sweep: bool) -> bool:
     """Write the request down before the first signal, and return whether it was: how a run ends says who ended it.
 
     An earlier request stays: what failed after it did so because of it.
@@ -61,19 +123,6 @@ def _ask(record: Record) -> bool:
     if record.gone or read_request(folder) is not None:
         return False
     with contextlib.suppress(OSError):
-        write_request(folder)
+        write_request(folder, sweep=sweep)
         return True
     return False
-
-
-def ownership_problem(record: Record) -> str:
-    """Return why a run is not this user's; "" if it is."""
-    own = _user()
-    return "" if record.user == own else f"run {record.id} belongs to {record.user}, and you are {own}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

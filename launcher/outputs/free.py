@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from launcher.outputs.protected import located, place_of
@@ -35,6 +35,19 @@ def free_path(path: Path, *, accept: Callable[[Path], bool] = lambda path: True)
                     return asked.with_name(found.name) if folder == path.parent and asked.name else found
                 break  # the folder itself is not accepted
     return None
+
+
+def free_folder(first: Path, taken: Container[str] = ()) -> str:
+    """Return a folder that does not exist, as text: `first`, or `first` with a number.
+
+    Args:
+        taken: folders that are as good as there.
+    """
+    folder, number = first, 1
+    while folder.exists() or str(folder) in taken:
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    return str(folder)
 
 
 def _names(name: str) -> Iterator[str]:

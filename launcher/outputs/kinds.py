@@ -49,6 +49,18 @@ def _is_hardware_file(path: Path) -> bool:
     return _head(path, len(HARDWARE_HEAD)) == HARDWARE_HEAD.encode()
 
 
+METRICS_HEAD: Final = "# HELP launch_"
+
+
+def _is_metrics(path: Path) -> bool:
+    return _head(path, len(METRICS_HEAD)) == METRICS_HEAD.encode()
+
+
+def _is_findings(path: Path) -> bool:
+    head = _head(path)
+    return b'"name": "Launch"' in head or b'<testsuites name="launch check"' in head
+
+
 def _marked(path: Path) -> bool:
     return MARK.encode() in _head(path)
 
@@ -78,9 +90,17 @@ def _has_job_sections(text: str) -> bool:
     return isinstance(tree, dict) and bool(tree) and all(name in known for name in tree)
 
 
+def _is_schema(path: Path) -> bool:
+    return b'"title": "Job of Launch' in _head(path, 200)
+
+
 NEW: Final = Kind(title="a file to replace", recognises=lambda path: False)
 JOB: Final = Kind(title="a job file", recognises=_is_job)
 HARDWARE: Final = Kind(title="a hardware file that launch made", recognises=_is_hardware_file)
 PICTURE: Final = Kind(title="a picture that launch made", recognises=_marked, edited=False)
+REPORT: Final = Kind(title="a report that launch made", recognises=_marked, edited=False)
 TRACE: Final = Kind(title="a trace that launch made", recognises=_marked, edited=False)
 PROGRAM: Final = Kind(title="a mixed-integer program that launch made", recognises=_marked, edited=False)
+FINDINGS: Final = Kind(title="findings that launch wrote", recognises=_is_findings, edited=False)
+METRICS: Final = Kind(title="metrics that launch wrote", recognises=_is_metrics, edited=False)
+SCHEMA: Final = Kind(title="a schema that launch made", recognises=_is_schema, edited=False)

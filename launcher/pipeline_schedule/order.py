@@ -4,11 +4,11 @@ Chunks are numbered in the model's order: chunk `c` of stage `s` is number `c * 
 chunks run through the stages backwards, so that the first stage has both ends of the model.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
 from launcher.pipeline_schedule import dualpipev
+from launcher.records import record
 
 
 class Part(IntEnum):
@@ -26,7 +26,7 @@ PLAIN, GPIPE, DUALPIPEV = "1f1b", "gpipe", "dualpipev"
 SIMULATED = (PLAIN, GPIPE, DUALPIPEV)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Schedule:
     """What the order of steps depends on.
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from launcher.pipeline_schedule.order import Part, Schedule, Step, order, path
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Event:
     """A step of a stage on the time axis (seconds)."""
 
@@ -23,7 +24,7 @@ class Event:
         return self.part is not Part.FORWARD
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Pipeline:
     """A pipeline to simulate.
 
@@ -58,12 +59,12 @@ class _Program:
     Attributes:
         steps: stage and step.
         moves: per step the stage, the index of its duration, the arrival it waits for, the arrival it produces, and
-            where its result goes (0: another stage, 1: the same stage or none).
+            whether its result stays on the stage (or there is none).
         arrivals: number of arrivals.
     """
 
     steps: tuple[tuple[int, Step], ...]
-    moves: tuple[tuple[int, int, int, int, int], ...]
+    moves: tuple[tuple[int, int, int, int, bool], ...]
     arrivals: int
 
 
@@ -73,8 +74,8 @@ def _program(schedule: Schedule) -> _Program:
     orders = [order(schedule, stage) for stage in range(stages)]
     # The place of a step on its micro-batch's way is also the number of the arrival that it waits for.
     last = len(route) - 1
-    ends = [
-        int(place == last or schedule.stage(route[place + 1][1]) == schedule.stage(route[place][1]))
+    stays = [
+        place == last or schedule.stage(route[place + 1][1]) == schedule.stage(route[place][1])
         for place in range(len(route))
     ]
     reached = [False] * ((last + 2) * count)
@@ -83,7 +84,7 @@ def _program(schedule: Schedule) -> _Program:
     unused = len(reached)
     next_of = [0] * stages
     steps: list[tuple[int, Step]] = []
-    moves: list[tuple[int, int, int, int, int]] = []
+    moves: list[tuple[int, int, int, int, bool]] = []
     moving = True
     while moving:
         moving = False
@@ -94,7 +95,7 @@ def _program(schedule: Schedule) -> _Program:
                 number = schedule.number(stage, chunk)
                 if part == Part.WEIGHTS:
                     steps.append((stage, own[at]))
-                    moves.append((stage, part * numbers + number, micro_batch, unused, 1))
+                    moves.append((stage, part * numbers + number, micro_batch, unused, True))
                     at += 1
                     continue
                 place = last - number if part else number
@@ -103,7 +104,7 @@ def _program(schedule: Schedule) -> _Program:
                     break
                 reached[needs + count] = True
                 steps.append((stage, own[at]))
-                moves.append((stage, part * numbers + number, needs, needs + count, ends[place]))
+                moves.append((stage, part * numbers + number, needs, needs + count, stays[place]))
                 at += 1
             moving = moving or at > first
             next_of[stage] = at
@@ -128,18 +129,21 @@ def simulate(pipeline: Pipeline, starts: list[float] | None = None) -> list[floa
     """
     program = _program_of(pipeline.schedule)
     durations = pipeline.durations
-    passing = (pipeline.transfer, 0.0)
-    waiting = (pipeline.transfer if pipeline.blocking else 0.0, 0.0)
+    transfer = pipeline.transfer
+    waiting = transfer if pipeline.blocking else 0.0
     free, arrived = [0.0] * pipeline.schedule.stages, [0.0] * program.arrivals
-    for stage, duration, needs, gives, how in program.moves:
+    for stage, duration, needs, gives, stays in program.moves:
         now, ready = free[stage], arrived[needs]
         if ready > now:
             now = ready
         if starts is not None:
             starts.append(now)
         now += durations[duration]
-        arrived[gives] = now + passing[how]
-        free[stage] = now + waiting[how]
+        if stays:
+            arrived[gives] = free[stage] = now
+        else:
+            arrived[gives] = now + transfer
+            free[stage] = now + waiting
     return free
 
 

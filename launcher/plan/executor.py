@@ -13,7 +13,7 @@ from launcher.job import Job, Problem
 from launcher.job.build import build_options
 from launcher.job.cluster import OF_ALL, Cluster
 from launcher.plan.plan import LaunchPlan, PlanFile
-from launcher.plan.start import Start
+from launcher.plan.start import Start, save_seconds, startup_seconds
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -65,6 +65,11 @@ class Ended:
     interrupted: bool = False
     log_problem: str = ""
     restarts: int = 0
+
+    @property
+    def state(self) -> str:
+        """State of the run: done, failed or stopped."""
+        return "stopped" if self.interrupted else "failed" if self.code else "done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +143,12 @@ class Executor:
             independently.
         here: processes run on this machine, one of the job's nodes.
         one_machine: processes run on this machine only, and this program starts them all.
+        asks_hosts: the job's machines are known before it starts, and `hosts` asks them.
         containers: it starts `cluster.container`.
         image_forms: what `cluster.container` may be.
         own_environment: its nodes may have variables that are not set here.
+        resumes: a run that has ended can be started again by the files in its directory (`launch resume`).
+        no_resume: why not, in one sentence; "": it just does not.
         log_files: files below `logs` with its own output, besides one for each node.
         secrets: how a variable that is a secret reaches the processes: names that are forwarded by default, and others.
         launchers: Hydra launchers that may submit a sweep, and the module that does it.
@@ -154,9 +162,12 @@ class Executor:
     foreground: bool = False
     here: bool = False
     one_machine: bool = False
+    asks_hosts: bool = False
     containers: bool = False
     image_forms: str = "REGISTRY/IMAGE:TAG"
     own_environment: bool = False
+    resumes: bool = False
+    no_resume: str = ""
     log_files: tuple[str, ...] = ("launch.log",)
     secrets: tuple[str, str] = (_INHERITED, _INHERITED)
     launchers: Mapping[str, str] = {}
@@ -194,6 +205,38 @@ class Executor:
     def check(self, plan: LaunchPlan) -> None:
         """Check for what would prevent the plan from starting; nothing is written."""
 
+    def preflight(self, plan: LaunchPlan) -> Sequence[str]:
+        """Run `check`, and return what the system warns of that does not prevent the start."""
+        self.check(plan)
+        return ()
+
+    def check_again(self, plan: LaunchPlan) -> None:
+        """Check for what would prevent the plan from starting again in its directory; nothing is written."""
+        self.check(plan)
+
+    def nodes_checkpoint(self, plan: LaunchPlan, place: Place) -> str:
+        """Return the folder in which the nodes themselves look for their newest complete checkpoint, which this
+        machine need not see; "": it sees the folder that they save to.
+
+        Raises:
+            CannotStart: nodes that start again cannot see it either.
+        """
+        return ""
+
+    def prepare_again(
+        self, plan: LaunchPlan, place: Place, handle: Mapping[str, Any], attempt: int
+    ) -> Sequence[PlanFile]:
+        """Clear away what the attempt before left in the system, and return files that the next one needs anew.
+
+        Raises:
+            CannotStart: it cannot be started again now; nothing was changed.
+        """
+        return ()
+
+    def stored_settings(self, tree: Any) -> Any:
+        """Return what `settings` returned from its plain data, as the run's directory keeps it."""
+        return tree
+
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return the files that start the plan without this program, the one to start or submit last; pure."""
         raise NotImplementedError
@@ -206,18 +249,40 @@ class Executor:
         """Run a bash script on every machine of the plan before it starts; none where the machines are not known."""
         return []
 
+    def probe(self, plan: LaunchPlan, script: str) -> list[tuple[str, "CompletedProcess[str]"]]:
+        """Run a bash script as `hosts` does, also on machines that a queue allocates for it.
+
+        Raises:
+            CannotStart: it allocates none now.
+        """
+        return self.hosts(plan, script)
+
     # -- the run
     def handle(self, plan: LaunchPlan) -> Mapping[str, Any]:
         """Return what identifies the run before it starts."""
         return {}
 
-    def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool) -> Ended | None:
-        """Run the plan on this machine and wait for its end; None: `command` starts it."""
+    def run(
+        self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool, first: int = 0
+    ) -> Ended | None:
+        """Run the plan on this machine and wait for its end; None: `command` starts it.
+
+        Args:
+            first: number of the first attempt; above 0 the run is started again in its directory.
+        """
         return None
 
     def submitted(self, output: str) -> Submitted:
-        """Parse the handle from the output of the submitting command."""
+        """Parse the handle from the output of the submitting command, and do what only a submitted job allows."""
         return Submitted()
+
+    def find_submitted(self, place: Place, since: float) -> Submitted | None:
+        """Return the job of a run whose submission got no answer; None: the system does not list it.
+
+        Args:
+            since: when it was submitted, in seconds since 1970.
+        """
+        return None
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
         """Return a single submission of several rendered runs; None if unsupported."""
@@ -227,11 +292,20 @@ class Executor:
         """Query the state of a job."""
         return Observed(state="")
 
+    def observe_all(self, handles: Sequence[Mapping[str, Any]]) -> Sequence[Observed]:
+        """Query the states of several jobs; an executor whose system answers for many at once asks it once."""
+        return [self.observe(handle) for handle in handles]
+
     def fetch(self, handle: Mapping[str, Any]) -> None:
         """Append the job's output since the last call to its run directory, if it is stored elsewhere."""
 
     def stop(self, handle: Mapping[str, Any]) -> None:
         """Request the end of a job."""
+
+    def stop_all(self, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Request the end of several jobs; an executor whose system takes many at once asks it once."""
+        for handle in handles:
+            self.stop(handle)
 
     def clean(self, handle: Mapping[str, Any], folder: Path) -> Sequence[str]:
         """Remove what an ended run left outside its directory, never data of the user.
@@ -287,7 +361,10 @@ def start_of(job: Job, *, native: bool) -> Start:
         container=cluster.container,
         container_mounts=cluster.container_mounts,
         max_restarts=faults.max_restarts,
+        restart_seconds=faults.restart_wait_seconds,
         hang_seconds=None if faults.hang_minutes is None else faults.hang_minutes * 60,
+        startup_seconds=startup_seconds(faults),
+        save_seconds=save_seconds(faults),
         settings=get_executor(cluster.executor).settings(job, native=native),
     )
 

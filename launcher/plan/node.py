@@ -61,18 +61,18 @@ def _template(node: NodePlan, following: NodePlan) -> list[str] | None:
     if following.rank != node.rank + 1 or len(one) != len(other) or any(RANK in text for text in one):
         return None
     found = []
-    for mine, theirs in zip(one, other, strict=True):
-        text = mine if mine == theirs else _placed(mine, theirs, str(node.rank), str(following.rank))
-        if text is None:
+    for text, next_text in zip(one, other, strict=True):
+        placed = text if text == next_text else _placed(text, next_text, str(node.rank), str(following.rank))
+        if placed is None:
             return None
-        found.append(text)
+        found.append(placed)
     return found
 
 
-def _placed(mine: str, theirs: str, rank: str, next_rank: str) -> str | None:
+def _placed(text: str, next_text: str, rank: str, next_rank: str) -> str | None:
     """Return a text with the placeholder where two nodes have their ranks: all of it, or its end (`--node_rank=3`)."""
-    same = mine.removesuffix(rank)
-    return f"{same}{RANK}" if mine.endswith(rank) and theirs == f"{same}{next_rank}" else None
+    same = text.removesuffix(rank)
+    return f"{same}{RANK}" if text.endswith(rank) and next_text == f"{same}{next_rank}" else None
 
 
 def _of_rank(template: Sequence[str], rank: int) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from launcher.catalogue.catalogue import Argument, plain
 from launcher.job import Job, Value, build, fields, value_at
 from launcher.job.derive import with_values
+from launcher.job.fault_tolerance import OF_LAUNCHER
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import nest, write_row
 from launcher.mapping.equivalence import canonical
@@ -19,7 +20,7 @@ DEFAULT = "it equals the default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
 MODEL_FILES = "model.path=DIR"
 # Handled by the launcher on every backend.
-_BY_LAUNCHER = ("cluster.", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes")
+_BY_LAUNCHER = ("cluster.", *OF_LAUNCHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

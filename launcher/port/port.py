@@ -211,7 +211,8 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
     what = str(error) if of_version else f"no backend {recorded.backend!r}"
     works = [f"imported.backend={name}" for name in backend_names()]
     if of_version and recorded.backend:
-        works = [f"imported.version={version}" for version in get_backend(recorded.backend).versions]
+        nearest = get_backend(recorded.backend).nearest_versions(recorded.version or "")
+        works = [f"imported.version={version}" for version in nearest]
     return Finding(
         rule=DROPPED_RULE,
         severity="error",

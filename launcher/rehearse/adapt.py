@@ -1,10 +1,11 @@
 """Adapts a job to a rehearsal before translation, with a note for each change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from launcher.job import Job, Origin, Value, output_dir, value_at, with_values
+from launcher.job import Job, Origin, Value, fields, output_dir, value_at, with_values
 from launcher.job.finding import Finding
+from launcher.job.rehearse import SWITCHES
 from launcher.plan.executor import get_executor
 from launcher.plan.start import RESUME
 from launcher.rehearse.refusal import RehearsalRefused
@@ -24,17 +25,30 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
     Raises:
         RehearsalRefused: the job has several nodes and no setting for rehearsing them on one machine.
     """
-    notes: tuple[str, ...] = ()
+    job, notes = without(job, job.rehearse.leave_out)
     if job.rehearse.shrink or job.rehearse.fake_world:
         # A fake world keeps the whole layout: one process simulates its ranks, so only sizes must shrink.
         small = shrink(job, cores=None if job.rehearse.fake_world else cores)
-        job, notes = small.job, tuple(f"shrunk: {line}" for line in small.report)
+        job, notes = small.job, (*notes, *(f"shrunk: {line}" for line in small.report))
     elif job.cluster.nodes > 1 and get_executor(job.cluster.executor).one_machine:
         raise RehearsalRefused([_several_nodes(job)])
     changes = dict(_separate_paths(job))
     changed = {path: value for path, value in changes.items() if value != value_at(job, path)}
     shown = tuple(f"{path} {value_at(job, path)} → {value or 'not loaded'}" for path, value in changed.items())
     return with_values(job, changed, REHEARSED), (*notes, *shown)
+
+
+def without(job: Job, switches: Iterable[str]) -> tuple[Job, tuple[str, ...]]:
+    """Return the job without switches of SWITCHES, and a note for each that it has."""
+    notes = []
+    for name in switches:
+        value = value_at(job, name)
+        if value in (None, False):
+            continue
+        rest = (name, *SWITCHES[name].fields)
+        job = with_values(job, {path: fields()[path].default for path in rest}, REHEARSED)
+        notes.append(f"left out by rehearse.leave_out: {name}={value}; {SWITCHES[name].instead}")
+    return job, tuple(notes)
 
 
 def _separate_paths(job: Job) -> Iterator[tuple[str, Value]]:

@@ -75,6 +75,8 @@ class NativeOnCpu:
     iteration, or its micro-batches, whose numbers of predictions may differ."""
     strided_samples: bool = False
     """Whether rank r of n reads the samples r, r + n, … of unshuffled data, and not micro-batches of neighbours."""
+    refused_tasks: tuple[tuple[str, str], ...] = ()
+    """Tasks that it cannot train here, and why."""
     note: str = ""
     """Note shown to the user before the run."""
 

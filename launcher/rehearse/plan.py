@@ -2,20 +2,19 @@
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 
 from backends import CORE_BACKEND
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.job.finding import Finding, Fix
+from launcher.job.rehearse import SWITCHES
 from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
-from launcher.pipeline import Outcome
+from launcher.pipeline import Outcome, chosen_backend, judge
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
-from launcher.rehearse.adapt import REHEARSED, adapted
+from launcher.rehearse.adapt import REHEARSED, adapted, without
 from launcher.rehearse.adapters import InitialAdapters, initial_adapters
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.data.tokenizer import has_tokenizer
@@ -29,9 +28,9 @@ from launcher.rehearse.core.options import (
     PreferenceOptions,
     TrainerOptions,
 )
-from launcher.rehearse.native import NativeOnCpu, catalogue_for
+from launcher.rehearse.core.report import FIGURES
+from launcher.rehearse.native_plan import native_plan
 from launcher.rehearse.refusal import RehearsalRefused
-from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 from launcher.rehearse.weights import initial_weights
 
 BACKEND, VERSION = CORE_BACKEND
@@ -85,13 +84,74 @@ def rehearsal(outcome: Outcome, environ: Mapping[str, str] = os.environ) -> tupl
     """
     job, notes = adapted(outcome.job, os.cpu_count() or 1)
     if job.rehearse.entry == "native":
-        plan, watch = _native(dataclasses.replace(outcome, job=job), notes, environ), outcome.backend.watch
+        plan, watch = _native(job, outcome, notes, environ)
     else:
-        plan, watch = _core(job, outcome, notes), get_backend(BACKEND).watch
+        try:
+            plan, watch = _core(job, outcome, notes)
+        except RehearsalRefused as refused:
+            if not _may_choose(job):
+                raise
+            plan, watch = _instead(job, outcome, notes, environ, refused)
     return plan, job, dataclasses.replace(watch, checkpoints=None if job.rehearse.fake_world else job.checkpoint.save)
 
 
-def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
+def _may_choose(job: Job) -> bool:
+    """Return whether the entry is this program's choice: a shrunken job of which the user named none."""
+    return job.rehearse.shrink and job.rehearse.entry is None and not job.rehearse.fake_world
+
+
+def _native(job: Job, outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, str]) -> tuple[LaunchPlan, Watch]:
+    return native_plan(dataclasses.replace(outcome, job=job), notes, environ), outcome.backend.watch
+
+
+def _instead(
+    job: Job, outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, str], refused: RehearsalRefused
+) -> tuple[LaunchPlan, Watch]:
+    """Return the plan of the backend's own entry point for a job that the embedded trainer refuses.
+
+    Raises:
+        RehearsalRefused: it cannot run here either; holds the reasons of both.
+    """
+    note = f"rehearse.entry=native, as rehearse.entry=core cannot train this job: {refused.findings[0].message}"
+    named = with_values(job, {"rehearse.entry": "native"}, REHEARSED)
+    try:
+        version = chosen_backend(named)[1]
+        if version != outcome.version:
+            outcome = judge(with_values(outcome.job, {"backend.version": version}, REHEARSED), fixes=False)
+        return _native(named, outcome, (note, *notes), environ)
+    except RehearsalRefused as other:
+        tried = (dataclasses.replace(each, message=f"rehearse.entry=native: {each.message}") for each in other.findings)
+        raise RehearsalRefused([*refused.findings, *tried]) from None
+
+
+def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> tuple[LaunchPlan, Watch]:
+    """Return the plan of the embedded trainer, and what to watch of it.
+
+    Raises:
+        RehearsalRefused: it would train something else than the job.
+    """
+    watch = dataclasses.replace(get_backend(BACKEND).watch, figures=FIGURES, saves_on_signal=False)
+    try:
+        return _core_plan(job, outcome, notes), watch
+    except RehearsalRefused as refused:
+        raise RehearsalRefused(_with_fix(job, outcome, refused.findings)) from None
+
+
+def _with_fix(job: Job, outcome: Outcome, findings: list[Finding]) -> list[Finding]:
+    """Return the reasons of a refusal, the first with what to leave out where the job is trained without it."""
+    names = tuple(name for name in SWITCHES if value_at(job, name) not in (None, False))
+    if not names:
+        return findings
+    try:
+        _core_plan(without(job, names)[0], outcome, ())
+    except RehearsalRefused:
+        return findings
+    named = tuple(dict.fromkeys((*job.rehearse.leave_out, *names)))
+    fix = Fix(overrides=(f"rehearse.leave_out=[{','.join(named)}]",), affects_training=True)
+    return [dataclasses.replace(findings[0], fixes=(fix,)), *findings[1:]]
+
+
+def _core_plan(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     folder = output_dir(job)
     if job.task.type not in _TASKS:
         raise RehearsalRefused([_refusal("task.type", job, f"it trains {' and '.join(_TASKS)}")])
@@ -184,6 +244,9 @@ def _notes(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
     quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
     quiet |= {path for path in values if path.startswith(("lora.", "task."))}
+    for replaced, note in _equivalents(job):
+        quiet |= replaced.keys()
+        yield note
     dropped = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
     if dropped:
         yield "not rehearsed: " + ", ".join(f"{path}={value_at(job, path)}" for path in dropped)
@@ -209,6 +272,21 @@ def _plain_values(job: Job) -> Iterator[tuple[str, Value]]:
             yield path, fields()[path].default
     yield "model.pretrained", False
     yield "data.format", "mock"
+    for values, _note in _equivalents(job):
+        yield from values.items()
+
+
+def _equivalents(job: Job) -> Iterator[tuple[dict[str, Value], str]]:
+    """Yield values that compute what the job's do and that the dialect lacks, and the note on each replacement."""
+    if job.moe.token_dispatcher_type == "alltoall_seq":
+        yield {"moe.token_dispatcher_type": "alltoall"}, "moe.token_dispatcher_type: alltoall moves the same tokens"
+    # A smaller model loads no weights, whose names are those of the multimodal model.
+    if job.model.position_embedding == "mrope" and (job.rehearse.shrink or job.rehearse.fake_world):
+        values: dict[str, Value] = {"model.position_embedding": "rope", "model.mrope_section": ()}
+        yield (
+            {**values, "model.model_type": None},
+            "the language model alone: in text, positions in time, height and width are one (rope instead of mrope)",
+        )
 
 
 _KINDS: dict[tuple[str, str | None], DataKind] = {
@@ -311,108 +389,6 @@ def _default_ranks(job: Job) -> tuple[int, ...]:
     world, pp = job.cluster.world_size, job.parallel.pp
     stages = sorted({0, pp // 2, pp - 1})
     return tuple(dict.fromkeys([*(world // pp * stage for stage in stages), world - 1]))
-
-
-def _native(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, str]) -> LaunchPlan:
-    """The backend's plan, with the environment that lets its ranks run on CPU."""
-    from launcher.pipeline import judge
-    from launcher.rehearse.native import announcement, environment, missing_in, untested, versions_in
-
-    job, prepare = _with_sample(dataclasses.replace(_untrained(outcome.job), runtime="native"), outcome)
-    judged = judge(job, fixes=False)
-    errors = [finding for finding in judged.findings if finding.severity == "error"]
-    if errors:
-        raise RehearsalRefused(errors)
-    if outcome.job.rehearse.device is not None:
-        message = "the backend's own entry point runs on the device that it finds; rehearse.device is for entry=core"
-        raise RehearsalRefused([_not_native(message, "rehearse.device", works="rehearse.device=null")])
-    if outcome.backend.native_cpu is None:
-        raise RehearsalRefused([_refusal("rehearse.entry", outcome.job, "this backend has no native entry on CPU")])
-    module = import_module(outcome.backend.native_cpu)
-    native = module.NATIVE_CPU
-    version_of = versions_in(outcome.job.cluster.python, native)
-    lacking = missing_in(outcome.job.cluster.python, native, environ)
-    if lacking:
-        raise RehearsalRefused([_not_native("; ".join(lacking), "rehearse.entry")])
-    of_installed = _installed_version(outcome, native)
-    plan = judged.plan()
-    adapt = getattr(module, "adapt_plan", None)
-    if adapt is not None:
-        plan = adapt(plan, judged.job)
-    nodes = tuple(
-        dataclasses.replace(node, env={**node.env, **environment(native, {**environ, **node.env})})
-        for node in plan.nodes
-    )
-    return dataclasses.replace(
-        plan,
-        nodes=nodes,
-        prepare=(*prepare, *plan.prepare),
-        what=f"rehearsal: {announcement(native, version_of)}",
-        notes=(*notes, *of_installed, *untested(native, version_of), *filter(None, (native.note,)), *plan.notes),
-    )
-
-
-def _installed_version(outcome: Outcome, native: NativeOnCpu) -> tuple[str, ...]:
-    """Return a note where the arguments are those of another version than the installed one.
-
-    Raises:
-        RehearsalRefused: the installed version reads other arguments than those of the job's version.
-    """
-    title, python = outcome.backend.title, outcome.job.cluster.python
-    found = catalogue_for(native, python)
-    if found is None:
-        return ()
-    version, known = found
-    if known != outcome.version:
-        message = f"{title} {version} is installed in {python or 'this environment'}: "
-        message += f"it does not read the arguments of backend.version={outcome.version}"
-        raise RehearsalRefused(
-            [_not_native(message, "backend.version", "cluster.python", works=f"backend.version={known}")]
-        )
-    return () if version == known else (f"{title} {version} is installed; its arguments are written as for {known}",)
-
-
-def _not_native(message: str, *paths: str, works: str = "") -> Finding:
-    return Finding(
-        rule="REHEARSE-NATIVE",
-        severity="error",
-        message=message,
-        fields=paths,
-        fixes=(Fix(overrides=(works,)),) if works else (),
-        source="launch",
-    )
-
-
-def _untrained(job: Job) -> Job:
-    """Return a shrunken job without weights to load: those of the full model do not fit it."""
-    if not job.rehearse.shrink or job.model.pretrained is False or job.model.num_hidden_layers is None:
-        return job
-    return with_values(job, {"model.pretrained": False, "model.path": None}, REHEARSED)
-
-
-def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]:
-    """Return the job with the shipped text in a format that its backend reads, and the command that writes it."""
-    if job.data.format not in (None, "sample", "mock") or job.data.paths:
-        return job, ()
-    folder = f"{output_dir(job)}/data"
-    forms: dict[str, dict[str, Value]] = {
-        "megatron": {"data.paths": (f"{folder}/{TOKENS}",)},
-        "text": {"data.paths": (f"{folder}/{TEXT}",), "tokenizer.path": job.tokenizer.path or tokenizer_directory()},
-    }
-    for form, values in forms.items():
-        changed = with_values(job, {"data.format": form, **values}, REHEARSED)
-        findings = translate(
-            outcome.backend.prepare(changed, outcome.version), outcome.backend, outcome.version
-        ).findings
-        if not any("data.format" in finding.fields or "data.paths" in finding.fields for finding in findings):
-            writer = NodePlan(rank=0, argv=(_python(job), "-m", "launcher.rehearse.sample_data", folder))
-            return changed, (writer,)
-    return job, ()
-
-
-def _python(job: Job) -> str:
-    """Return this program's interpreter, by its path where the one on PATH is that of the ranks."""
-    return sys.executable if "/" in (job.cluster.python or "") else "python"
 
 
 def _refusal(path: str, job: Job, what: str) -> Finding:

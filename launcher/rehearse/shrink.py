@@ -114,6 +114,11 @@ def _widths(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
         yield "model.qk_nope_head_dim", _HEAD_DIM
         yield "model.qk_rope_head_dim", _HEAD_DIM // 2
         yield "model.v_head_dim", _HEAD_DIM
+    if model.experimental_attention_variant == "dsa":
+        yield "model.index_n_heads", heads
+        yield "model.index_head_dim", _HEAD_DIM
+        # Fewer keys than a sequence has, so that some are not selected.
+        yield "model.index_topk", min(model.index_topk or _SEQUENCE, _SEQUENCE // 2)
 
 
 def _layers(job: Job) -> Iterator[tuple[str, Value]]:
@@ -144,13 +149,21 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
     yield "model.full_attention_layers", within(model.full_attention_layers, layers)
     if model.no_rope_freq is not None and layers % model.no_rope_freq:
         # megatron-core 0.16.1 transformer_config.py:1973: the number of layers is a multiple of it.
-        yield "model.no_rope_freq", min(factor for factor in range(2, layers + 1) if layers % factor == 0)
+        yield "model.no_rope_freq", _least_factor(layers)
+    if model.full_attention_interval is not None and layers % model.full_attention_interval:
+        # The last layer has softmax attention, also in a prediction layer, which is built like it.
+        yield "model.full_attention_interval", _least_factor(layers)
     yield "parallel.layout", None
     yield "parallel.noop_layers", ()
     yield "model.num_nextn_predict_layers", min(model.num_nextn_predict_layers, 1)
     if job.recompute.num_layers is not None:
         yield "recompute.num_layers", 1
         yield "recompute.layers_per_chunk", ()
+
+
+def _least_factor(layers: int) -> int:
+    """Return the smallest number above 1 that divides the layers."""
+    return min(factor for factor in range(2, layers + 1) if layers % factor == 0)
 
 
 def _experts(job: Job) -> Iterator[tuple[str, Value]]:
@@ -175,7 +188,10 @@ def _training(job: Job) -> Iterator[tuple[str, Value]]:
     group = job.parallel.microbatch_group_size or job.parallel.pp
     count = max(_MICRO_BATCHES, group if job.parallel.vpp else 1)
     yield "batch.global_batch_size", count * dp
-    yield "schedule.train_iters", min(job.schedule.train_iters or _ITERATIONS, _ITERATIONS)
+    iterations = min(job.schedule.train_iters or _ITERATIONS, _ITERATIONS)
+    yield "schedule.train_iters", iterations
+    if (job.logging.interval or 1) > iterations:
+        yield "logging.interval", 1  # else nothing is reported
     yield "schedule.epochs", None
     yield "schedule.train_samples", None
     yield "schedule.lr_decay_iters", None

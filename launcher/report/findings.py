@@ -6,12 +6,12 @@ from typing import TextIO
 
 from launcher.job import Job, fields, value_at
 from launcher.job.finding import Finding, Fix
+from launcher.report.text_page import Page, page_of
 from launcher.syntax import escaped
-from launcher.terminal import has_colour
 
 _FAMILY = "model.model_type"
 _PASSED = "backend.args."
-_COLOURS = {"error": "31", "warning": "33", "change": "36"}
+_PLAIN = Page()
 
 
 def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: TextIO | None = None) -> None:
@@ -20,13 +20,14 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
     A family that the backend does not train is one paragraph, with the names of its fields that the backend lacks.
     """
     out = stream or sys.stderr
+    page = page_of(out)
     family, follow = _of_family(findings, job)
     for finding in findings:
         if finding not in follow:
-            print(format_finding(finding, job, colour=has_colour(out)), file=out)
+            print(format_finding(finding, job, page), file=out)
         if finding is family and follow:
             names = ", ".join(path for each in follow for path in each.fields)
-            print(f"  nor, of this model: {names} (--json has the reason of each)", file=out)
+            print("\n".join(page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")), file=out)
 
 
 def _of_family(findings: Sequence[Finding], job: Job | None) -> tuple[Finding | None, list[Finding]]:
@@ -43,19 +44,20 @@ def _of_family(findings: Sequence[Finding], job: Job | None) -> tuple[Finding | 
     ]
 
 
-def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = False) -> str:
+def format_finding(finding: Finding, job: Job | None = None, page: Page = _PLAIN) -> str:
     """Return one finding as text: severity, rule, where the values were set, the reason with its source, the fixes."""
-    severity = finding.severity
-    if colour:
-        severity = f"\x1b[{_COLOURS[severity]}m{severity}\x1b[0m"
-    places = escaped(", ".join(_place(path, job) for path in finding.fields))
-    lines = [f"{severity} {finding.rule}  {places}".rstrip()]
+    places = [escaped(_place(path, job)) for path in finding.fields]
+    head = f"{finding.severity} {finding.rule}"
+    lines = page.join(places, f"{head}  ", "  ", sign=", ") if places else [head]
+    # Coloured after wrapping: control sequences take no columns.
+    lines[0] = lines[0].replace(finding.severity, page.paint(finding.severity, finding.severity), 1)
     source = f"  [{finding.source}]" if finding.source else ""
-    lines.append("\n".join(map(escaped, f"  {finding.message}{source}".split("\n"))))
+    for line in f"{finding.message}{source}".split("\n"):
+        lines += page.wrap(escaped(line), "  ")
     if finding.fixes:
-        lines.append(escaped(f"  works: {' · '.join(map(_offer, finding.fixes))}"))
+        lines += page.join((escaped(_offer(fix)) for fix in finding.fixes), "  works: ", "    ")
     if finding.asks:
-        lines.append(escaped(f"  specify: {' '.join(finding.asks)}"))
+        lines += page.join(map(escaped, finding.asks), "  specify: ", "    ", sign=" ")
     return "\n".join(lines)
 
 

@@ -106,7 +106,11 @@ class _Offers:
         """Return what the rule itself proposes, if it settles the error: what gives a job without errors first."""
         known = [tuple((changes_of(fix) or {}).items()) for fix in error.fixes]
         works = [changes for changes in known if changes and self._settles(changes, error)]
-        return sorted(works, key=lambda changes: (self.solver.errors(changes) != [], self._kind(changes)))
+        return sorted(works, key=lambda changes: (self.solver.errors(changes) != [], *self._order(changes)))
+
+    def _order(self, changes: Changes) -> tuple[bool, Kind]:
+        """Return the place of a proposal: another version of the backend keeps the training, which others change."""
+        return any(affects_training(path, self.job.backend.name) for path, _ in changes), self._kind(changes)
 
     def _parts(self, error: Finding) -> Iterator[Changes]:
         """Yield the part of each solution of the job that settles this error; all of it where no part does."""

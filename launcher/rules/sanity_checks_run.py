@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from launcher.job import value_at
 from launcher.job.hardware import linked_devices
+from launcher.job.rehearse import SWITCHES
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_host
 
@@ -257,3 +259,24 @@ def backend_runs_on_the_device(context: RuleContext) -> Iterator[Violation]:
             f"{job.hardware.device}",
             fields=("hardware.device", "backend.name"),
         )
+
+
+@rule(
+    "REHEARSE-LEFT-OUT",
+    source="launch",
+    reads="job.rehearse.leave_out job.runtime " + " ".join(f"job.{name}" for name in SWITCHES),
+    severity="change",
+)
+def rehearsal_leaves_out(context: RuleContext) -> Iterator[Violation]:
+    """A rehearsal computes in another number format than the job where `rehearse.leave_out` names the job's."""
+    job = context.job
+    if job.runtime == "native":
+        return
+    for name in job.rehearse.leave_out:
+        value = value_at(job, name)
+        if value not in (None, False):
+            yield Violation(
+                message=f"{name}={value} is left out of the rehearsal: {SWITCHES[name].instead}, and nothing of it is "
+                "tested",
+                fields=("rehearse.leave_out", name),
+            )

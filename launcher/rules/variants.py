@@ -11,7 +11,7 @@ from functools import cached_property
 
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding
-from launcher.mapping.backend import Backend
+from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import gap_finding, write_row
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through
@@ -166,7 +166,7 @@ class Variants:
 
     def _errors(self, job: Job, changed: set[str]) -> Iterator[Finding]:
         if any(path.startswith(_CHOICES) for path in changed):
-            yield from Variants(job, self._backend, self._version).errors({})
+            yield from Variants(job, *self._chosen(job, changed)).errors({})
             return
         again = {index: self._row(job, index) for index in _touched(self._rows_by_read, changed)}
         for index in sorted(self._row_errors | again.keys()):
@@ -185,6 +185,13 @@ class Variants:
             yield from self._rule_parts[index].errors
         for index in sorted(rules):
             yield from _errors_of(self._rules[index], context)
+
+    def _chosen(self, job: Job, changed: Collection[str]) -> tuple[Backend | None, str]:
+        """Return the backend and version of a variant: its own where it chooses others."""
+        if self._backend is None or not any(path.startswith("backend.") for path in changed):
+            return self._backend, self._version
+        backend = get_backend(job.backend.name) if job.backend.name else self._backend
+        return backend, backend.version(job.backend.version) if job.backend.version else self._version
 
     def _context_with(
         self, job: Job, again: Mapping[int, _Written], changed: Collection[str]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.balance.from_job import UNEVEN
+from launcher.estimate.as_run import positions
 from launcher.estimate.check import problems
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
@@ -63,14 +64,21 @@ def begin(
     start = _start(job)
     judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
     _mended(judges)
-    if unusable := [finding for finding in problems(start) if _of_machine(finding)]:
+    if unusable := [finding for finding in problems(start) if not _of_layout(finding)]:
         raise CannotSearch(unusable)
     return Search(ValidityCache(*judges), top=top, watch=watch, user_job=job)
 
 
-def _of_machine(finding: Finding) -> bool:
-    """Return whether a finding of the estimate is about the machine alone, which no layout changes."""
-    return bool(finding.fields) and all(field.startswith(("hardware.", "cluster.")) for field in finding.fields)
+def _of_layout(finding: Finding) -> bool:
+    """Return whether another layout may be without a finding of the estimate; one that names no field may be."""
+    return not finding.fields or not _searched().isdisjoint(finding.fields)
+
+
+def _searched() -> set[str]:
+    """Return the fields that a search may change."""
+    from launcher.search.space import FIELDS
+
+    return {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), *SWITCHED, "parallel.dp"}
 
 
 def _start(job: Job) -> Job:
@@ -90,7 +98,7 @@ def unasked(job: Job) -> dict[str, Value]:
         values["schedule.train_iters"] = 1000
     if job.optimizer.lr is None:
         values["optimizer.lr"] = 1e-4
-    return values
+    return {**values, **positions(job)}
 
 
 def _judge(job: Job, name: str | None) -> Variants:
@@ -106,9 +114,7 @@ def _judge(job: Job, name: str | None) -> Variants:
 
 def _mended(judges: Sequence[Variants]) -> None:
     """Raise CannotSearch for errors that do not depend on any searched field."""
-    from launcher.search.space import FIELDS
-
-    searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), *SWITCHED, "parallel.dp"}
+    searched = _searched()
     for judge in judges:
         if judge.has_remaining_error(searched):
             raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])

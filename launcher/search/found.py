@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from launcher.job import Value
+from launcher.job import Job, Value, with_values
+from launcher.notebook import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,33 @@ class Found:
     limit: int = 0
     seconds: float = 0.0
     complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult(Shown):
+    """A finished search of a job's parallel strategy.
+
+    Attributes:
+        job: the job as given, whose values the candidates change.
+        found: candidates with their estimates, and why all other points were rejected.
+    """
+
+    job: Job
+    found: Found
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The fastest candidates that fit, best first; empty where none fits."""
+        return tuple(self.found.best)
+
+    def job_of(self, candidate: Candidate) -> Job:
+        """Return the job with the values of a candidate."""
+        return with_values(self.job, candidate.values)
+
+    @property
+    def best(self) -> Job | None:
+        """The job with the values of the fastest candidate; None: no candidate fits."""
+        return self.job_of(self.found.best[0]) if self.found.best else None
 
 
 # Number of candidates reported that do not fit.

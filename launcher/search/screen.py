@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
-from launcher.estimate.drawing import GREY, GRID, Box, Drawing, Line, Text
 from launcher.estimate.kin import spread
 from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
@@ -187,57 +185,3 @@ def csv_text(job: Job, found: Found) -> str:
 def strategy(candidate: Candidate) -> dict[str, Value]:
     """Return the values of a candidate to write: all that it sets, including those equal to the job's values."""
     return dict(candidate.point)
-
-
-_LEFT, _TOP, _WIDTH, _HEIGHT = 90.0, 60.0, 820.0, 420.0
-
-
-def pareto(job: Job, found: Found) -> Drawing:
-    """Return a plot of memory against step time of every candidate that fits, with the Pareto front marked."""
-    drawing = Drawing(width=_LEFT + _WIDTH + 60, height=_TOP + _HEIGHT + 70)
-    title = f"{job.name or 'job'} on {job.cluster.world_size} × {job.hardware.name or 'device'}: memory and step time"
-    drawing.texts.append(Text(x=_LEFT, y=30, text=title, size=16, bold=True))
-    shown = sorted(found.fitting, key=lambda each: each.order)
-    if not shown:
-        return drawing
-    slowest = min(shown[-1].step_s, 3 * shown[0].step_s)
-    shown = [candidate for candidate in shown if candidate.step_s <= slowest]
-    low, high = 0.95 * shown[0].step_s, 1.05 * shown[-1].step_s
-    most = found.capacity / GIB
-    _axes(drawing, low, high, most)
-    least = float("inf")
-    for candidate in shown:
-        x = _LEFT + candidate.peak / GIB / most * _WIDTH
-        y = _TOP + _HEIGHT - (candidate.step_s - low) / (high - low) * _HEIGHT
-        undominated, least = candidate.peak < least, min(least, candidate.peak)
-        size, colour = (9.0, "#d55e00") if undominated else (4.0, "#56b4e9")
-        text = f"{candidate.step_s:.4g} s, {candidate.peak / GIB:.1f} GiB: " + ", ".join(
-            f"{name}={number}" for name, number in sizes_of(job, candidate).items()
-        )
-        drawing.boxes.append(Box(x=x - size / 2, y=y - size / 2, width=size, height=size, colour=colour, title=text))
-    return drawing
-
-
-def _axes(drawing: Drawing, low: float, high: float, most: float) -> None:
-    bottom = _TOP + _HEIGHT
-    for step in range(6):
-        share = step / 5
-        x, y = _LEFT + share * _WIDTH, bottom - share * _HEIGHT
-        drawing.lines.append(Line(x1=x, y1=_TOP, x2=x, y2=bottom, colour=GRID))
-        drawing.lines.append(Line(x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, colour=GRID))
-        drawing.texts.append(Text(x=x, y=bottom + 20, text=f"{share * most:.0f}", anchor="middle", colour=GREY))
-        seconds = f"{low + share * (high - low):.3g}"
-        drawing.texts.append(Text(x=_LEFT - 8, y=y + 4, text=seconds, anchor="end", colour=GREY))
-    drawing.texts.append(
-        Text(x=_LEFT + _WIDTH, y=bottom + 44, text="GiB on the fullest device", anchor="end", colour=GREY)
-    )
-    drawing.texts.append(Text(x=_LEFT, y=_TOP - 8, text="seconds per step", colour=GREY))
-    drawing.boxes.append(Box(x=_LEFT, y=bottom + 34, width=9, height=9, colour="#d55e00"))
-    drawing.texts.append(Text(x=_LEFT + 16, y=bottom + 43, text="Pareto-optimal", colour=GREY))
-
-
-def write_pareto(path: Path, job: Job, found: Found) -> str | None:
-    """Write the picture (.html, .svg or .png); return an error message on failure."""
-    from launcher.estimate.plot import write_drawing
-
-    return write_drawing(path, pareto(job, found), f"{job.name or 'job'}: search")

@@ -486,7 +486,8 @@ class Search:
         found = self.found
         found.fitting.append(candidate)
         if len(found.best) < self.top or candidate.step_s < found.best[-1].step_s:
-            if problems(with_values(self.job, candidate.point)):
+            if refusing := problems(with_values(self.job, candidate.point)):
+                self.validity.refusals[refusing[0].rule] += 1
                 return
             # Of one layout, only the best stages and recomputation are reported.
             layout = points.layout_of(candidate.point)

@@ -77,7 +77,7 @@ class ValidityCache:
         """Return whether every point that has these values is rejected; False is inconclusive."""
         for fields, refused in self._known.items():
             if values.keys() >= set(fields):
-                rule = refused.get(tuple(values[field] for field in fields))
+                rule = refused.get(tuple(map(values.__getitem__, fields)))
                 if rule is not None:
                     self._count(rule, weight)
                     return True
@@ -91,7 +91,7 @@ class ValidityCache:
     def _remembered(self, values: Mapping[str, Value]) -> tuple[str, tuple[str, ...]] | None:
         """Return the rule that is known to reject a point, and the fields that decide it."""
         for fields, refused in self._known.items():
-            rule = refused.get(tuple(values.get(field) for field in fields))
+            rule = refused.get(tuple(map(values.get, fields)))
             if rule is not None:
                 return rule, fields
         return None

@@ -21,6 +21,7 @@ LM, LM_12, MS, MS_OLD = (
     ("mindspeed", "26.1.0"),
     ("mindspeed", "2.1.0"),
 )
+LM_19 = ("megatron_lm", "0.19.0")
 SWIFT, SWIFT_3, SWIFT_36 = ("megatron", "4.6.0"), ("megatron", "3.12.6"), ("megatron", "3.6.4")
 MF, MF_OLD = ("mindformers", "2.1.0"), ("mindformers", "1.6.0")
 

@@ -135,7 +135,7 @@ REFUSED: list[tuple[str, Any, dict[Where, str]]] = [
     ("data.paths_file", "p.txt", {MS: "error", MS_OLD: "error", SWIFT: "error", MF: "error"}),
     ("data.object_storage_cache", "/cache", {MS: "error", MS_OLD: "error", SWIFT: "error"}),
     ("data.split_paths_file", "p.json", {MS: "error", MS_OLD: "error", SWIFT: "error", MF: "error"}),
-    ("data.enable_thinking", False, {LM: "error", MS_OLD: "error", SWIFT_36: "error", MF: "error"}),
+    ("data.enable_thinking", False, {LM: "error", MS_OLD: "error", SWIFT_36: "error"}),
     ("logging.straggler.enabled", True, {MS: "warning", MS_OLD: "warning", SWIFT: "warning", MF: "warning"}),
     ("checkpoint.non_persistent.save_interval", 10, {MS: "warning", MS_OLD: "warning"}),
     ("fault_tolerance.weight_hash_interval", 20, {MS: "warning", MS_OLD: "warning"}),
@@ -153,6 +153,12 @@ def test_what_a_backend_cannot_express_is_reported(path: str, value: Any, verdic
     for where, severity in verdicts.items():
         _, refused = written(job_of(**{path.replace(".", "__"): value}), where)
         assert refused.get(path) == severity, where
+
+
+@pytest.mark.parametrize(("written_as", "severity"), [("messages", "error"), ("tokenized", None)])
+def test_how_chats_are_written_is_reported_where_training_writes_them(written_as: str, severity: str | None) -> None:
+    _, refused = written(job_of(data__format=written_as, data__enable_thinking=False), MF)
+    assert refused.get("data.enable_thinking") == severity
 
 
 @pytest.mark.parametrize("where", [LM_12, MS, SWIFT, MF], ids=str)

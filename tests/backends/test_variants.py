@@ -16,7 +16,7 @@ from launcher.job.build import build
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import read_back, translate
 from launcher.plan.plan import LaunchPlan
-from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MODEL, MS, MS_OLD, SWIFT, SWIFT_3, job_of, written
+from tests.backends.small_jobs import LM, LM_12, LM_19, MF, MF_OLD, MODEL, MS, MS_OLD, SWIFT, SWIFT_3, job_of, written
 
 LATENT = {**MODEL, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
 KEYS = "megatron_extra_kwargs"
@@ -69,13 +69,17 @@ SAME: list[tuple[str, Any, dict[str, Any], dict[tuple[str, str], tuple[str, Any]
             SWIFT: ("dsa_indexer_loss_coeff", 0.5),
         },
     ),
-    ("model.index_topk_freq", 4, {}, {MS: ("index-topk-freq", 4)}),
+    ("model.index_topk_freq", 4, {}, {MS: ("index-topk-freq", 4), LM_19: ("dsa-indexer-topk-freq", 4)}),
     # MindFormers counts layers from 0.
     (
         "model.index_skip_topk_offset",
         3,
         {},
-        {MS: ("index-skip-topk-offset", 3), MF: (f"{M}dsa_index_skip_topk_offset", 2)},
+        {
+            MS: ("index-skip-topk-offset", 3),
+            MF: (f"{M}dsa_index_skip_topk_offset", 2),
+            LM_19: ("dsa-indexer-skip-topk-offset", 3),
+        },
     ),
     (
         "model.indexer_types",
@@ -229,7 +233,11 @@ def test_mindformers_gets_no_argument_for_a_model_that_has_no_hyper_connections(
 
 REFUSED = [
     ("model.index_topk_freq", 4, {LM: "error", MF: "error", MF_OLD: "error", MS_OLD: "error"}),
-    ("model.indexer_types", ("full", "shared"), {LM: "error", MF: "error", SWIFT: "error", MS_OLD: "error"}),
+    (
+        "model.indexer_types",
+        ("full", "shared"),
+        {LM: "error", LM_19: "error", MF: "error", SWIFT: "error", MS_OLD: "error"},
+    ),
     ("model.full_attention_interval", 4, {LM_12: "error", MS_OLD: "error", MF: "error"}),
     ("model.compress_ratios", (0, 4), {LM: "error", MS_OLD: "error", MF: "error", SWIFT_3: "error"}),
     ("model.softmax_type", "learnable", {LM_12: "error", MS: "error", MF: "error"}),

@@ -25,6 +25,7 @@ WRONG = {
     "fine-tuning": ([JOB, "-o", "hw.yaml", "task=sft"], 1, "task=pretrain"),
     "another device": ([JOB, "-o", "hw.yaml", "hardware=ascend_910b"], 1, "device of kind npu"),
     "FP8 on a processor": ([JOB, "-o", "hw.yaml", "precision.dtype=bf16", "precision.fp8_format=hybrid"], 1, "fp8"),
+    "what no rehearsal trains": ([JOB, "-o", "hw.yaml", "batch.rampup_batch_size=[4,4,100]"], 1, "rampup"),
     "no such field": ([JOB, "-o", "hw.yaml", "model.hiden_size=3"], 2, "model.hidden_size"),
 }
 
@@ -37,6 +38,7 @@ def test_refusals(launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     finished = launch("calibrate", *words)
     assert finished.code == code, finished.err
     assert said in finished.err
+    assert "peaks:" not in finished.err  # refused before anything is measured
     assert not list(tmp_path.glob("*.yaml"))
     assert not list(tmp_path.glob("launch-calibrate-*"))
 

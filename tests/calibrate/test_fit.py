@@ -83,6 +83,7 @@ def test_a_known_hardware_is_found_again(hardware: Hardware) -> None:
     assert fitted.hardware.grouped_matmul_efficiency is None
 
 
+@pytest.mark.slow
 def test_held_out_layouts_are_not_fitted() -> None:
     known = replace(START, memory_efficiency=0.6, kernel_latency_us=20.0)
     first = [each for each in observed(known) if each.ranks == 1]

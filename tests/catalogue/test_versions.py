@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.catalogue.versions import in_range, version_key
+from launcher.catalogue.versions import in_range, nearest_versions, version_key
 from launcher.mapping.backend import backend_names, get_backend
 from tests.sampling import examples
 
@@ -67,3 +67,18 @@ def test_numbers_decide_under_every_name(
     assert (keys[0] == keys[1]) is (padded[0] == padded[1])
     assert keys[0] < version_key("main")
     assert version_key(".".join(map(str, one)) + "-dev") < keys[0]
+
+
+NEAREST = [
+    ("0.15.9", ("0.19.0", "0.16.1", "0.15.3", "0.14.0"), "0.15.3"),
+    ("0.15", ("0.16.0", "0.14.0"), "0.16.0"),
+    ("0.20", ("0.19.0", "0.18.2"), "0.19.0"),
+    ("core_v0.13.0", ("0.16.1", "0.13.1", "0.12.1"), "0.13.1"),
+    ("25.9", ("master", "26.1.0", "26.0.0", "2.3.0"), "26.1.0"),
+    ("main", ("0.19.0", "0.18.2"), "0.19.0"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "known", "first"), NEAREST, ids=[wanted for wanted, _, _ in NEAREST])
+def test_the_nearest_version_is_that_of_the_numbers(wanted: str, known: tuple[str, ...], first: str) -> None:
+    assert nearest_versions(wanted, known)[0] == first

@@ -53,6 +53,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "balance --plot": (("balance", *STAGES), "--plot", "x.html"),
     "estimate": (("estimate", *SMALL), "--plot", "x.svg"),
     "estimate as a page": (("estimate", *SMALL), "--plot", "x.html"),
+    "report": (("report", *SMALL), "-o", "x.html"),
     "estimate --trace": (("estimate", *SMALL), "--trace", "x.json"),
 }
 

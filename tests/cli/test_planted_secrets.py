@@ -38,6 +38,7 @@ VERBS: tuple[tuple[str, ...], ...] = (
     ("check", "--json"),
     ("run", "parallel.pp=7"),
     ("run", "-m", "parallel.pp=5,7", "--json"),
+    ("report", "-o", "report.html"),
 )
 FIELDS = tuple(
     path for path in text_fields() if path not in ("imported.args", "imported.env", "backend.args", "backend.env")

@@ -25,6 +25,7 @@ OF_JOBS = {
     "balance": (),
     "diff": ("--backends", "megatron,mindspeed"),
     "convert hf-to-mcore": ("--model", "M", "--out", "x"),
+    "report": ("-o", "x.html"),
     "tokenize": ("-o", "x.jsonl"),
 }
 # name: words instead of, or besides, the job; what is said.
@@ -100,6 +101,7 @@ ALONE = {
     "no verb": (("chek", "x"), 2, "did you mean check"),
     "run not known": (("status", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to logs": (("logs", "nosuch"), 1, "there is no run 'nosuch'"),
+    "run not known to resume": (("resume", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to stop": (("stop", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to clean": (("clean", "nosuch"), 1, "there is no run 'nosuch'"),
     "no id": (("status",), 2, "required: ID"),
@@ -152,6 +154,7 @@ WRITERS = {
     "balance --mps": (("balance", *JOB), "--mps", "x.mps"),
     "estimate": (("estimate", *JOB), "--plot", "x.svg"),
     "estimate --trace": (("estimate", *JOB), "--trace", "x.json"),
+    "report": (("report", *JOB), "-o", "x.html"),
     "tokenize": (("tokenize", *JOB), "-o", "x.jsonl"),
 }
 GOOD = (
@@ -202,8 +205,8 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_is_done(
 
 def test_every_verb_is_in_a_table() -> None:
     reported = {args[0] for args, _, _ in ALONE.values()} | {verb.split()[0] for verb in OF_JOBS}
-    # ps takes nothing that could be wrong but options; the others' refusals are in tests/VERB/test_command.py.
-    assert set(VERBS) - reported == {"ps", "parity", "calibrate"}
+    # ps takes nothing that could be wrong but options; the others' refusals are in their own tests.
+    assert set(VERBS) - reported == {"ps", "parity", "calibrate", "ui", "list", "schema", "completion"}
 
 
 def test_a_sweep_s_refusal_is_a_list(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

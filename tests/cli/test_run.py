@@ -40,6 +40,12 @@ def test_a_native_run_starts_and_reports_its_exit_code(launch: Launch, installed
     assert (tmp_path / "out/logs/node0.log").read_text() == "trained\n"
 
 
+def test_a_program_that_is_ended_by_a_signal_has_failed(launch: Launch, installed: Install):
+    """Nobody asked the run to stop: its exit code is not that of a run that was."""
+    done = launch("run", *NATIVE, *DATA, installed("kill -TERM $$"), "output_dir=out", "--json")
+    assert (done.code, done.json["exit_code"], done.json["failure"]["reason"]) == (1, 143, "terminated"), done
+
+
 def test_a_native_run_without_data_is_refused(launch: Launch, installed: Install, tmp_path: Path):
     done = launch("run", *NATIVE, installed("echo trained"), "output_dir=out")
     assert done.code == 1, done

@@ -15,6 +15,8 @@ from tests.commands import ROOT, Finished
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 COUNT = 3
+# A loaded machine needs that long for three nodes with sshd and slurmd.
+_UP_SECONDS = 180
 _SSH = ("ip", "unshare", "nsenter", "/usr/sbin/sshd", "ssh", "ssh-keygen")
 _SLURM = ("slurmctld", "slurmd", "sbatch", "munged")
 
@@ -50,11 +52,24 @@ class Machines:
     def call(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run cluster.sh."""
         done = subprocess.run(
-            [str(SCRIPT), args[0], str(self.root), *args[1:]], capture_output=True, text=True, check=False, timeout=90
+            [str(SCRIPT), args[0], str(self.root), *args[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_UP_SECONDS,
         )
         if check and done.returncode:
             raise RuntimeError(f"{args}: {done.stderr}")
         return done
+
+    def space(self, node: str) -> Path:
+        """Return the name that holds a machine's network namespace."""
+        number = dict(pair.split("=") for pair in (self.root / "sizes").read_text().split())["number"]
+        return Path(f"/run/netns/l{number}{node}")
+
+    def holder(self, node: str) -> int:
+        """Return the process that holds a machine's mounts and host name."""
+        return int((self.root / f"{node}.ns").read_text().split()[0])
 
     def on(self, node: str, *args: str) -> str:
         """Run a command on a machine and return what it prints."""
@@ -74,11 +89,11 @@ class Machines:
 
     def processes(self, node: str) -> list[tuple[int, str]]:
         """Return the processes on a machine: number and command line, zombies left out."""
-        space = os.readlink(f"/proc/{(self.root / f'{node}.ns').read_text().strip()}/ns/net")
+        space = self.space(node).stat()
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if os.readlink(entry / "ns/net") != space:
+                if not os.path.samestat((entry / "ns/net").stat(), space):
                     continue
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
@@ -101,9 +116,17 @@ class Machines:
 
 
 def up(root: Path) -> Machines:
-    """Make the machines."""
+    """Make the machines.
+
+    Raises:
+        RuntimeError: it failed, and nothing of them is left.
+    """
     machines = Machines(root=root)
-    machines.call("up", str(os.getpid() % 200 + 1), str(COUNT))
+    try:
+        machines.call("up", str(COUNT))
+    except subprocess.TimeoutExpired:
+        machines.call("down", check=False)
+        raise
     return machines
 
 
@@ -188,7 +211,11 @@ class Site:
 
     def log(self, node: int = 0) -> str:
         """Return what a node has printed so far."""
-        path = self.folder / "out" / "logs" / f"node{node}.log"
+        return self.log_of("out", node)
+
+    def log_of(self, folder: str, node: int = 0) -> str:
+        """Return what a node of the run in a folder has printed so far."""
+        path = self.folder / folder / "logs" / f"node{node}.log"
         return path.read_text() if path.exists() else ""
 
     def left(self) -> list[str]:

@@ -10,6 +10,10 @@ import pytest
 
 from tests.cluster.machines import Machines, Site, lacking, sites, wait_until
 from tests.cluster.trainings import losses, overrides, rank_processes
+from tools.bench.faults.case import Case, Result
+from tools.bench.faults.cases import CASES
+from tools.bench.faults.lanes import LANES
+from tools.bench.faults.lanes import lacking as lacking_for
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -149,3 +153,16 @@ def test_slurm_a_demanded_port_that_is_taken_ends_the_job_before_a_rank_starts(s
     assert status(site)["why"] == "port 23457 is taken"
     assert not list(Path(site.folder / "out/logs").glob("node*.log"))
     assert not site.left()
+
+
+@pytest.mark.sample(keep=1, by="executor")
+@pytest.mark.parametrize(("executor", "case"), [pytest.param(each.executor, each, id=each.key) for each in CASES])
+def test_a_fault_of_the_list_in_the_documentation(tmp_path: Path, executor: str, case: Case):
+    """The stub trainer; `python -m tools.bench.faults` does all of them."""
+    if why := lacking_for(executor):
+        pytest.skip(why)
+    found: list[Result] = []
+    lane, _ = LANES[executor]
+    lane(tmp_path / "faults", [case], lambda _, result: found.append(result))
+    if not found[0].right:
+        pytest.fail("\n".join([case.key, *found[0].wrong]))

@@ -1,6 +1,7 @@
 """Jobs through a real Slurm without accounting: submitted, seen, ended, started again, and refused in its own words."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -124,7 +125,9 @@ def test_a_job_is_requeued_when_a_node_dies_and_goes_on_elsewhere(site: Site):
         assert "10/10" in site.log(0)
     finally:
         site.machines.call("slurmd", second)
-        wait_until(lambda: site.machines.slurm("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * 3, 60)
+        wait_until(
+            lambda: site.machines.slurm("sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split() == ["idle"] * 3, 60
+        )
 
 
 def test_a_hang_is_ended(site: Site):
@@ -296,3 +299,81 @@ def test_a_job_whose_folder_is_gone_is_cancelled_by_its_id(site: Site):
     stopped = site.launch("stop", "qwen3_8b-1")
     assert stopped.code == 0, stopped
     wait_until(lambda: not site.left(), 60)
+
+
+def logged(site: Site, *names: str) -> dict[str, str]:
+    """Return the environment in which calls of Slurm's commands are logged, and then done."""
+    folder = site.folder / "logged"
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        text = f'#!/bin/sh\necho "{name} $*" >>{site.folder}/calls\nexec {shutil.which(name)} "$@"\n'
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_a_sweep_is_seen_by_one_query_and_stopped_by_one_command(site: Site):
+    site.program("step 1; while :; do sleep 0.2; done")
+    args = [*site.args("slurm"), "optimizer.lr=1e-4,2e-4,3e-4", "cluster.array_limit=1"]
+    assert site.launch("run", "-m", *args).code == 0
+    wait_until(lambda: "iteration" in site.log_of("out/1"))
+    env = logged(site, "squeue", "scontrol", "sacct", "scancel")
+    rows = site.launch("ps", "--json", env=env).json
+    assert [(row["state"], row["sweep"]) for row in rows] == [
+        *(("running", "qwen3_8b-1"), ("queued", "qwen3_8b-1"), ("queued", "qwen3_8b-1")),
+    ]
+    calls = site.folder / "calls"
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["squeue"]
+    calls.unlink()
+    stopped = site.launch("stop", "qwen3_8b-2", "--sweep", "--json", env=env)
+    assert stopped.code == 0, stopped
+    assert {row["state"] for row in stopped.json} == {"stopped"}
+    assert len(stopped.json) == 3
+    assert sum(line.startswith("scancel") for line in calls.read_text().splitlines()) == 1
+    assert not (site.folder / "out/2/logs/node0.log").exists()
+    wait_until(lambda: not site.left(), 20)
+
+
+def test_of_jobs_that_the_queue_has_forgotten_the_others_are_still_seen(site: Site):
+    site.program("step 1; while :; do sleep 0.2; done")
+    for number in (1, 2):
+        args = [arg for arg in site.args("slurm", 1) if not arg.startswith("output_dir=")]
+        assert site.launch("run", *args, f"output_dir=out{number}").code == 0
+    path = site.folder / "out1/run/run.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "handle": {"job": "999999"}}))
+    wait_until(lambda: "iteration" in site.log_of("out2"))
+    states = {row["id"]: row["state"] for row in site.launch("ps", "--json").json}
+    assert states == {"qwen3_8b-1": "running", "qwen3_8b-2": "running"} or states["qwen3_8b-1"] == "lost"
+    assert states["qwen3_8b-2"] == "running"
+
+
+def test_a_failed_job_is_resumed_as_a_job_of_the_same_run(site: Site):
+    site.program(RESUMES.replace("FAIL", 'if [ "$NODE_RANK" = 1 ]; then exit 3; fi; sleep 3000'))
+    assert site.launch("run", *site.args("slurm"), "--wait").code == 1
+    first = job_of(site)
+    (site.folder / "elsewhere").mkdir()
+    done = site.launch("resume", "qwen3_8b-1", "--wait", "--json")
+    assert (done.code, done.json["state"], done.json["attempt"]) == (0, "done", 1), (done, site.log(1))
+    assert job_of(site) != first
+    assert "load=" + str(site.folder / "out/checkpoints/v0/checkpoint-5") in site.log(1)
+    assert [(row["id"], row["state"]) for row in site.launch("ps", "--json").json] == [("qwen3_8b-1", "done")]
+    assert not site.left()
+
+
+def test_a_stopped_job_is_resumed_and_not_while_it_runs(site: Site):
+    site.program(RESUMES.replace("FAIL", "sleep 3000"))
+    assert site.launch("run", *site.args("slurm")).code == 0
+    wait_until(lambda: "6/10" in site.log(0) and "6/10" in site.log(1))
+    refused = site.launch("resume", "qwen3_8b-1")
+    assert (refused.code, "is running" in refused.err) == (1, True)
+    assert site.launch("stop", "qwen3_8b-1").code == 0
+    path = site.folder / "out/run/plan.json"
+    plan = path.read_text()
+    path.write_text(plan.replace('"--nodes=2"', '"--nodes=2", "--partition=absent"'))
+    assert "Slurm refuses the job" in site.launch("resume", "qwen3_8b-1").err
+    assert status(site)["state"] == "stopped"
+    path.write_text(plan)
+    assert site.launch("resume", "qwen3_8b-1").code == 0
+    assert status(site)["state"] in ("queued", "running", "done")
+    wait_until(lambda: status(site)["state"] == "done")

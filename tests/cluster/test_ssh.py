@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -100,20 +101,23 @@ def test_nothing_is_left_when_the_local_side_is_killed(site: Site, victim: str):
                 os.kill(int(entry.name), signal.SIGKILL)
     wait_until(lambda: not site.left(), 30, "still running")
     process.wait(timeout=30)
-    if victim == "launcher":
-        wait_until(lambda: status(site)["state"] == "stopped", 30)
+    expected = {
+        "launcher": ("stopped", "the program that started it was killed"),
+        "start.sh": ("failed", "the script that starts its nodes was killed"),
+    }[victim]
+    wait_until(lambda: (status(site)["state"], status(site)["reason"]) == expected, 30, str(status(site)))
 
 
 def test_processes_that_a_killed_node_left_are_cleaned_up(site: Site):
     site.program("step 1; sleep 306")
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
-    assert site.machines.kill("n2", "run/node.sh")
-    assert site.machines.kill("n2", "sshd")
+    for name in ("watchdog", "run/node.sh", "sshd"):
+        assert site.machines.kill("n2", name)
     site.machines.call("sshd", "n2")
     process.wait(timeout=90)
     assert process.returncode != 0
-    assert site.left(), "nobody ends what the killed script had started"
+    assert site.left(), "nobody is there who ends what the killed script had started"
     cleaned = site.launch("clean", run_id(site), "--json")
     assert cleaned.code == 0, cleaned
     # The machines of the test share their process numbers: whichever is asked first ends them.
@@ -279,3 +283,95 @@ def test_a_second_job_in_the_same_folder_is_refused_and_the_first_is_not_harmed(
     assert "qwen3_8b-1" in refused.err
     assert process.wait(timeout=60) == 0
     assert status(site)["state"] == "done"
+
+
+def test_a_failed_run_is_resumed_on_its_hosts(site: Site):
+    site.program("""step 1
+[ -z "$load" ] || { [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9; step 10; exit 0; }
+[ "$NODE_RANK" != 0 ] || checkpoint 5
+sleep 1
+exit 3""")
+    assert site.launch("run", *site.args("ssh")).code == 1
+    done = site.launch("resume", "qwen3_8b-1")
+    assert done.code == 0, (done, site.log(0))
+    assert "load=" + str(site.folder / "out/checkpoints/v0/checkpoint-5") in site.log(1)
+    assert site.launch("status", "qwen3_8b-1", "--json").json["state"] == "done"
+    names = sorted(path.name for path in (site.folder / "out/run/exits").glob("[0-9]*"))
+    assert names == ["0.0", "0.1", "1.0", "1.1"]
+    assert not site.left()
+
+
+@pytest.mark.parametrize(("fanout", "direct", "through"), [(1, 1, {"n1": 3}), (2, 2, {"n1": 2, "n3": 1})])
+def test_more_hosts_than_the_fan_out_are_reached_through_others(
+    site: Site, fanout: int, direct: int, through: dict[str, int]
+):
+    site.program("step 1; until [ -e go ]; do sleep 0.2; done; step 10; echo $TOKEN_OF_SITE")
+    words = ["run", *site.args("ssh", 3), f"cluster.ssh_fanout={fanout}", "backend.env.TOKEN_OF_SITE=x'y"]
+    process = site.start(*words)
+    wait_until(lambda: all("iteration" in site.log(node) for node in range(3)), 90)
+    mark = f"{site.folder}/out/run/"
+    lines = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    here = [line for line in lines.splitlines() if line.startswith("ssh ") and mark in line]
+    inside = {name: [line for _, line in site.machines.processes(name) if line.startswith("ssh ")] for name in through}
+    assert {name: len(found) for name, found in inside.items()} == through
+    assert len(here) == direct + sum(through.values())
+    (site.folder / "go").touch()
+    out, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, out
+    assert all(f"n{rank + 1}: " in out for rank in range(3))
+    assert [site.log(node).count("x'y") for node in range(3)] == [1, 1, 1]
+    assert [end["code"] for end in site.launch("status", "out", "--json").json["exits"]] == [0, 0, 0]
+    assert not site.left()
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "reason"),
+    [
+        ("stop", "stopped", "by "),
+        ("launcher", "stopped", "was killed"),
+        ("sshd of n3", "failed", ""),
+        ("relay", "failed", ""),
+    ],
+)
+def test_nothing_is_left_of_nodes_that_others_reach(site: Site, fault: str, state: str, reason: str):
+    site.program("step 1; sleep 3000")
+    process = site.start("run", *site.args("ssh", 3), "cluster.ssh_fanout=1")
+    wait_until(lambda: all("iteration" in site.log(node) for node in range(3)), 90)
+    if fault == "stop":
+        assert site.launch("stop", "out").code == 0
+    elif fault == "launcher":
+        process.kill()
+    elif fault == "relay":
+        assert site.machines.kill("n1", "run/relay.sh")
+    else:
+        try:
+            assert site.machines.kill("n3", "sshd")
+        finally:
+            site.machines.call("sshd", "n3")
+    process.wait(120)
+    wait_until(lambda: not site.left(), 90, "still running")
+    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == state, 60)
+    shown = site.launch("status", "out", "--json").json
+    assert reason in shown["why"]
+    if state == "failed":
+        assert shown["failure"]["reason"] == "node-lost"
+
+
+def test_hosts_that_do_not_reach_each_other_are_refused_with_what_works(site: Site):
+    site.program("step 1")
+    config = site.machines.root / "ssh_config"
+    own = site.folder / "only_here"
+    own.write_text(config.read_text().replace("/key", "/key_here"))
+    (site.machines.root / "key_here").write_bytes((site.machines.root / "key").read_bytes())
+    (site.machines.root / "key_here").chmod(0o600)
+    hide = "mount --bind /dev/null " + str(site.machines.root / "key_here")
+    site.machines.on("n1", "sh", "-c", hide)
+    words = [word for word in site.args("ssh", 3) if "ssh_options" not in word]
+    words += [f"cluster.ssh_options=[-F,{own}]", "cluster.ssh_fanout=1"]
+    try:
+        refused = site.launch("run", *words)
+        assert refused.code == 1
+        assert "n1 cannot reach n1 n2 n3 by ssh" in refused.err
+        assert site.launch("run", *words[:-1], "cluster.ssh_fanout=0").code == 0
+    finally:
+        site.machines.on("n1", "umount", str(site.machines.root / "key_here"))

@@ -105,6 +105,16 @@ def test_all_mistakes_come_at_once(user_folder: Path):
     assert len(caught.value.mistakes) == 4
 
 
+def test_a_path_may_have_a_comma_and_an_apostrophe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "a,b's"
+    folder.mkdir()
+    (folder / "mine, it's.yaml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    for word in (f"+recipe={folder}/mine, it's.yaml", "+recipe=a,b's/mine, it's.yaml"):
+        assert compose([word]).parallel.tp == 2
+        assert sweep([word, "batch.seq_length=32,64"]) == [[word, f"batch.seq_length={each}"] for each in (32, 64)]
+
+
 def test_mistakes_in_files_name_the_line(user_folder: Path):
     (user_folder / "bad.yaml").write_text("parallel:\n  tp: 2\n  tpp: 3\nbogus: 1\n")
     with pytest.raises(ComposeError) as caught:
@@ -285,6 +295,21 @@ def test_a_copy_of_a_hardware_file_is_hardware(tmp_path: Path) -> None:
     copy = tmp_path / "mine.yaml"
     copy.write_text(Path("conf/hardware/h100_80g.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     assert compose([f"hardware={copy}"]).hardware == compose(["hardware=h100_80g"]).hardware
+
+
+def test_a_misspelt_field_of_a_hardware_file_is_the_only_mistake(tmp_path: Path) -> None:
+    copy = tmp_path / "mine.yaml"
+    text = Path("conf/hardware/h100_80g.yaml").read_text(encoding="utf-8")
+    copy.write_text(text.replace("\nbf16_tflops:", "\nbf16_tflopss:"), encoding="utf-8")
+    with pytest.raises(ComposeError) as caught:
+        compose([f"hardware={copy}"])
+    (mistake,) = caught.value.mistakes
+    line = 1 + text[: text.index("\nbf16_tflops:") + 1].count("\n")
+    assert (mistake.field, mistake.where, mistake.works) == (
+        "hardware.bf16_tflopss",
+        f"{copy}:{line}",
+        ("hardware.bf16_tflops",),
+    )
 
 
 def test_nan_in_a_hardware_file_is_named_with_its_line(tmp_path: Path) -> None:

@@ -58,12 +58,11 @@ def _share(adapted: Any, folder: Path, shared: tuple[tuple[str, str], ...]) -> N
     """Give modules that are one layer in a training stack one factor A."""
     from launcher.convert.logical import logical_model
     from launcher.convert.lora.logical import groups
-    from launcher.convert.lora.peft import usual_name
     from launcher.convert.model import model_in
 
     base = logical_model(model_in(folder))
     factors = {
-        usual_name(base, name.removeprefix("base_model.model.").removesuffix(".lora_A.default.weight")): value
+        base.family.usual(name.removeprefix("base_model.model.").removesuffix(".lora_A.default.weight")): value
         for name, value in adapted.named_parameters()
         if name.endswith(".lora_A.default.weight")
     }

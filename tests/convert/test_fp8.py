@@ -155,6 +155,36 @@ def test_what_was_not_trained_comes_back_to_the_byte(odd: Path, tmp_path: Path) 
     assert json.loads((back / "config.json").read_text())["quantization_config"]["fmt"] == "e4m3"
 
 
+def test_scales_that_are_powers_of_two_are_kept_as_float32(published: Path, tmp_path: Path) -> None:
+    """An original whose scales are stored as exponents, undeclared: the same numbers come back as float32."""
+    from safetensors.torch import save_file
+
+    arrays = arrays_of(published)
+    exponents = {
+        name: np.random.default_rng(0).integers(118, 124, value.shape, np.uint8)
+        for name, value in arrays.items()
+        if name.endswith(SCALE)
+    }
+    floats = {name: np.ldexp(np.float32(1), value.astype(np.int32) - 127) for name, value in exponents.items()}
+    text = (published / "config.json").read_text()
+    wanted = write(tmp_path / "floats", {**arrays, **floats}, text)
+    stored = write(tmp_path / "exponents", {**arrays, **floats}, text)
+    kinds = {"uint8": torch.float8_e4m3fn, "uint16": torch.bfloat16}
+    plain = {
+        name: torch.from_numpy(value).view(kinds[str(value.dtype)])
+        if str(value.dtype) in kinds
+        else torch.from_numpy(value)
+        for name, value in {**arrays, **floats}.items()
+    }
+    powers = {name: torch.from_numpy(value).view(torch.float8_e8m0fnu) for name, value in exponents.items()}
+    (file,) = stored.glob("*.safetensors")
+    save_file({**plain, **powers}, file)
+    core, back = _through(stored, tmp_path), tmp_path / "back"
+    args = ["--fp8", "blockwise", "--model", stored]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *args) == 0
+    assert _all(back) == _all(wanted)
+
+
 def test_what_was_trained_is_quantised_again_block_by_block(odd: Path, tmp_path: Path) -> None:
     """One value of one block changes: its block has new words and a new scale, all others have the old ones."""
     import os

@@ -12,7 +12,7 @@ import pytest
 from launcher.catalogue.requirements import Needed
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.doctor.data import global_batch, paths
-from launcher.doctor.hosts import same_everywhere
+from launcher.doctor.hosts import of_nodes
 from launcher.doctor.machine import checkpoint_bytes, devices, devices_seen, disk, rendezvous
 from launcher.doctor.software import cann, checkout_version, fits, software
 from launcher.executors.ssh.executor import Hosts
@@ -251,20 +251,26 @@ def test_paths_that_are_not_there_are_errors_here_and_warnings_for_other_machine
 # -- hosts
 
 
-def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, special: str) -> list[Check]:
+def hosts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    special: str,
+    python: str = sys.executable,
+    requires: tuple[str, ...] = (),
+) -> list[Check]:
     """Ask three hosts behind a stand-in for ssh; n3 answers what `special` prints."""
     ssh = tmp_path / "ssh"
     ssh.write_text(f'#!/bin/bash\nwords=("$@")\nif [ "${{words[-2]}}" = n3 ]; then {special}; else exec bash -s; fi\n')
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    start = Start(executor="ssh", settings=Hosts(hosts=("n1", "n2", "n3")), python=sys.executable)
+    start = Start(executor="ssh", settings=Hosts(hosts=("n1", "n2", "n3")), python=python)
     plan = LaunchPlan(nodes=tuple(NodePlan(rank=rank, argv=("x",)) for rank in range(3)), start=start)
-    backend = changed(get_backend("megatron_lm"), PYTEST)
-    return list(same_everywhere(plan, backend, "0.16.1", {}))
+    backend = changed(get_backend("megatron_lm"), PYTEST, requires=requires)
+    return list(of_nodes(plan, backend, "0.16.1", {}))
 
 
 def test_hosts_with_the_same_software_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert verdicts(hosts(tmp_path, monkeypatch, "exec bash -s")) == {"hosts": OK}
+    assert verdicts(hosts(tmp_path, monkeypatch, "exec bash -s")) == {"pytest": OK, "hosts": OK}
 
 
 def test_a_host_that_differs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -279,7 +285,60 @@ def test_a_host_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytes
     assert "no route to host" in found[0].found
 
 
+SAID = {
+    "another folder": (
+        "echo '@clock '$(date +%s); echo '@file '",
+        "shared folder",
+        ERROR,
+        "another folder, or none, on n3",
+    ),
+    "a clock": ("echo @clock 1000", "clock of n3", WARNING, "behind this machine"),
+    "no Python": ("echo bash: python: not found >&2; exit 127", "n3", WARNING, "python: not found"),
+}
+
+
+@pytest.mark.parametrize("case", SAID.values(), ids=SAID.keys())
+def test_a_host_with_other_folders_or_another_time_is_named(
+    case: tuple[str, str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    special, what, verdict, text = case
+    monkeypatch.chdir(tmp_path)
+    found = {check.what: check for check in hosts(tmp_path, monkeypatch, special)}
+    assert (found[what].verdict, found[what].found.count(text)) == (verdict, 1)
+    assert list(Path.cwd().glob(".launch-doctor-*")) == []
+
+
+def test_software_is_that_of_the_hosts_python_and_not_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """This Python has pytest; that of the hosts does not."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho \'{"python": "3.10.1", "pytest": "missing"}\'\n')
+    python.chmod(0o755)
+    found = verdicts(hosts(tmp_path, monkeypatch, "exec bash -s", python=str(python), requires=("module:pytest",)))
+    assert found["pytest"] == ERROR
+
+
 # -- the command
+
+
+def test_a_cluster_that_does_not_answer_is_an_error(launch: Launch, tmp_path: Path):
+    stub = tmp_path / "bin" / "kubectl"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\necho 'The connection to the server localhost:8080 was refused' >&2\nexit 1\n")
+    stub.chmod(0o755)
+    args = ("+recipe=tiny_qwen3", "backend=megatron", "cluster=kubernetes", "cluster.container=img:1", "runtime=native")
+    done = launch("doctor", *args, "cluster.volumes=[pvc:d:/d]", "--json", env={"PATH": f"{stub.parent}:/usr/bin:/bin"})
+    found = {check["what"]: check for check in done.json["checks"]}
+    assert done.code == 1
+    assert found["Kubernetes"]["verdict"] == ERROR
+    assert "localhost:8080 was refused" in found["Kubernetes"]["found"]
+    assert "img:1" in found["software"]["found"]
+
+
+def test_a_rehearsal_needs_no_backend(launch: Launch):
+    done = launch("doctor", "+recipe=tiny_qwen3", "backend=mindformers", "runtime=rehearsal", "--json")
+    assert done.code == 0, done
+    assert {"torch", "megatron-core"} <= {check["what"] for check in done.json["checks"]}
 
 
 def test_a_machine_without_a_job(launch: Launch):

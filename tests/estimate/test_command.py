@@ -3,12 +3,18 @@
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.cli import main
+from launcher.compose import ComposeError, compose
+from launcher.estimate.check import problems
+from launcher.job import with_values
+from launcher.job.finding import Finding
+from launcher.job.hardware import Hardware
 
 QWEN = ["estimate", "+recipe=qwen3_moe", "hardware=h100_80g", "cluster.nodes=4"]
 
@@ -100,6 +106,11 @@ BAD = {
         "EST-TOPOLOGY",
         "works: hardware.domain_devices=16",
     ),
+    "a domain that is smaller than the host": (
+        ["hardware.domain_devices=5"],
+        "EST-TOPOLOGY",
+        "works: hardware.domain_devices=8",
+    ),
     "a domain that does not divide the machine": (
         ["hardware.domain_devices=24"],
         "EST-TOPOLOGY",
@@ -139,6 +150,35 @@ def test_bad_input_is_refused_with_its_field(args: list[str], rule: str, field: 
     assert field in err
     assert "Traceback" not in err
     assert re.search(r"\(command line\)|\.yaml:\d+\)|\(\S+=\S+\)", err), "the place of the mistake is not named"
+
+
+NUMBERS = tuple(f"hardware.{field.name}" for field in fields(Hardware) if "float" in str(field.type))
+
+
+@pytest.mark.parametrize("value", [0.0, 1000.0])
+def test_what_is_offered_for_a_number_of_the_hardware_works(value: float) -> None:
+    """Of every number of a hardware file: a value is fine, or one is offered that is."""
+    job, refused = compose(QWEN[1:]), 0
+
+    def problems_of(values: dict[str, float | None]) -> list[Finding]:
+        return [each for each in problems(with_values(job, values)) if each.rule != "EST-TOPOLOGY"]
+
+    for path in NUMBERS:
+        found = problems_of({path: value})
+        refused += bool(found)
+        for each in found:
+            assert each.fixes, path
+            for name, _, offered in (word.partition("=") for fix in each.fixes for word in fix.overrides):
+                assert not problems_of({name: json.loads(offered)}), path
+    assert refused > 20
+
+
+def test_what_is_offered_for_negative_numbers_of_the_hardware_works() -> None:
+    with pytest.raises(ComposeError) as caught:
+        compose([*QWEN[1:], *(f"{path}=-5" for path in NUMBERS)])
+    offered = [word for mistake in caught.value.mistakes for word in mistake.fixes]
+    assert len(offered) == len(NUMBERS)
+    assert not problems(compose([*QWEN[1:], *offered]))
 
 
 # Sizes and hardware are what an estimate judges: impossible ones are a refused job, with rule, field and place.
@@ -186,15 +226,30 @@ def test_mistakes_of_the_command_line_say_what_would_work(args: list[str], shown
     assert shown in err
 
 
+def test_without_the_extra_nothing_is_computed(launch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from launcher.cli import plot
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(plot, "find_spec", lambda name: None if name == "plotly" else find(name))
+    code, out, err = launch(*QWEN, "--plot", str(tmp_path / "p.html"))
+    assert (code, out) == (1, "")
+    assert "pip install 'launch-llm[report]'" in err
+
+
 def test_pictures_and_trace(launch: Any, tmp_path: Path) -> None:
     svg, page, trace = tmp_path / "estimate.svg", tmp_path / "estimate.html", tmp_path / "trace.json"
     assert launch(*QWEN, "--plot", str(svg), "--trace", str(trace))[0] == 0
     assert launch(*QWEN, "--plot", str(page))[0] == 0
     root = ElementTree.fromstring(svg.read_text(encoding="utf-8"))
-    titles = [node.text or "" for node in root.iter() if node.tag.endswith("title")]
-    assert any("optimizer" in title for title in titles)
-    assert any("backward" in title for title in titles)
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    texts = {(node.text or "").strip() for node in root.iter() if node.tag.endswith("text")}
+    assert {"optimizer", "backward", "stage 0", "stage 1"} <= texts
+    assert page.read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
+    assert launch(*QWEN, "--plot", str(svg))[0] == 0, "a picture that launch made is replaced"
+    svg.write_text("<svg>mine</svg>", encoding="utf-8")
+    assert launch(*QWEN, "--plot", str(svg))[0] == 1
+    assert svg.read_text(encoding="utf-8") == "<svg>mine</svg>"
     events = [event for event in json.loads(trace.read_text(encoding="utf-8"))["traceEvents"] if event["ph"] == "X"]
     assert {event["tid"] for event in events} == {0, 1}
     assert all(event["dur"] > 0 for event in events)

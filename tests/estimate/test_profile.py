@@ -102,4 +102,4 @@ def test_the_answer_names_its_profile(launch: Launch) -> None:
         "value": 0,
     }
     assert all(figure["source"] for figure in tree["figures"])
-    assert "profile of MindSpeed-LLM" in launch(*words).out
+    assert "profile of MindSpeed-LLM" in launch(*words, "--why").out

@@ -46,6 +46,23 @@ def test_weights_are_gathered_ahead_of_the_layer_that_computes() -> None:
     assert whole == pytest.approx(2 * (LAYER + VOCAB * HIDDEN) + 2 * LAYER, abs=4)
 
 
+def test_without_the_fusion_gradients_are_copied_to_be_reduced() -> None:
+    """FSDP copies what a product wrote in 16 bits into the fp32 bucket, once a micro-batch and weight."""
+
+    def seconds(fusion: bool, stage: int) -> float:
+        # Links so fast that no more of the communication hides behind longer backwards.
+        fixed = {"memory_efficiency": 1.0, "memory_bandwidth_gbs": 4000.0, "intra_node_gbs": 1e9}
+        fixed |= dict.fromkeys(("kernel_latency_us", "collective_latency_us", "intra_node_latency_us"), 0.0)
+        kernels = {"gradient_accumulation_fusion": fusion}
+        return step(sharded(stage, hardware=fixed, kernels=kernels))
+
+    weights = LAYERS * (LAYER - 2 * HIDDEN) + VOCAB * HIDDEN
+    micro_batches = 8
+    copies = micro_batches * weights * (2 + 4) / 4e12
+    assert seconds(False, 3) - seconds(True, 3) == pytest.approx(copies, rel=1e-6)
+    assert seconds(False, 1) == seconds(True, 1)
+
+
 def test_a_step_waits_for_what_no_computation_hides() -> None:
     """Between nodes of one device each; 8 micro-batches of 16 layers, so slow that all computation is hidden."""
 

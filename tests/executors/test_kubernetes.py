@@ -2,8 +2,11 @@
 
 import copy
 import json
+import os
+import subprocess
+import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,13 @@ import yaml
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.kubernetes.executor import EXECUTOR
+from launcher.executors.kubernetes.kinds import KINDS as TABLE
+from launcher.executors.kubernetes.kinds import kinds_table
 from launcher.executors.kubernetes.objects import name_of
 from launcher.executors.kubernetes.pods import pods_of
 from launcher.job import Job
+from launcher.job.cluster import Cluster
+from launcher.job.option import meta_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from launcher.plan.executor import Place, option_rules
 from launcher.rules.engine import load, run
@@ -24,7 +31,8 @@ from tests.conftest import make_job
 load(option_rules())
 PLACE = Place(id="Qwen3_8b-2", folder="/shared/it's here/out", launch_dir="/shared/it's here")
 SCHEMAS = Path(__file__).parent / "schemas"
-KINDS = ("job", "jobset", "trainjob", "volcano")
+KINDS = ("job", "jobset", "trainjob", "volcano", "pytorchjob")
+TITLES = {"trainjob": "TrainJob", "jobset": "JobSet", "pytorchjob": "PyTorchJob"}
 # Everything that a site may ask for.
 SITE: dict[str, Any] = {
     "container": "registry.example/megatron:1",
@@ -115,11 +123,15 @@ def strict(schema: Any) -> Any:
 
 def check(tree: dict[str, Any]) -> list[str]:
     group = tree["apiVersion"].partition("/")[0]
-    own = {"trainer.kubeflow.org": "trainjob", "batch.volcano.sh": "volcano", "jobset.x-k8s.io": "jobset"}.get(group)
+    own = {kind.group: kind.name for kind in TABLE.values() if kind.name != "job"}.get(group)
     if own is not None:
         inside = [
             {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **each["template"]}
             for each in tree["spec"].get("replicatedJobs", ())
+        ]
+        inside += [
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": each["template"]["spec"]}
+            for each in tree["spec"].get("pytorchReplicaSpecs", {}).values()
         ]
         found = [text for job in inside for text in check(job)]
         return [*faults(tree, json.loads((SCHEMAS / f"{own}.json").read_text())), *found]
@@ -135,11 +147,11 @@ def check(tree: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("site", [{}, SITE], ids=["plain", "everything"])
 def test_manifests_are_what_the_published_schemas_take(kind, site):
     made = manifest(kind, **site)
-    assert [tree["kind"] for tree in made][-1] == {"trainjob": "TrainJob", "jobset": "JobSet"}.get(kind, "Job")
+    assert [tree["kind"] for tree in made][-1] == TITLES.get(kind, "Job")
     assert {f"{tree['kind']}: {text}" for tree in made for text in check(tree)} == set()
 
 
-@pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano", "pytorchjob"])
 def test_pods_on_the_node_s_network_or_of_a_priority_are_taken_too(kind):
     made = manifest(kind, host_network=True, priority_class="high", device="npu", rank_table=kind == "volcano")
     assert [text for tree in made for text in check(tree)] == []
@@ -162,6 +174,8 @@ def pod_of(tree: dict[str, Any]) -> dict[str, Any]:
         pod = runtime["template"]["spec"]["template"]["spec"]
         trainer = {**spec["trainer"], "resources": spec["trainer"].get("resourcesPerNode")}
         return {**pod, "containers": [{**pod["containers"][0], **trainer}]}
+    if "pytorchReplicaSpecs" in spec:
+        return spec["pytorchReplicaSpecs"]["Master"]["template"]["spec"]  # type: ignore[no-any-return]
     if "replicatedJobs" in spec:
         return spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
     return spec["template"]["spec"]  # type: ignore[no-any-return]
@@ -235,11 +249,38 @@ def test_a_failure_of_one_pod_ends_its_job_at_once():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_pods_live_as_long_as_their_ranks_may_save(kind):
+    given = plan(kind)
+    saves = replace(given, start=replace(given.start, save_seconds=300.0))
+    made = [list(yaml.safe_load_all(EXECUTOR.render(each, PLACE)[-1].content))[-1] for each in (given, saves)]
+    assert [pod_of(tree).get("terminationGracePeriodSeconds") for tree in made] == [75, 375]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_pods_watch_for_hangs_by_themselves(kind):
     files = {Path(file.path).name: file.content for file in EXECUTOR.render(plan(kind, hang=90.0), PLACE)}
     assert "hang_seconds=90" in files["pod.sh"]
     assert "iteration_line='iteration +[0-9]+'" in files["pod.sh"]
     assert files["pod.sh"] in {tree["kind"]: tree for tree in manifest(kind, hang=90.0)}["ConfigMap"]["data"].values()
+
+
+def test_a_pod_whose_ranks_save_does_not_hang(tmp_path: Path):
+    rank = "trap 'sleep 5; touch saved; exit 0' TERM; echo iteration 1; sleep 1.5; echo iteration 2; "
+    node = NodePlan(rank=0, argv=("env", "LOCAL_RANK=0", "bash", "-c", rank + "while :; do sleep 0.1; done"))
+    given = plan("job", 1, hang=3.0)
+    start = replace(given.start, save_seconds=20.0)
+    given = replace(given, nodes=(node,), start=start, resume=None, output_dir=str(tmp_path / "out"))
+    for file in EXECUTOR.render(given, Place(id="x-1", folder=str(tmp_path / "out"), launch_dir=str(tmp_path))):
+        (tmp_path / Path(file.path).name).write_text(file.content.replace("files=/run/launch", f"files={tmp_path}"))
+    environ = {**os.environ, "JOB_COMPLETION_INDEX": "0"}
+    process = subprocess.Popen(["bash", "pod.sh"], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = next(line for line in process.stdout if "iteration 2" in line)
+    time.sleep(1.5)
+    process.terminate()
+    said += process.communicate(timeout=60)[0]
+    assert (process.returncode, "no new iteration" in said) == (0, False), said
+    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -269,6 +310,7 @@ BAD = (
     ("tolerations", ("gpu:Never",), "effect 'Never' is unknown"),
     ("node_selector", ("gpu",), "is not NAME=VALUE"),
     ("labels", ("team=a b",), "is not a label"),
+    ("labels", ("launch-run=other",), "finds the pods of a run"),
     ("resources", ("rdma/hca=many",), "is not a quantity"),
     ("memory", "500 GB", "is not a quantity"),
     ("shm_size", "half", "is not a quantity"),
@@ -277,6 +319,9 @@ BAD = (
     ("time_limit", "tomorrow", "is not a time"),
     ("work_dir", "runs", "is not an absolute folder"),
     ("rank_table", True, "cluster.kind=volcano"),
+    ("ttl_after_finished", "soon", "is not a time"),
+    ("pod_patch", {"spec": {"afinity": {}}}, "spec.afinity is not a field of PodSpec; works: spec.affinity"),
+    ("volumes", ("pvc:data/../x:/data",), "without .."),
 )
 
 
@@ -291,7 +336,7 @@ def test_all_that_a_site_may_ask_for_is_no_mistake(kind):
     assert list(_findings(job_of(kind, **SITE))) == []
 
 
-@pytest.mark.parametrize("kind, says", [("job", "alone"), ("trainjob", "training runtime")])
+@pytest.mark.parametrize("kind, says", [("job", "alone"), ("trainjob", "training runtime"), ("pytorchjob", "alone")])
 def test_a_kind_that_cannot_restart_is_refused(kind, says):
     job = job_of(kind, container="i:1")
     job = replace(job, fault_tolerance=replace(job.fault_tolerance, max_restarts=2))
@@ -306,6 +351,112 @@ def test_restarts_where_they_are_possible_and_hangs_everywhere_are_no_mistake(ki
     restarts = 2 if kind in ("jobset", "volcano") else 0
     job = replace(job, fault_tolerance=replace(job.fault_tolerance, max_restarts=restarts, hang_minutes=5.0))
     assert list(_findings(job)) == []
+
+
+def test_the_table_of_kinds_and_the_field_name_the_same_kinds():
+    assert tuple(TABLE) == KINDS
+    assert tuple(TABLE) == meta_of({field.name: field for field in fields(Cluster)}["kind"]).choices
+
+
+def test_the_documented_table_of_kinds_is_the_program_s():
+    assert kinds_table() in (Path(__file__).parents[2] / "docs/running.md").read_text(encoding="utf-8")
+
+
+# -- the patch, the security profile, and the time to live
+
+PATCH: dict[str, Any] = {
+    "metadata": {"labels": {"rack": "a"}},
+    "spec": {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"team": "llm"}}}
+                ]
+            }
+        },
+        "containers": [{"name": "node", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]}],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_patch_reaches_the_pods_of_every_kind(kind):
+    made = manifest(kind, **SITE, pod_patch=PATCH)
+    assert {text for tree in made for text in check(tree)} == set()
+    pod = pod_of(made[-1])
+    assert pod["affinity"] == PATCH["spec"]["affinity"]
+    (container,) = pod["containers"]
+    assert {"name": "NCCL_DEBUG", "value": "INFO"} in container["env"]
+    assert container["image"] == "registry.example/megatron:1"
+    assert '"rack": "a"' in json.dumps(made[-1])
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano", "pytorchjob"])
+def test_sidecars_and_init_containers_are_patched_in(kind):
+    extra = [
+        {"name": "logs", "image": "l:1", "restartPolicy": "Always"},
+        {"name": "wait", "image": "w:1", "command": ["true"]},
+    ]
+    patch = {"spec": {"initContainers": extra, "topologySpreadConstraints": SPREAD}}
+    made = manifest(kind, pod_patch=patch)
+    assert {text for tree in made for text in check(tree)} == set()
+    assert pod_of(made[-1])["initContainers"] == extra
+
+
+SPREAD = [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_of_the_restricted_profile(kind):
+    made = manifest(kind, pod_security="restricted", run_as_user=1000, volumes=["pvc:data/me:/data"])
+    assert {text for tree in made for text in check(tree)} == set()
+    pod = pod_of(made[-1])
+    (container,) = pod["containers"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "runAsUser": 1000,
+    }
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert mounts["/data"]["subPath"] == "me"
+
+
+FORBIDDEN: tuple[tuple[str, Any], ...] = (
+    ("host_network", True),
+    ("run_as_user", 0),
+    ("capabilities", ("IPC_LOCK",)),
+    ("volumes", ("host:/mnt:/mnt",)),
+    ("container_mounts", ("/mnt:/mnt",)),
+)
+
+
+@pytest.mark.parametrize("field, value", FORBIDDEN, ids=[field for field, _ in FORBIDDEN])
+def test_what_the_restricted_profile_forbids_is_named(field, value):
+    job = job_of("job", container="i:1", pod_security="restricted", **{field: value})
+    assert [finding.fields[0] for finding in _findings(job)] == [f"cluster.{field}"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_ended_job_is_deleted_after_its_time(kind):
+    if kind == "trainjob":
+        (finding,) = _findings(job_of(kind, container="i:1", ttl_after_finished="60"))
+        assert "belongs in the cluster's training runtime" in finding.message
+        return
+    job = manifest(kind, ttl_after_finished="1-00:00:00")[-1]
+    assert check(job) == []
+    assert '"ttlSecondsAfterFinished": 86400' in json.dumps(job)
+    assert "ttlSecondsAfterFinished" not in json.dumps(manifest(kind)[-1])
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_pytorchjob_has_one_master_and_the_others_are_workers(nodes):
+    job = manifest("pytorchjob", nodes)[-1]
+    assert check(job) == []
+    roles = job["spec"]["pytorchReplicaSpecs"]
+    assert sum(role["replicas"] for role in roles.values()) == nodes
+    assert roles["Master"]["replicas"] == 1
+    assert {each["name"] for role in roles.values() for each in role["template"]["spec"]["containers"]} == {"pytorch"}
 
 
 def _findings(job: Job) -> Iterator[Any]:

@@ -14,8 +14,8 @@ import pytest
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, claim
-from launcher.executors.local.run import run
-from launcher.executors.processes import identified, kill_all
+from launcher.executors.local.run import Kept, run
+from launcher.executors.processes import descendants, identified, kill_all, ranks_below
 from launcher.executors.stop import Stop
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Start
 from tests.conftest import ROOT
@@ -147,6 +147,31 @@ def test_a_port_that_the_user_chose_is_taken_or_nothing_starts(tmp_path):
     assert run(made).code == 0
 
 
+def test_of_runs_that_start_at_once_each_has_a_port_of_its_own(tmp_path):
+    """Their processes bind it a while later; if both ask for one port, one of them does not start."""
+    code = "import os, socket, time; time.sleep(1); s = socket.create_server(('', int(os.environ['MASTER_PORT']))); "
+    code += "time.sleep(1)"
+    made = [plan(tmp_path / f"out{number}", code, env={"MASTER_PORT": "29500"}) for number in range(6)]
+    with ThreadPoolExecutor(len(made)) as pool:
+        assert [ended.code for ended in pool.map(lambda one: run(one, quiet=True), made)] == [0] * len(made)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def asks(number: int) -> str:
+        one = plan(tmp_path / f"same{number}", code, env={"MASTER_PORT": str(port)})
+        kept = Kept(id=f"same-{number}")
+        try:
+            return str(run(replace(one, start=Start(port=port)), quiet=True, kept=kept).code)
+        except CannotStart as error:
+            return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = sorted(pool.map(asks, (1, 2)))
+    assert (first, "is reserved by a run that starts now" in second) == ("0", True)
+    assert asks(3) == "0"
+
+
 def test_only_the_port_is_replaced(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -203,7 +228,7 @@ child = subprocess.Popen([sys.executable, "-c", CHILD], start_new_session=True)
 def stop(number, frame):
     if SLOW: return
     child.send_signal(number); child.wait(); raise SystemExit(1)
-signal.signal(signal.SIGINT, stop)
+signal.signal(signal.SIGTERM, stop)
 print("child", child.pid, flush=True)
 while True: time.sleep(0.1)
 """
@@ -211,17 +236,17 @@ RUNNER = """
 import sys
 from pathlib import Path
 from launcher.executors.files import Written, claim
-from launcher.executors.local.run import run
+from launcher.executors.local.run import Kept, run
 from launcher.plan import LaunchPlan, NodePlan
 ended = run(LaunchPlan(nodes=(NodePlan(rank=0, argv=(sys.executable, "-c", sys.argv[1])),), output_dir=sys.argv[2]))
 print("ended", ended.code, ended.interrupted, flush=True)
 """
 SAVES = """
 import signal, sys, time
-signal.signal(signal.SIGINT, lambda *a: (time.sleep(2), print("saved", flush=True), sys.exit(0)))
+signal.signal(signal.SIGTERM, lambda *a: (time.sleep(2), print("saved", flush=True), sys.exit(0)))
 time.sleep(60)
 """
-DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
 
 
 @pytest.mark.parametrize(("child", "slow", "times"), [(SAVES, False, 1), (DEAF, True, 2)], ids=["clean stop", "kill"])
@@ -311,6 +336,36 @@ def test_a_signal_during_the_start_reaches_the_process(tmp_path):
         stop.watch(process)
         assert process.wait(timeout=10) == -signal.SIGTERM
     assert stop.received == [signal.SIGTERM]
+
+
+def test_a_script_that_ends_nodes_by_itself_has_the_time_that_ranks_may_save(monkeypatch):
+    stop = Stop(200.0, passes_interrupt=True)
+    with stop:
+        process = subprocess.Popen(["bash", "-c", "trap '' TERM; echo; sleep 60"], stdout=-1, start_new_session=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        stop.watch(process)
+        os.kill(os.getpid(), signal.SIGTERM)
+        now = time.monotonic()
+        monkeypatch.setattr("launcher.executors.stop.time.monotonic", lambda: now + 270)
+        waited = not stop.overdue()
+        monkeypatch.setattr("launcher.executors.stop.time.monotonic", lambda: now + 300)
+        overdue = stop.overdue()
+        stop.kill()
+        process.wait()
+    assert (waited, overdue) == (True, True)
+
+
+def test_ranks_are_found_though_a_platform_sets_their_variable_for_the_node():
+    script = "LOCAL_RANK=0 bash -c 'echo $$; sleep 60 & wait' & wait"
+    agent = ["bash", "-c", 'bash -c "$1"; :', "agent", script]
+    process = subprocess.Popen(agent, stdout=subprocess.PIPE, env={**os.environ, "RANK": "0"})
+    assert process.stdout is not None
+    rank = int(process.stdout.readline())
+    found = ranks_below(process.pid)
+    kill_all(descendants(process.pid))
+    process.wait()
+    assert [each.pid for each in found] == [rank]
 
 
 def test_of_jobs_that_start_at_once_in_one_folder_one_has_it(tmp_path):

@@ -3,17 +3,23 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from launcher.executors import port, render
 from launcher.executors.begin import begin, check_start, run_here
 from launcher.executors.failure import CannotStart
-from launcher.executors.record import read_exits, read_status
+from launcher.executors.record import read_exits, read_status, write_status
+from launcher.executors.shell_bodies import shell_body
 from launcher.observe.find import UnknownRun, all_runs, find_run
 from launcher.observe.state import state_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
@@ -144,3 +150,143 @@ def test_a_killed_launcher_leaves_nothing_running():
         time.sleep(0.1)
     assert Path("saved").exists()
     assert state_of(find_run("tiny-1")).state == "lost"
+
+
+def small_disk(folder: Path) -> None:
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tests", folder], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("a small disk needs root")
+
+
+def test_how_a_run_ended_is_known_though_its_disk_is_full(tmp_path: Path):
+    small_disk(Path("out"))
+    try:
+        begun = begin(plan("cat /dev/zero >out/ballast; exit 3"), {})
+        ended = run_here(begun, quiet=True)
+        assert ended.code == 3
+        status = read_status(Path("out"))
+        assert (status["state"], status["code"]) == ("failed", 3)
+        assert state_of(begun.record).state == "failed"
+    finally:
+        subprocess.run(["umount", "-l", "out"], check=False)
+
+
+def status_after_kill(made: str, due: Callable[[], object]) -> dict[str, Any]:
+    """Start a plan by a process of its own, kill that when it is due, and return the run's last status."""
+    text = f"from tests.executors.test_restart import *\nrun_here(begin({made}, {{}}), quiet=True)"
+    process = subprocess.Popen([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 60
+    while not due() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 120  # a start on a loaded machine may have used all of the first
+    while read_status(Path("out"))["state"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return read_status(Path("out"))
+
+
+def test_a_run_whose_launcher_was_killed_is_stopped_and_says_so(tmp_path: Path):
+    status = status_after_kill(
+        "plan('echo $$ >pid; sleep 60')", lambda: Path("pid").exists() and Path("pid").read_text()
+    )
+    assert (status["state"], status["code"]) == ("stopped", 143)
+    assert status["reason"] == "the program that started it was killed"
+    assert not alive(int(Path("pid").read_text()))
+
+
+def test_a_launcher_that_is_killed_while_a_restart_waits_says_so(tmp_path: Path):
+    made = "plan('exit 3', max_restarts=1, restart_seconds=60)"
+    status = status_after_kill(made, lambda: "waits until" in str(read_status(Path("out")).get("reason")))
+    assert (status["state"], status["reason"]) == ("stopped", "the program that started it was killed")
+
+
+def test_a_port_that_another_run_reserves_meanwhile_takes_nothing_from_a_restart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(port, "RESERVED", f"{Path.cwd()}/launch-ports-")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    taken = f"launch-ports-{os.getuid()}/{number}"
+    script = f"echo once >>count; [ $(wc -l <count) = 2 ] || {{ echo other.1 >{taken}; exit 3; }}"
+    ended = run_here(begin(plan(script, max_restarts=1, port=number), {}), quiet=True)
+    assert (ended.code, ended.restarts) == (0, 1)
+    assert read_status(Path("out"))["state"] == "done"
+
+
+def test_a_full_disk_reserves_no_port_and_refuses_none(monkeypatch: pytest.MonkeyPatch):
+    small_disk(Path("full"))
+    try:
+        monkeypatch.setattr(port, "RESERVED", f"{Path('full').absolute()}/launch-ports-")
+        assert port.reserve(5000, "a.1")
+        with suppress(OSError):
+            Path("full/ballast").write_bytes(bytes(1_000_000))
+        assert port.reserve(5001, "a.1")
+        monkeypatch.setattr(render, "RESERVED", port.RESERVED)
+        script = "\n".join(["id=a folder=/a", *render.port_head(), shell_body("common"), "reserve_port 5002"])
+        assert subprocess.run(["bash", "-c", script], check=False).returncode == 0
+    finally:
+        subprocess.run(["umount", "-l", "full"], check=False)
+
+
+SAVING = """
+from tests.executors.test_restart import *
+rank = 'trap "sleep 5; touch saved; exit 0" TERM; echo iteration 1; sleep 1; echo iteration 2; touch up; '
+rank += 'while :; do sleep 0.1; done'
+agent = f"trap 'kill -KILL $!; exit 1' TERM; LOCAL_RANK=0 bash -c '{rank}' & wait"
+run_here(begin(plan(agent, hang_seconds=3, save_seconds=20), {}), quiet=True)
+"""
+
+
+def test_ranks_that_save_do_not_hang(tmp_path: Path):
+    """The agent kills its rank soon after it is told to end, as torchrun does."""
+    process = subprocess.Popen([sys.executable, "-c", SAVING], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    deadline = time.monotonic() + 60
+    while not Path("up").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.terminate()
+    process.wait(60)
+    assert Path("saved").exists()
+    assert read_status(Path("out"))["state"] == "stopped"
+
+
+LOST = {
+    "all ended well": ({"0.0": "0 a", "0.1": "0 b"}, ("done", 0)),
+    "one failed": ({"0.0": "143 a stopped", "0.1": "3 b"}, ("failed", 3)),
+    "all were asked to end": ({"0.0": "143 a stopped", "0.1": "0 b stopped"}, ("stopped", 143)),
+    "one is not known": ({"0.0": "0 a"}, ("lost", None)),
+    "an attempt before": ({"0.0": "3 a", "0.1": "3 b", "1.0": "0 a", "1.1": "0 b"}, ("done", 0)),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_run_that_recorded_no_end_ended_as_its_nodes_did(name: str, tmp_path: Path):
+    exits, expected = LOST[name]
+    begun = begin(plan("true"), {})
+    folder = tmp_path / "out"
+    (folder / "run/exits").mkdir(parents=True)
+    for file, text in exits.items():
+        (folder / "run/exits" / file).write_text(f"{text}\n")
+        os.utime(folder / "run/exits" / file, (1_000_000_000, 1_000_000_000))
+    state = state_of(replace(begun.record, nodes=2, pid=1, start=1))
+    assert (state.state, state.code) == expected
+
+
+def test_a_run_that_is_lost_in_its_second_attempt_did_not_end_as_its_first(tmp_path: Path):
+    begun = begin(plan("true"), {})
+    folder = tmp_path / "out"
+    (folder / "run/exits").mkdir(parents=True)
+    (folder / "run/exits/0.0").write_text("3 a\n")
+    os.utime(folder / "run/exits/0.0", (1_000_000_000, 1_000_000_000))
+    write_status(folder, "running", None, attempt=1, restarts=1)
+    assert state_of(replace(begun.record, pid=1, start=1)).state == "lost"
+
+
+def test_a_port_that_was_taken_meanwhile_costs_no_restart(tmp_path: Path):
+    failing = "[ -e once ] || { touch once; echo 'errno: 98 - Address already in use'; exit 1; }"
+    ended = run_here(begin(plan(failing), {}), quiet=True)
+    assert (ended.code, ended.restarts) == (0, 0)
+    assert "its port was taken meanwhile" in (tmp_path / "out/logs/node0.log").read_text()
+    assert read_status(Path("out"))["state"] == "done"

@@ -52,7 +52,7 @@ def sweep(folder: Path, args: list[str], *, count: int, longest: float, key: str
         assert "Traceback" not in reported, case
         assert "Exception ignored" not in reported, case
         assert "internal error" not in reported, case
-        assert code in (*CODES[number], -number if delay < 0.1 else 0), case
+        assert code in (*CODES[number], -number if delay < 0.5 else 0), case
 
 
 def test_a_conversion_at_random_moments(tmp_path: Path) -> None:

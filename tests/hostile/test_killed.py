@@ -87,9 +87,12 @@ def test_a_run_killed_at_random_leaves_no_process_and_a_record_that_can_be_read(
     (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
     args = ["run", "+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false"]
     args += ["data.format=messages", "data.paths=[train.jsonl]", f"cluster.python={program.parent}/python"]
-    chance, recorded = dice("killed run"), 0
+    chance, recorded, start = dice("killed run"), 0, 0.0
     for turn in range(trials(20)):
-        assert killed(tmp_path, [*args, f"output_dir=out{turn}"], chance.uniform(0.05, 3.0))
+        if turn == 0:  # how long a start takes depends on the load: the others are drawn relative to it
+            start = _killed_once_recorded(tmp_path, [*args, "output_dir=out0"])
+        else:
+            assert killed(tmp_path, [*args, f"output_dir=out{turn}"], chance.uniform(0.05, 2 * start))
         deadline = time.monotonic() + 30
         while left := _processes(tmp_path):
             assert time.monotonic() < deadline, left
@@ -98,6 +101,19 @@ def test_a_run_killed_at_random_leaves_no_process_and_a_record_that_can_be_read(
         assert all(run["state"] in ("lost", "failed", "stopped") for run in runs), runs
         recorded = len(runs)
     assert recorded, "no kill came after a training had started"
+
+
+def _killed_once_recorded(folder: Path, args: list[str]) -> float:
+    """Kill a run when its record appears, and return the seconds until then."""
+    began = time.monotonic()
+    with started(folder, args) as child:
+        while not (folder / "out0" / "run" / "run.json").exists():
+            assert child.poll() is None, child.communicate()
+            assert time.monotonic() - began < 120
+            time.sleep(0.02)
+        seconds = time.monotonic() - began
+        child.kill()
+    return seconds
 
 
 def _processes(folder: Path) -> list[str]:

@@ -195,7 +195,6 @@ def test_a_file_takes_overrides(tmp_path: Path, launch: Launch) -> None:
     shown = launch("check", str(script), "parallel.pp=2").out
     assert f"parallel.tp=5 ({script}:1 --tensor_model_parallel_size)" in shown
     assert launch("check", str(script), "parallel.tq=4").code == 2
-    assert launch("check", str(script), str(script)).code == 2
 
 
 def test_a_file_is_judged_by_the_version_that_is_named(tmp_path: Path, launch: Launch) -> None:

@@ -39,6 +39,30 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
                      "change"),
     "order of the exchange": ("mindspeed", f"{NPU} {MOE} --moe-token-dispatcher-type alltoall_seq", "megatron_lm",
                               {"moe.token_dispatcher_type": "alltoall"}, "change"),
+    "gathered tokens": ("megatron_lm", f"{LM} {MOE} --moe-token-dispatcher-type allgather", "megatron",
+                        {"moe.token_dispatcher_type": "alltoall"}, "change"),
+    "both overlaps": (
+        "mindspeed",
+        f"{NPU} {MOE} --moe-fb-overlap --moe-token-dispatcher-type alltoall --expert-model-parallel-size 2 "
+        "--moe-shared-expert-intermediate-size 256 --moe-shared-expert-overlap",
+        "megatron_lm",
+        {"moe.shared_expert_overlap": None},
+        "change",
+    ),
+    "gloo groups": (
+        "mindspeed",
+        f"{NPU} --disable-gloo-group --use-distributed-optimizer --ckpt-format torch",
+        "megatron_lm",
+        {"parallel.gloo": None, "checkpoint.format": "torch"},
+        "change",
+    ),
+    "causal masks of pairs": (
+        "mindspeed",
+        f"{NPU} --context-parallel-size 2 --attention-mask-type general",
+        "megatron",
+        {"parallel.cp_mask_type": None},
+        "change",
+    ),
     "empty layers": ("mindspeed", f"{NPU} --pipeline-model-parallel-size 2 --noop-layers 0", "megatron_lm",
                      {"parallel.noop_layers": (), "parallel.first_stage_layers": 3}, "change"),
     "a last stage without layers": (

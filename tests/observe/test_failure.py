@@ -90,6 +90,13 @@ EVIDENCE = {
     "killed and counted": (137, "", [OOM_COUNTED], "", "host-out-of-memory"),
     "counted, but not killed": (1, "ValueError: x", [OOM_COUNTED], "", "exception"),
     "killed, the kernel says why": (137, "", [KERNEL], "", "host-out-of-memory"),
+    "the kernel killed another program": (
+        1,
+        "ModuleNotFoundError: No module named 'x'",
+        [KERNEL],
+        "",
+        "missing-module",
+    ),
     "a device fell off": (1, "RuntimeError: CUDA error: unknown error", [FELL_OFF], "", "device-fault"),
     "a device fell off, and a fault of the program": (1, "KeyError: 'x'", [FELL_OFF], "", "exception"),
     "the application's own Xid": (
@@ -257,3 +264,35 @@ def test_secrets_are_not_quoted(tmp_path):
 def test_a_loss_that_is_not_a_number_is_first_looked_for_in_its_mask() -> None:
     (reason,) = [reason for reason in REASONS if reason.name == "not-a-number"]
     assert reason.fields[0].startswith("tokenizer.type or data.eod_mask_loss")
+
+
+def test_of_many_nodes_that_lost_their_peer_only_those_that_say_more_are_read(tmp_path):
+    (tmp_path / "logs").mkdir()
+    for node in range(60):
+        write_exit(tmp_path, 0, node, 1, stopped=False)
+        path = tmp_path / "run/exits" / f"0.{node}"
+        cause = "[rank81] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate\n" if node == 40 else ""
+        path.write_text(f"1 n{node}\n{LOST}{SUMMARY.format(rank=node, code=1)}{cause}")
+        os.utime(path, (1_000_000 + node, 1_000_000 + node))
+        if node < 16 or node == 40:
+            (tmp_path / "logs" / f"node{node}.log").write_text(LOST + cause)
+        else:
+            os.mkfifo(tmp_path / "logs" / f"node{node}.log")
+    found = failure(tmp_path, 60)
+    assert (found.rank, found.node, found.host, found.reason) == (81, 40, "n40", "device-out-of-memory")
+    (tmp_path / "run/exits/0.40").write_text(f"1 n40\n{LOST}")
+    assert failure(tmp_path, 60).node == 0
+
+
+def test_an_attempt_in_which_no_node_ended_is_not_explained_by_the_one_before(tmp_path):
+    log(tmp_path, 0, "MemoryError\n", 1)
+    write_status(tmp_path, "failed", 1, attempt=0)
+    assert failure(tmp_path, 1).reason == "host-out-of-memory"
+    write_status(tmp_path, "failed", 75, attempt=1, why="the master cannot be asked")
+    assert failure(tmp_path, 1).reason == "no-rendezvous"
+
+
+def test_a_log_that_names_very_many_ranks_is_read_once(tmp_path):
+    text = "".join(f"[rank{rank}]: x\n" for rank in range(150_000))
+    log(tmp_path, 0, f"{text}[rank{'7' * 5000}]: MemoryError\n", 1)
+    assert failure(tmp_path, 1).code == 1

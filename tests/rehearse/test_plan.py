@@ -204,7 +204,7 @@ def test_a_recipe_can_be_rehearsed(recipe):
 @pytest.mark.parametrize("recipe", NOT_ON_CORE)
 def test_a_recipe_that_cannot_be_rehearsed_is_refused_with_the_reason(recipe):
     with pytest.raises(RehearsalRefused) as refused:
-        plan_of(f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true")
+        plan_of(f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true", "rehearse.entry=core")
     assert NOT_ON_CORE[recipe] in str(refused.value.findings)
 
 
@@ -222,3 +222,24 @@ def test_native_entry_names_what_is_missing(monkeypatch):
     )
     with pytest.raises(RehearsalRefused, match="MEGATRON_LM_PATH"):
         rehearsal_plan(outcome)
+
+
+def test_a_shrunken_multimodal_model_trains_its_language_model_on_text():
+    plan = plan_of("+recipe=qwen3_vl_8b_sft", "backend=megatron", "rehearse.shrink=true")
+    assert "--position-embedding-type rope" in " ".join(plan.nodes[0].argv)
+    assert any(note.startswith("the language model alone") for note in plan.notes)
+    with pytest.raises(RehearsalRefused, match="mrope"):
+        plan_of("+recipe=qwen3_vl_8b_sft", "backend=megatron", "runtime=rehearsal", "cluster.nodes=1")
+
+
+def test_a_dispatcher_that_megatron_core_lacks_is_replaced_by_its_equal_and_that_is_reported():
+    plan = plan_of("+recipe=deepseek_v3_lora", "backend=mindspeed", "rehearse.shrink=true")
+    assert "--moe-token-dispatcher-type alltoall " in " ".join(plan.nodes[0].argv)
+    assert any("alltoall moves the same tokens" in note for note in plan.notes)
+
+
+def test_optimizer_instances_without_einops_are_refused(monkeypatch):
+    words = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "cluster.devices_per_node=4")
+    monkeypatch.setattr("launcher.rehearse.core.rules.find_spec", lambda name: None)
+    with pytest.raises(RehearsalRefused, match="pip install einops"):
+        plan_of(*words, "parallel.optimizer_instances=2")

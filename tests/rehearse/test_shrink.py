@@ -23,6 +23,7 @@ SIZES = (
     "evaluation.iters",
     "optimizer.lr",
     "optimizer.min_lr",
+    "logging.interval",
 )
 
 
@@ -97,3 +98,20 @@ def test_fit_never_exceeds_the_processes(sizes, most):
 def test_a_learning_rate_of_zero_stays() -> None:
     small = shrink(compose(["+recipe=tiny_qwen3", "optimizer.lr=0"]), cores=2).job
     assert small.optimizer.lr == 0
+
+
+@pytest.mark.parametrize(("asked", "small"), [(5, 5), (10, 10), (500, 1)])
+def test_a_short_run_reports_its_losses(asked: int, small: int) -> None:
+    assert shrink(compose(["+recipe=tiny_qwen3", f"logging.interval={asked}"]), cores=2).job.logging.interval == small
+
+
+def test_an_indexer_selects_some_keys_only() -> None:
+    model = shrunken("deepseek_v3_2")[1].job.model
+    assert (model.index_topk, model.index_head_dim) == (32, 16)
+
+
+@pytest.mark.parametrize("recipe", ["qwen3_next", "qwen3_5_27b_sft", "qwen3_5_moe_lora"])
+def test_both_kinds_of_attention_stay_and_the_last_layer_has_softmax(recipe: str) -> None:
+    model = shrunken(recipe)[1].job.model
+    layers, interval = model.num_hidden_layers or 0, model.full_attention_interval or 0
+    assert (layers % interval, interval > 1) == (0, True)

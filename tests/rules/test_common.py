@@ -18,6 +18,10 @@ load(option_rules())
 
 # id: (broken, passing) as changes of a small legal job; `moe` marks changes of the MoE variant.
 PAIRS = {
+    "REHEARSE-LEFT-OUT": (
+        {"precision": {"fp8_format": "hybrid"}, "rehearse": {"leave_out": ["precision.fp8_format"]}},
+        {"rehearse": {"leave_out": ["precision.fp8_format"]}},
+    ),
     "K8S-FIELD": (
         {"cluster": {"executor": "kubernetes", "container": "trainer:1", "namespace": "My Team"}},
         {"cluster": {"executor": "kubernetes", "container": "trainer:1", "namespace": "my-team"}},

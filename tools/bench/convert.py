@@ -1,12 +1,14 @@
 """How long does `launch convert` take, compared with `cp -r` of the same bytes on the same disk? One table.
 
-    python tools/bench/convert.py [--size 1 4 16] [--repeat 3] [--folder DIR] [--only NAME …] [--sparse 60]
-    python tools/bench/convert.py --bridge-python /venv/bin/python --size 0.6    also: mcore-bridge's own conversion
+    python -m tools.bench.convert [--size 1 4 16] [--repeat 3 2 1] [--folder DIR] [--only NAME …] [--sparse 60]
+    python -m tools.bench.convert --bridge-python PYTHON                        also: mcore-bridge's own conversion
+    python -m tools.bench.convert --mindspeed-python PYTHON --mindspeed-llm CHECKOUT    also: convert_ckpt_v2.py's
 
 A synthetic model of each `--size` in GB (random bytes) is written once, and read once so that its pages are cached. The
 cases then run in turns, cp before each, `--repeat` rounds; the best of each counts: processor seconds of its best run
 divided by those of cp's best run beside it. Memory is VmHWM, the peak of all resident pages, mapped files included.
 Bytecode is cached, as it is once a program is installed. Every target is removed after its run.
+Other programs run once, and not where the memory they took for smaller models says that they would not fit.
 `--sparse GB` converts a model of that size whose file is one hole: memory must not depend on the model's size.
 """
 
@@ -14,14 +16,16 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tools.bench.convert_peers import NotRun, peers
+from tools.bench.convert_peers import run as run_peer
+from tools.bench.processes import Measured, best, measure
 
 _LAYOUT = ("parallel.tp=2", "parallel.pp=2")
 # Case to the words after `launch convert hf-to-mcore`.
@@ -35,27 +39,14 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "merge of LoRA rank 16": ("merge", "--model", "{source}", "--adapter", "{adapter}"),
 }
 _RANK = 16
-_TOKENIZER = Path(__file__).resolve().parents[2] / "launcher" / "rehearse" / "assets" / "tokenizer"
-_EXPORT = {
-    "model_type": "qwen3",
-    "template": "qwen3",
-    "to_mcore": "true",
-    "torch_dtype": "bfloat16",
-    "bf16": "true",
-    "fp16": "false",
-    "use_cpu_initialization": "true",
+# How many times the processor time of cp a case may take, by the ending of its name; merging, which computes, has none.
+GOALS: Mapping[str, str] = {
+    "rank 16, verified": "–",
+    "rank 16, --no-verify": "–",
+    "--no-verify": "1.5",
+    "verified": "2.5",
 }
 _STEP = 16 * 1024 * 1024
-_SAMPLE_EVERY = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One run: seconds of wall clock, of the processor, and the peak of resident memory in bytes."""
-
-    wall: float
-    cpu: float
-    resident: int
 
 
 def config(size_gb: float) -> dict[str, Any]:
@@ -134,44 +125,6 @@ def write_adapter(model: Path, folder: Path) -> None:
     safetensors.create_file(folder / "adapter_model.safetensors", specs)
 
 
-def measure(
-    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, *, children: bool = False
-) -> Measured:
-    """Run a command to its end and measure it; what it prints goes to `log`.
-
-    `children`: of memory take the largest resident set of it and its children. It is not the measure otherwise, since
-    it begins with that of this process, from which the command is forked.
-
-    Raises:
-        SystemExit: it failed.
-    """
-    env = {name: value for name, value in (env or os.environ).items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with log.open("w") as output:
-        started = time.monotonic()
-        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=env)
-        peak = 0
-        while True:
-            peak = max(peak, _resident(process.pid))
-            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if ended:
-                break
-            time.sleep(_SAMPLE_EVERY)
-        wall = time.monotonic() - started
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(argv)}: exit code {process.returncode}\n{log.read_text()[-3000:]}")
-    resident = usage.ru_maxrss * 1024 if children else peak
-    return Measured(wall=wall, cpu=usage.ru_utime + usage.ru_stime, resident=resident)
-
-
-def _resident(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
-
-
 def commands(source: Path, out: Path, only: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield (case, command)."""
     launch = [sys.executable, "-m", "launcher", "convert", "hf-to-mcore", "--model", str(source), "--out", str(out)]
@@ -197,41 +150,36 @@ def rounds(source: Path, scratch: Path, *, repeat: int, only: Sequence[str]) -> 
             for command, into in ((argv, runs[0]), (["cp", "-r", str(source), str(out)], runs[1]))[::-1]:
                 into.append(measure(command, scratch / "log"))
                 shutil.rmtree(out)
-            _say(f"round {number + 1}: {name}: {_line(runs[0][-1])}; cp: {_line(runs[1][-1])}")
-    return {name: (_best(runs), _best(copies)) for name, (runs, copies) in found.items()}
+            _say(f"round {number + 1}: {name}: {runs[0][-1]}; cp: {runs[1][-1]}")
+    return {name: (best(runs), best(copies)) for name, (runs, copies) in found.items()}
 
 
-def _best(runs: Sequence[Measured]) -> Measured:
-    return Measured(
-        wall=min(run.wall for run in runs), cpu=min(run.cpu for run in runs), resident=max(run.resident for run in runs)
-    )
-
-
-def rows(size: int, found: Mapping[str, tuple[Measured, Measured]]) -> Iterator[str]:
+def rows(size: int, found: Mapping[str, tuple[Measured | NotRun, Measured]]) -> Iterator[str]:
     """Yield the rows of a size, as Markdown."""
     for name, (run, copy) in found.items():
-        ratio = f"{run.cpu:.1f} | {copy.cpu:.1f} | {run.cpu / copy.cpu:.2f}"
-        yield f"| {size / 1e9:.1f} | {name} | {run.wall:.1f} | {copy.wall:.1f} | {ratio} | {run.resident / 1e6:.0f} |"
+        start = f"| {size / 1e9:.1f} | {name} |"
+        if isinstance(run, NotRun):
+            yield f"{start} not run: {run.why} | | | | | | |"
+            continue
+        ratio = run.cpu / copy.cpu
+        goal = next((goal for ending, goal in GOALS.items() if name.endswith(ending)), "–")
+        seconds = f"{run.wall:.1f} | {copy.wall:.1f} | {run.cpu:.1f} | {copy.cpu:.1f}"
+        yield f"{start} {seconds} | {ratio:.{1 if ratio < 10 else 0}f} | {goal} | {run.resident / 1e6:.0f} |"
 
 
-def bridge(python: str, source: Path, scratch: Path) -> Measured:
-    """Convert with mcore-bridge, by ms-swift's own `megatron export` on CPU; memory is the largest resident set."""
-    from backends.megatron.rehearse import NATIVE_CPU
-    from launcher.rehearse.native import environment
+def slopes(sizes: Mapping[int, Mapping[str, tuple[Measured | NotRun, Measured]]]) -> Iterator[str]:
+    """Yield, as Markdown, each case's processor seconds that do not depend on the size and those per GB.
 
-    folder = scratch / "with-tokenizer"
-    shutil.copytree(_TOKENIZER, folder)
-    for file in source.iterdir():
-        os.link(file, folder / file.name)
-    options = {"model": folder, "output_dir": scratch / "bridge", **_EXPORT}
-    argv = [str(Path(python).parent / "megatron"), "export"]
-    argv += [arg for name, value in options.items() for arg in (f"--{name}", str(value))]
-    more = {"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return measure(argv, scratch / "log", {**os.environ, **environment(NATIVE_CPU, {}), **more}, children=True)
-
-
-def _line(run: Measured) -> str:
-    return f"{run.wall:.1f} s, CPU {run.cpu:.1f} s, resident {run.resident / 1e6:.0f} MB"
+    They are those of the line through the smallest and the largest model.
+    """
+    for name in dict.fromkeys(name for found in sizes.values() for name in found):
+        points = [(size / 1e9, found[name][0]) for size, found in sizes.items() if name in found]
+        ran = [(size, run.cpu) for size, run in points if isinstance(run, Measured)]
+        if len(ran) < 2:
+            continue
+        (small, first), *_, (large, last) = ran
+        slope = (last - first) / (large - small)
+        yield f"| {name} | {first - slope * small:.2f} | {slope:.2f} |"
 
 
 def _say(text: str) -> None:
@@ -250,11 +198,15 @@ def main() -> None:
     """Measure and print."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--size", type=float, nargs="+", default=[1.0, 4.0, 16.0], help="GB of each model")
-    made.add_argument("--repeat", type=int, default=3)
+    made.add_argument(
+        "--repeat", type=int, nargs="+", default=[3], help="rounds of each size; the last counts for more"
+    )
     made.add_argument("--folder", type=Path, help="on the disk to measure; default: the temporary folder's")
     made.add_argument("--only", nargs="*", default=[], help="first words of cases")
     made.add_argument("--sparse", type=float, help="GB of a model that is one hole, to show its memory")
     made.add_argument("--bridge-python", help="python of an environment with ms-swift and mcore-bridge")
+    made.add_argument("--mindspeed-python", help="python of an environment with torch, for convert_ckpt_v2.py")
+    made.add_argument("--mindspeed-llm", help="checkout of MindSpeed-LLM, for convert_ckpt_v2.py")
     options = made.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-convert-") as name:
         scratch = Path(name)
@@ -263,32 +215,45 @@ def main() -> None:
             write_adapter(scratch / "sparse", scratch / "adapter")
             print(f"sparse model of {size / 1e9:.1f} GB:")
             for case, argv in commands(scratch / "sparse", scratch / "out", options.only):
-                print(f"  {case}: {_line(measure(argv, scratch / 'log'))}", flush=True)
+                print(f"  {case}: {measure(argv, scratch / 'log')}", flush=True)
                 shutil.rmtree(scratch / "out")
             return
-        lines = []
-        for gigabytes in options.size:
+        sizes: dict[int, dict[str, tuple[Measured | NotRun, Measured]]] = {}
+        for number, gigabytes in enumerate(options.size):
             folder = scratch / f"{gigabytes:g}"
             folder.mkdir()
-            lines += _of_size(folder, gigabytes, options)
+            repeat = options.repeat[min(number, len(options.repeat) - 1)]
+            _add_size(sizes, folder, gigabytes, repeat, options)
             shutil.rmtree(folder)
-    print(f"best of {options.repeat}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}")
-    print("| GB | case | wall s | cp | CPU s | cp | ÷ cp | resident MB |")
-    print("|---:|---|---:|---:|---:|---:|---:|---:|")
-    print("\n".join(lines))
+    rounds_ = ", ".join(map(str, options.repeat))
+    print(f"best of {rounds_}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}")
+    print("| GB | case | wall s | cp | CPU s | cp | ÷ cp | goal | resident MB |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("\n".join(row for size, found in sizes.items() for row in rows(size, found)))
+    print("\n| case | CPU s at any size | CPU s per GB |\n|---|---:|---:|")
+    print("\n".join(slopes(sizes)))
 
 
-def _of_size(scratch: Path, gigabytes: float, options: argparse.Namespace) -> list[str]:
-    """Return the rows of a model of that size."""
+def _add_size(
+    sizes: dict[int, dict[str, tuple[Measured | NotRun, Measured]]],
+    scratch: Path,
+    gigabytes: float,
+    repeat: int,
+    options: argparse.Namespace,
+) -> None:
+    """Measure a model of that size, and add what was found."""
     model = scratch / "model"
     size = write_model(model, gigabytes, filled=True)
     write_adapter(model, scratch / "adapter")
     _warm(model)
-    found = rounds(model, scratch, repeat=options.repeat, only=options.only)
-    if options.bridge_python:
-        copy = _best([copies for _, copies in found.values()])
-        found["mcore-bridge to torch_dist"] = (bridge(options.bridge_python, model, scratch), copy)
-    return list(rows(size, found))
+    found = sizes[size] = dict(rounds(model, scratch, repeat=repeat, only=options.only))
+    copy = best([copies for _, copies in found.values()])
+    for peer in peers(options.bridge_python, options.mindspeed_python, options.mindspeed_llm):
+        done = [(smaller, held[peer.title][0]) for smaller, held in sizes.items() if smaller < size]
+        before = [(smaller, run) for smaller, run in done if isinstance(run, Measured)]
+        found[peer.title] = run_peer(peer, model, scratch, size=size, before=before), copy
+        _say(f"{peer.title}: {found[peer.title][0]}")
+    _say("\n".join(rows(size, found)))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class Use:
         source: start of the runs' source, as the table names it.
         hardware: name of the device; empty: all.
         experts: whether the runs have experts; None: both.
+        kind: what the table distinguishes of models; empty: all.
         names: parts of the runs' names, one of which must occur; empty: all.
         seen: only runs that were known when it was decided (`seen` in measured_bridge.jsonl).
     """
@@ -37,6 +38,7 @@ class Use:
     source: str
     hardware: str = ""
     experts: bool | None = None
+    kind: str = ""
     names: tuple[str, ...] = ()
     seen: bool = False
 
@@ -85,6 +87,13 @@ USES: tuple[Use, ...] = (
         names=("LLAMA",),
     ),
     Use(
+        what="gradients are copied into the bucket with FSDP, inputs of FP8 products are not quantised twice",
+        how="chosen",
+        quantity="time",
+        source="Megatron-Bridge tables",
+        kind="dense, FSDP",
+    ),
+    Use(
         what="latency of an exchange inside a domain: that of eight devices",
         how="chosen",
         quantity="time",
@@ -102,7 +111,7 @@ USES: tuple[Use, ...] = (
 )
 
 
-def used(*, source: str, hardware: str, experts: bool, name: str, seen: bool, quantity: Quantity) -> str:
+def used(*, source: str, hardware: str, experts: bool, kind: str, name: str, seen: bool, quantity: Quantity) -> str:
     """Return whether a run's figure was used: `fitted`, `chosen`, or empty where no figure depends on it."""
     found = {
         use.how
@@ -111,6 +120,7 @@ def used(*, source: str, hardware: str, experts: bool, name: str, seen: bool, qu
         and source.startswith(use.source)
         and use.hardware in ("", hardware)
         and use.experts in (None, experts)
+        and use.kind in ("", kind)
         and (not use.names or any(part in name for part in use.names))
         and (seen or not use.seen)
     }

@@ -71,6 +71,7 @@ class Case:
             source=self.source,
             hardware=self.hardware,
             experts=self.job.model.is_moe,
+            kind=self.kind,
             name=self.name,
             seen=self.seen,
             quantity=quantity,

@@ -52,7 +52,7 @@ def settled(imported: Imported, target: str) -> tuple[str, Outcome | None]:
     accepted: list[str] = []
     errors: list[Any] = []
     for turn in range(ROUNDS):
-        port = ported(imported, target, accepted=accepted, fixes=False)
+        port = ported(imported, target, accepted=accepted, fixes=turn > 1)
         errors = [finding for finding in port.findings if finding.severity == "error"]
         cannot = next((name for name, holds in KINDS.items() if any(holds(each) for each in errors)), "")
         if cannot:
@@ -171,6 +171,21 @@ def _child(target: str, checkout: Path) -> tuple[Path, list[str]]:
     return environments.swift_python(), [str(tests / "megatron_lm" / "parser_child.py"), str(checkout)]
 
 
+def verdicts(target: str, ports: Iterable[tuple[str, Imported]], checkout: Path) -> dict[str, str]:
+    """Return by name what became of each port: refused, open, accepted, or what the target says against it."""
+    found: dict[str, str] = {}
+    asked: list[tuple[str, Outcome]] = []
+    for name, imported in ports:
+        found[name], outcome = settled(imported, target)
+        if outcome is not None:
+            asked.append((name, outcome))
+    if asked:
+        with tempfile.TemporaryDirectory(prefix="ports-") as folder:
+            for name, answer in answers(target, list(cases_of(target, asked, Path(folder))), checkout):
+                found[name] = answer.replace(folder, "DIR") or ACCEPTED
+    return found
+
+
 # -- the table
 
 
@@ -184,23 +199,16 @@ def main() -> int:
         for target in options.targets.split(","):
             if target == backend:
                 continue
-            pending: list[tuple[str, Outcome]] = []
-            for number, each in enumerate(examples[:: options.every]):
-                key = f"{backend} {target} {number} {each.path}"
-                if key in known or each.imported is None:
-                    continue
-                reason, outcome = settled(each.imported, target)
-                if outcome is None:
-                    known[key] = reason
-                else:
-                    pending.append((key, outcome))
+            keys = {
+                f"{backend} {target} {number} {each.path}": each
+                for number, each in enumerate(examples[:: options.every])
+            }
+            pending = [
+                (key, each.imported) for key, each in keys.items() if key not in known and each.imported is not None
+            ]
             for start in range(0, len(pending), options.batch):
-                with tempfile.TemporaryDirectory(prefix="ports-") as folder:
-                    cases = list(cases_of(target, pending[start : start + options.batch], Path(folder)))
-                    for name, answer in answers(target, cases, options.megatron_lm):
-                        known[name] = answer.replace(folder, "DIR") or ACCEPTED
+                known |= verdicts(target, pending[start : start + options.batch], options.megatron_lm)
                 save(options.state, sources, known)
-            save(options.state, sources, known)
     print(table(known, options.every))
     for key, verdict in known.items():
         if verdict != ACCEPTED and not verdict.startswith((REFUSED, OPEN)):

@@ -179,6 +179,26 @@ def _value_shape(action: argparse.Action) -> Row:
         row["choices"] = [plain_value(choice) for choice in action.choices]
     elif name == "<lambda>" and isinstance(action.default, enum.Enum):
         row["choices"] = [member.name for member in type(action.default)]
+    elif names := _names_taken_by(convert):
+        row["choices"] = names
     if action.nargs == "?":
         row |= {"optional_value": True, "nargs": None, "const": plain_value(action.const)}
     return row
+
+
+def _names_taken_by(convert: Any) -> list[str]:
+    """Return the names that a type function takes, if it looks members of an enum up: those, and texts of its own."""
+    code = getattr(convert, "__code__", None)
+    used = [convert.__globals__.get(name) for name in code.co_names] if code is not None else []
+    members = [member.name for each in used if isinstance(each, enum.EnumMeta) for member in each]
+    constants = [each for each in code.co_consts if isinstance(each, (str, frozenset))] if members else []
+    texts = [text for each in constants for text in ([each] if isinstance(each, str) else sorted(map(str, each)))]
+    return [name for name in dict.fromkeys([*texts, *members]) if name.isidentifier() and _takes(convert, name)]
+
+
+def _takes(convert: Any, text: str) -> bool:
+    try:
+        convert(text)
+    except Exception:
+        return False
+    return True

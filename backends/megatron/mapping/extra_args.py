@@ -134,7 +134,8 @@ def argument_row(version: str) -> Row:
             yield flag, _with_passthrough(values, job, flag)
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return _read(view, flag, lambda given: _read_key(entries, given))
+        absent = _read_absent(entries, mapping_of(view.peek(flag)) or {})
+        return {**absent, **_read(view, flag, lambda given: _read_key(entries, given))}
 
     fields = (*_paths(entries), *_field_paths(version), *_places())
     note = "a mapping in JSON; its keys become arguments of Megatron-LM"
@@ -230,6 +231,16 @@ def _read_key(entries: Iterable[Extra], given: dict[str, Value]) -> dict[str, Va
         value = given.pop(entry.key)
         found[entry.path] = back.get(value, value)
     return found
+
+
+def _read_absent(entries: Iterable[Extra], given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the fields whose value is Megatron-LM's default, for which nothing is written."""
+    return {
+        entry.path: canonical
+        for entry in entries
+        for canonical, native in entry.names.items()
+        if native is None and entry.key not in given
+    }
 
 
 def _read(view: NativeView, flag: str, take: Callable[[dict[str, Value]], dict[str, Value]]) -> Mapping[str, Value]:

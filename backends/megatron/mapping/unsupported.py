@@ -13,6 +13,7 @@ from backends.megatron_lm.mapping.optimizer import MUON_FIELDS, NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths
+from launcher.job.fault_tolerance import OF_LAUNCHER
 from launcher.mapping.rows import Gap, only_with, warning, without
 
 _ASCEND = "a feature of MindSpeed-LLM and MindFormers"
@@ -222,6 +223,7 @@ _LOGGING = {
     **_gaps("logging", "params_norm timers memory perplexity", warning(_NO_LOG, False)),
     "logging.zero_gradients": warning(_NONE, False),
     "logging.timer_level": warning(_NONE, 0),
+    **_gaps("logging", "swanlab_project swanlab_name", warning("this version has no option for SwanLab")),
     **_gaps("logging", "tensorboard_interval wandb_dir level", warning(_UNAFFECTED, 1)),
     **_gaps("logging", "progress world_size", warning(_UNAFFECTED, False)),
     **_gaps("logging", "loss_scale experts_by_layer timer_ranks", warning(_UNAFFECTED)),
@@ -280,9 +282,7 @@ def unsupported(version: str, mapped: Collection[str]) -> dict[str, Gap]:
 _LAUNCHER = "read by the launcher itself"
 _SECTIONS = ("hardware", "cluster", "backend", "imported", "rehearse", "rules", "estimate", "search")
 _IRRELEVANT: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("name", "output_dir", "runtime", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes"), _LAUNCHER
-    ),
+    **dict.fromkeys(("name", "output_dir", "runtime", *OF_LAUNCHER), _LAUNCHER),
     "parallel.dp": "swift derives it from the number of processes",
     **dict.fromkeys(
         (f"profiler.{name}" for name in ("start_step", "end_step", "ranks", "path", "level")),

@@ -78,10 +78,8 @@ _OTHERS = {
     "dataloader_persistent_workers": "keeps the loader's processes between passes",
     "dataloader_pin_memory": "loads batches into pinned memory",
     "dataloader_prefetch_factor": "sets how many batches each of the loader's processes prepares",
-    "muon_lr": "sets the learning rate of the weights that Muon affects_training",
+    "muon_lr": "sets the learning rate of the weights that Muon trains",
     "muon_min_lr": "sets the last learning rate of the weights that Muon trains",
-    "swanlab_exp_name": "names the run in SwanLab",
-    "swanlab_project": "names the project in SwanLab",
     "vit_attn_impl": "chooses the attention of the vision part",
     "vit_lr": "sets the learning rate of the vision part",
 }

@@ -25,6 +25,7 @@ NATIVE_CPU = NativeOnCpu(
     ),
     env=(("OMP_NUM_THREADS", "1"),),
     extra="swift",
+    refused_tasks=tuple((task, "vLLM generates its answers, and has no stand-in here") for task in ("grpo", "gkd")),
     strided_samples=True,  # swift/megatron/trainers/batch_sampler.py:148 @4.6.0
     note=(
         "With tensor_model_parallel_size > 1 ms-swift's default perform_initialization=false leaves the vocabulary "

@@ -4,11 +4,20 @@ import functools
 import os
 from typing import Any
 
-from launcher.rehearse.cpu import linear_attention, recorder, triton_standin, with_transformer_engine
+from launcher.rehearse.cpu import (
+    linear_attention,
+    recorder,
+    triton_standin,
+    unused_packages,
+    with_transformer_engine,
+)
 from launcher.rehearse.cpu.after_import import after_import
 
 UNGUARDED_TRITON = ("mcore_bridge.model.modules.kernels.qsa_block_sparse_attn",)
 """mcore-bridge 1.6.5 imports triton here for a model that no rehearsal builds (similar modules guard the import)."""
+
+# ms-swift imports them for every multimodal model, also where it reads text only; they need torchvision.
+VISION_PACKAGES = {"qwen_vl_utils": "0.0.14", "decord": "0.0.14"}
 
 
 def install(_script: str) -> None:
@@ -16,6 +25,7 @@ def install(_script: str) -> None:
     with_transformer_engine.install()
     triton_standin.install((*triton_standin.MEGATRON_CORE, *UNGUARDED_TRITON))
     linear_attention.install(("mcore_bridge.model.modules.gated_delta_net",))
+    unused_packages.install(VISION_PACKAGES, ("vision_process",))
     after_import("modelscope.hub.check_model", _no_questions)
     after_import("mcore_bridge.utils.safetensors", _saved_tensors_are_copies)
     after_import("swift.megatron.trainers.base", _recorded)

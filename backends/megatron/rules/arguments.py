@@ -68,6 +68,12 @@ DATA = (
           "Grouping samples by length has no effect where samples are concatenated without padding, and is refused.",
           f"{_ARGS}:852", since="4.1", flags=("group_by_length", "padding_free"),
           message="group_by_length with padding_free (on by default): set batch.padding_free=false"),
+    needs("SW-TEMPLATE-PACKING", "template=gpt_oss", "!packing & !padding_free",
+          "The template of gpt-oss joins no samples: packing and padding-free batches are refused.",
+          "ms-swift 4.6.0 template/templates/llm.py:444, pipelines/train/sft.py:77", since=FOUR,
+          flags=("template", "packing", "padding_free"),
+          message="template gpt_oss supports neither packing nor padding_free (on by default): set "
+          "batch.packing=false batch.padding_free=false"),
     Rule(
         id="SW-UNEVEN-PP",
         doc="With one stage the size of the first or last one cannot be given, even where it is all layers.",

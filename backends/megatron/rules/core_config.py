@@ -348,6 +348,13 @@ EXPERTS = (
           "measured: docs/parity.md",
           message=f"cp {{context_parallel_size}} {MEAN_OF_RANK_MESSAGE}",
           severity="warning", since="4.1", flags=("context_parallel_size", "calculate_per_token_loss")),
+    never("SW-MTP-RC-LAYERS",
+          "mtp_num_layers>0 & recompute_granularity=full & recompute_method=uniform & recompute_num_layers>1",
+          "Full uniform recomputation of multi-token-prediction layers is by single layers.",
+          "megatron-core 0.16.1 transformer/multi_token_prediction.py:848",
+          since=FOUR, flags=("mtp_num_layers", "recompute_num_layers", "recompute_method"),
+          message="recompute_num_layers {recompute_num_layers}: multi-token-prediction layers need 1 with uniform "
+          "recomputation"),
     never("SW-BIAS-ETP", "job.model.is_moe & job.model.linear_bias & expert_tensor_parallel_size>1",
           "Bias in experts works only where experts are not split by tensor parallelism.", f"{_CONFIG}:1583",
           since="3.7", fields=("model.linear_bias", "parallel.etp"),

@@ -7,7 +7,7 @@ from backends.megatron_lm.families import NORM_WITHOUT_ROPE
 from backends.megatron_lm.mapping.factories import came, listed, when_set
 from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
-from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS, Model
+from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, INDEXER_OFFSET, LINEAR_HEADS, Model
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, without
 
 VARIANT, INTERVAL = "model.experimental_attention_variant", "model.full_attention_interval"
@@ -57,6 +57,7 @@ def attention() -> tuple[Row, ...]:
         ),
         _gate(),
         *indexer(since=_NEW),
+        *_shared_indexers(),
         _sparse_loss(),
         when_set("model.softmax_type", "softmax-type", since="0.15"),
         _windowed_layers(),
@@ -105,6 +106,33 @@ def indexer(prefix: str = "dsa-indexer-", **row: Any) -> tuple[Row, ...]:
     path = "dsa_indexer_loss_coeff"
     weight = "indexer-loss-coeff" if prefix == "index-" else f"{prefix}loss-coeff"
     return (*rows, sized(f"model.{path}", weight, INDEXER[path], is_sparse, **row))
+
+
+def _shared_indexers() -> tuple[Row, ...]:
+    """Return the rows of layers that reuse the keys of an earlier one."""
+    frequency, offset = "model.index_topk_freq", "model.index_skip_topk_offset"
+    flag = "dsa-indexer-skip-topk-offset"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        start = job.model.index_skip_topk_offset
+        if start is None and _shares_indexers(job):
+            start = INDEXER_OFFSET
+        if start is not None and start != 1:
+            yield flag, start
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag) and view.peek("dsa-indexer-topk-freq", 1) == 1:
+            return {}
+        return {offset: max(1, view.take(flag, 0))}
+
+    note = (
+        "Layers are counted from 1; absent means 1 there (experimental_attention_variant/dsa.py:46 @core_v0.19.0), "
+        f"and {INDEXER_OFFSET} in config.json (transformers GlmMoeDsaConfig)."
+    )
+    return (
+        when_set(frequency, "dsa-indexer-topk-freq", since="0.19"),
+        computed((offset, frequency), (flag,), emit, read, since="0.19", note=note),
+    )
 
 
 def _variant() -> Row:
@@ -173,6 +201,7 @@ def _windowed_layers() -> Row:
     return computed(fields, (flag,), emit, read, since="0.15")
 
 
+_OWN_INDEXER = "every layer has its own indexer; sharing one came with core {since}"
 _V4 = "compressed attention and hyper-connections came after core 0.16"
 
 
@@ -258,9 +287,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
         works=("model.qk_norm_type=null",),
         matters=lambda job: job.model.qk_layernorm,
     ),
-    "model.index_topk_freq": Gap(why="every layer has its own indexer", neutral=(1,)),
-    "model.indexer_types": Gap(why="every layer has its own indexer"),
-    "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
+    "model.indexer_types": Gap(why="it takes no list of layers: model.index_topk_freq, since core 0.19"),
 }
 CAME_LATER: Mapping[str, Gap] = {
     VARIANT: came(),
@@ -276,4 +303,6 @@ CAME_LATER: Mapping[str, Gap] = {
     ),
     "model.no_rope_freq": came(),
     "model.qk_l2_norm": came(False),
+    "model.index_topk_freq": came(1, why=_OWN_INDEXER),
+    "model.index_skip_topk_offset": Gap(why=_OWN_INDEXER, matters=_shares_indexers),
 }

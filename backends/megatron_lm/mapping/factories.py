@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from launcher.catalogue.registered import registered
 from launcher.job import Job, Value, field_at, value_at
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, choice
 
@@ -172,6 +174,12 @@ BEFORE_0_17 = "0.16.99"
 """Last version with what core 0.17 removed or renamed."""
 BEFORE_0_18 = "0.17.99"
 """Last version with what core 0.18 removed or renamed."""
+VERSIONS = registered(Path(__file__).parents[1] / "versions.json").names
+"""Registered versions of Megatron-LM, the newest first."""
+WITH_NEWEST = f"backend.version={VERSIONS[0]}"
+"""Override that offers what came with a later version."""
+BEFORE_0_19 = "0.18.99"
+"""Last version with what core 0.19 removed or renamed."""
 ONLY_MEGATRON_LOOP = "a service of Megatron-LM's own loop; training is unaffected"
 ONLY_NVIDIA_CLUSTERS = "a service of NVIDIA's clusters; training is unaffected"
 

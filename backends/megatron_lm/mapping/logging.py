@@ -11,6 +11,12 @@ from backends.megatron_lm.mapping.factories import (
 )
 from launcher.mapping.rows import Gap, Row, switch, switch_off, warning
 
+NO_SWANLAB = "it has no option for SwanLab; training is unaffected"
+UNSUPPORTED: Mapping[str, Gap] = {
+    "logging.swanlab_project": warning(NO_SWANLAB),
+    "logging.swanlab_name": warning(NO_SWANLAB),
+}
+
 
 def logging() -> tuple[Row, ...]:
     """Return the rows of the training log, TensorBoard and Weights & Biases."""

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
-from backends.megatron_lm.mapping.factories import BEFORE_0_15, BEFORE_0_17, came, refused, single, when_set
+from backends.megatron_lm.mapping.factories import (
+    BEFORE_0_15,
+    BEFORE_0_17,
+    BEFORE_0_18,
+    WITH_NEWEST,
+    came,
+    refused,
+    single,
+    when_set,
+)
 from launcher.families.layer_pattern import describe, expand, expert_pattern, zeros
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
@@ -71,18 +80,8 @@ def layer_frequency() -> Row:
 def routing() -> tuple[Row, ...]:
     """Return the rows of the router: selection and weights of the experts."""
     return (
-        computed(
-            ("model.norm_topk_prob", "model.scoring_func", "model.num_experts_per_tok"),
-            ("moe-router-score-function", "moe-router-pre-softmax"),
-            write_scores,
-            _read_scores,
-            when=is_moe,
-            note=(
-                "Softmax before top-k leaves the weights as they are (norm_topk_prob=false); after top-k it normalises "
-                "them, which equals Hugging Face's softmax, top-k, division by the sum. Sigmoid scores are always "
-                "normalised. megatron/core/transformer/moe/moe_utils.py topk_routing_with_score_function @core_v0.16.1"
-            ),
-        ),
+        _scores(_FUNCTIONS, until=BEFORE_0_18),
+        _scores((*_FUNCTIONS, "sqrtsoftplus"), since=_SQRTSOFTPLUS),
         computed(
             ("model.router_expert_bias", "model.scoring_func"),
             ("moe-router-enable-expert-bias",),
@@ -105,26 +104,61 @@ def routing() -> tuple[Row, ...]:
 
 
 _SCORES = "model.scoring_func"
+_FUNCTIONS, _SQRTSOFTPLUS = ("softmax", "sigmoid"), "0.18"
 
 
-def write_scores(job: Job) -> Iterable[tuple[str, Value]]:
-    """Yield the arguments of the experts' scores and of their normalisation."""
+def _scores(functions: tuple[str, ...], **bounds: str) -> Row:
+    """Return the row of the experts' scores and of their normalisation.
+
+    Args:
+        functions: score functions of these versions.
+        bounds: `since` and `until` of the row.
+    """
+    later = () if "sqrtsoftplus" in functions else (WITH_NEWEST,)
+    return computed(
+        ("model.norm_topk_prob", _SCORES, "model.num_experts_per_tok"),
+        ("moe-router-score-function", "moe-router-pre-softmax"),
+        lambda job: write_scores(job, functions, later),
+        _read_scores,
+        when=is_moe,
+        note=(
+            "Softmax before top-k leaves the weights as they are (norm_topk_prob=false); after top-k it normalises "
+            "them, which equals Hugging Face's softmax, top-k, division by the sum. Other scores are always "
+            "normalised. megatron/core/transformer/moe/moe_utils.py topk_routing_with_score_function @core_v0.16.1; "
+            "sqrtsoftplus: moe_utils.py:804 @core_v0.18.2"
+        ),
+        **bounds,
+    )
+
+
+def write_scores(
+    job: Job, functions: tuple[str, ...] = _FUNCTIONS, later: tuple[str, ...] = ()
+) -> Iterable[tuple[str, Value]]:
+    """Yield the arguments of the experts' scores and of their normalisation.
+
+    Args:
+        job: whose router it is.
+        functions: score functions of the backend's version.
+        later: overrides that choose a version with more of them.
+    """
     model = job.model
-    single_expert = model.num_experts_per_tok == 1
-    if model.scoring_func == "sqrtsoftplus":
-        known = ("softmax", "sigmoid")
-        raise Unsupported(_SCORES, f"it knows {', '.join(known)}", tuple(f"{_SCORES}={name}" for name in known))
+    single_expert, function = model.num_experts_per_tok == 1, model.scoring_func
+    if function not in functions:
+        why = f"it knows {', '.join(functions)}"
+        if later:
+            why = f"{function} came with core {_SQRTSOFTPLUS}; before it there are {' and '.join(functions)}"
+        raise Unsupported(_SCORES, why, (*later, *(f"{_SCORES}={name}" for name in functions)))
     if job.moe.load_balancing_type == "sinkhorn":
-        if model.scoring_func == "sigmoid":
-            yield "moe-router-score-function", "sigmoid"
-    elif model.scoring_func == "sigmoid":
+        if function != "softmax":
+            yield "moe-router-score-function", function
+    elif function != "softmax":
         if model.norm_topk_prob == single_expert:
             raise Unsupported(
                 "model.norm_topk_prob",
-                "sigmoid scores of several experts are always normalised to one, that of a single expert never",
+                f"{function} scores of several experts are always normalised to one, that of a single expert never",
                 (f"model.norm_topk_prob={str(not single_expert).lower()}",),
             )
-        yield "moe-router-score-function", "sigmoid"
+        yield "moe-router-score-function", function
     elif not model.norm_topk_prob:
         yield "moe-router-pre-softmax", True
     elif single_expert:
@@ -140,7 +174,7 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
         return {}
     function = view.take("moe-router-score-function", "softmax")
     before = bool(view.take("moe-router-pre-softmax", False))
-    normalised = view.peek("moe-router-topk", 2) > 1 if function == "sigmoid" else not before
+    normalised = not before if function == "softmax" else view.peek("moe-router-topk", 2) > 1
     if view.peek("moe-router-load-balancing-type") == "sinkhorn":
         normalised = False  # it computes its own scores (_sinkhorn_activation, moe/router.py:231 @core_v0.16.1)
     return {"model.scoring_func": function, "model.norm_topk_prob": normalised}

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.families import THREE_POSITIONS
-from backends.megatron_lm.mapping.factories import valued
+from backends.megatron_lm.mapping.factories import BEFORE_0_19, WITH_NEWEST, valued
 from backends.megatron_lm.mapping.model import is_mla
+from launcher.families.registry import FAMILIES
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, UnreadArgs, Unsupported, computed, switch
 
@@ -34,9 +35,12 @@ NO_POSITIONS = UnreadArgs(
 )
 
 
+_KIND, _KIND_FLAG = "model.position_embedding", "position-embedding-type"
+
+
 def kind_of_positions() -> Row:
     """Return the row of the kind of positions; three for each token are rejected."""
-    row = valued("model.position_embedding", "position-embedding-type", "learned_absolute")
+    row = valued(_KIND, _KIND_FLAG, "learned_absolute")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if THREE_POSITIONS.when(job.model):
@@ -48,10 +52,33 @@ def kind_of_positions() -> Row:
     return replace(row, emit=emit)
 
 
+def _kind_with_yarn() -> Row:
+    """Return the row of the kind of positions where rotary positions scaled by YaRN are a kind of their own."""
+    row = kind_of_positions()
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        return ((_KIND_FLAG, "yarn"),) if _is_plain_yarn(job) else row.emit(job)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.peek(_KIND_FLAG) != "yarn" or view.peek("multi-latent-attention"):
+            return row.read(view) if row.read is not None else {}
+        view.take(_KIND_FLAG)
+        return {_KIND: "rope"}
+
+    fields = (_KIND, "model.rope_scaling.type")
+    return replace(row, fields=fields, emit=emit, read=read, codec=None, since="0.19")
+
+
+def _is_plain_yarn(job: Job) -> bool:
+    """Return whether ordinary attention has positions scaled by YaRN."""
+    return has_rope(job) and job.model.rope_scaling.type == "yarn" and not job.model.is_mla
+
+
 def positions() -> tuple[Row, ...]:
     """Return the rows of position embeddings, with Llama 3, linear and YaRN scaling."""
     return (
-        kind_of_positions(),
+        replace(kind_of_positions(), until=BEFORE_0_19),
+        _kind_with_yarn(),
         computed(
             ("model.rope_theta",),
             ("rotary-base",),
@@ -88,7 +115,23 @@ def rope_scaling() -> tuple[Row, ...]:
             since="0.14",
             note="MLATransformerConfig.rope_type is yarn by default.",
         ),
-        computed(fields, (*flags, "mscale", "mscale-all-dim"), _write_scaling, _read_scaling, when=has_rope),
+        computed(
+            fields,
+            (*flags, "mscale", "mscale-all-dim"),
+            _write_scaling,
+            _read_scaling,
+            when=has_rope,
+            until=BEFORE_0_19,
+        ),
+        computed(
+            (*fields, "model.model_type", "model.max_position_embeddings"),
+            (*flags, "mscale", "mscale-all-dim", _LENGTH, _FAST, _SLOW, _UNROUNDED),
+            lambda job: _write_plain_yarn(job) if _is_plain_yarn(job) else _write_scaling(job),
+            lambda view: _read_plain_yarn(view) if _has_plain_yarn(view) else _read_scaling(view),
+            when=has_rope,
+            since="0.19",
+            note="YaRN of ordinary attention: argument_utils.py:384 @core_v0.19.0.",
+        ),
         refused_mscale(),
     )
 
@@ -145,11 +188,56 @@ def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
         yield "mscale", 1.0 if scaling.mscale is None else scaling.mscale
         yield "mscale-all-dim", 0.0 if scaling.mscale_all_dim is None else scaling.mscale_all_dim
     else:
-        raise Unsupported(
-            "model.rope_scaling.type",
-            f"{scaling.type} scaling of {'MLA' if job.model.is_mla else 'ordinary attention'} has no argument",
-            ("model.rope_scaling.type=null",),
-        )
+        why = f"{scaling.type} scaling of {'MLA' if job.model.is_mla else 'ordinary attention'} has no argument"
+        later = (WITH_NEWEST,) if _is_plain_yarn(job) else ()
+        if later:
+            why += " before core 0.19"
+        raise Unsupported("model.rope_scaling.type", why, (*later, "model.rope_scaling.type=null"))
+
+
+_LENGTH, _FAST, _SLOW = "yarn-original-max-position-embeddings", "yarn-beta-fast", "yarn-beta-slow"
+_UNROUNDED = "no-yarn-correction-range-round-to-int"
+
+
+def _write_plain_yarn(job: Job) -> Iterable[tuple[str, Value]]:
+    scaling, path = job.model.rope_scaling, "model.rope_scaling.original_max_position_embeddings"
+    length = scaling.original_max_position_embeddings or job.model.max_position_embeddings
+    if length is None:
+        raise Unsupported(path, "YaRN needs the length before stretching", (f"{path}=4096",))
+    yield "rotary-scaling-factor", 1.0 if scaling.factor is None else scaling.factor
+    yield _LENGTH, length
+    if scaling.beta_fast is not None:
+        yield _FAST, scaling.beta_fast
+    if scaling.beta_slow is not None:
+        yield _SLOW, scaling.beta_slow
+    # One alone is not read: transformers modeling_rope_utils._compute_yarn_parameters.
+    if scaling.mscale and scaling.mscale_all_dim:
+        yield "mscale", scaling.mscale
+        yield "mscale-all-dim", scaling.mscale_all_dim
+    family = FAMILIES.get(job.model.model_type or "")
+    if family is not None and not family.truncates_yarn:
+        yield _UNROUNDED, True
+
+
+def _has_plain_yarn(view: NativeView) -> bool:
+    return view.peek(_KIND_FLAG) == "yarn" and not view.peek("multi-latent-attention")
+
+
+def _read_plain_yarn(view: NativeView) -> Mapping[str, Value]:
+    prefix = "model.rope_scaling."
+    found = {
+        prefix + "type": "yarn",
+        prefix + "factor": view.take("rotary-scaling-factor", 1.0),
+        prefix + "original_max_position_embeddings": view.take(_LENGTH, 4096),
+    }
+    if view.has(_FAST):
+        found[prefix + "beta_fast"] = view.take(_FAST)
+    if view.has(_SLOW):
+        found[prefix + "beta_slow"] = view.take(_SLOW)
+    if view.peek("mscale", 1.0) and view.peek("mscale-all-dim", 0.0):
+        found[prefix + "mscale"] = view.take("mscale", 1.0)
+        found[prefix + "mscale_all_dim"] = view.take("mscale-all-dim")
+    return found
 
 
 def _only_fixed(job: Job, constants: Mapping[str, float], name: str) -> None:

@@ -1,7 +1,6 @@
 """Mapping table of plain Megatron-LM between canonical fields and arguments, with the unsupported fields."""
 
 from functools import cache
-from pathlib import Path
 
 from backends.megatron_lm import static_graph
 from backends.megatron_lm.families import FAMILIES
@@ -29,13 +28,12 @@ from backends.megatron_lm.mapping import (
     training,
     unsupported,
 )
-from backends.megatron_lm.mapping.factories import reworded
-from launcher.catalogue.registered import registered
+from backends.megatron_lm.mapping.factories import VERSIONS, reworded
 from launcher.job import field_paths
+from launcher.job.fault_tolerance import OF_LAUNCHER
 from launcher.mapping.family_row import refusal
 from launcher.mapping.rows import Row, Table
 
-_VERSIONS = registered(Path(__file__).parents[1] / "versions.json").names
 LAUNCHER_ONLY = "only the launcher reads it"
 
 
@@ -109,7 +107,7 @@ def table(version: str) -> Table:
     return Table(
         rows=(
             *rows(),
-            refusal(FAMILIES, version, _VERSIONS, note="The architecture is written out argument by argument."),
+            refusal(FAMILIES, version, VERSIONS, note="The architecture is written out argument by argument."),
         ),
         unsupported=unsupported.unsupported(version, rows()),
         irrelevant={path: why for path, why in irrelevant().items() if path != "model.model_type"},
@@ -134,6 +132,6 @@ def irrelevant() -> dict[str, str]:
         "cluster.devices_per_node": "torchrun --nproc_per_node",
         "cluster.master_addr": "torchrun --master_addr",
         "cluster.master_port": "torchrun --master_port",
+        **dict.fromkeys(OF_LAUNCHER, LAUNCHER_ONLY),
         "fault_tolerance.max_restarts": "the launcher starts all ranks again, with the last checkpoint",
-        "fault_tolerance.hang_minutes": LAUNCHER_ONLY,
     }

@@ -12,21 +12,26 @@ from backends.megatron_lm.mapping.factories import (
     valued,
     when_set,
 )
+from backends.megatron_lm.mapping.ramp import Ramp
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off, warning
 
 _RAMPUP, _RAMPUP_FLAG = "batch.rampup_batch_size", "rampup-batch-size"
+_BATCH = "batch.global_batch_size"
+_NUMBERS = "it takes three numbers: first size, step, sequences"
 
 
 def batch() -> tuple[Row, ...]:
     """Return the rows of batch sizes, sequence length, packing and batch size ramp-up."""
     return (
         valued("batch.micro_batch_size", "micro-batch-size", None),
-        when_set("batch.global_batch_size", "global-batch-size"),
+        when_set(_BATCH, "global-batch-size", until=BEFORE_0_18),
+        when_set(_BATCH, "global-batch-size", when=lambda job: not job.batch.rampup_batch_size, since="0.18"),
         when_set("batch.seq_length", "seq-length"),
         packing(),
         rampup(int, since="0.16", until=BEFORE_0_18),
         rampup(str, until="0.15.9"),
+        batch_schedule(),
     )
 
 
@@ -52,7 +57,7 @@ def rampup(number: type, since: str | None = None, until: str | None = None) -> 
         if not wanted:
             return
         if len(wanted) != 3:
-            raise Unsupported(_RAMPUP, "it takes three numbers: first size, step, sequences", (f"{_RAMPUP}=[]",))
+            raise Unsupported(_RAMPUP, _NUMBERS, (f"{_RAMPUP}=[]",))
         yield _RAMPUP_FLAG, tuple(number(each) for each in wanted)
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -63,6 +68,52 @@ def rampup(number: type, since: str | None = None, until: str | None = None) -> 
         return {_RAMPUP: numbers}
 
     return Row(fields=(_RAMPUP,), flags=(_RAMPUP_FLAG,), emit=emit, read=read, since=since, until=until)
+
+
+def batch_schedule() -> Row:
+    """Return the row of the batch size ramp-up where it is a schedule of batch sizes in tokens."""
+    flags = ("step-batch-size-schedule", "eval-global-batch-size")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        batch, length = job.batch.global_batch_size, job.batch.seq_length
+        if not job.batch.rampup_batch_size:
+            return
+        constant = (f"{_RAMPUP}=[]",)
+        if job.schedule.train_samples is None:
+            why = "a job whose batch grows is counted in samples (schedule.train_samples)"
+            raise Unsupported(_RAMPUP, why, constant)
+        if batch is None or length is None:
+            raise Unsupported(_RAMPUP, f"it needs {_BATCH} and batch.seq_length", constant)
+        if len(job.batch.rampup_batch_size) != 3:
+            raise Unsupported(_RAMPUP, _NUMBERS, constant)
+        start, step, samples = job.batch.rampup_batch_size
+        try:
+            ramp = Ramp(start=start, step=step, samples=samples, batch=batch)
+        except ValueError as error:
+            raise Unsupported(_RAMPUP, str(error), constant) from None
+        yield flags[0], ramp.schedule(length)
+        if flags[1] not in job.backend.args:
+            yield flags[1], batch
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        length = view.peek("seq-length")
+        ramp = Ramp.of(str(view.peek(flags[0], "")), length) if isinstance(length, int) and length > 0 else None
+        # Without it evaluation has a batch of one micro-batch for each replica (arguments.py:706 @core_v0.18.2).
+        if ramp is None or view.peek(flags[1]) != ramp.batch or view.has("global-batch-size"):
+            return {}
+        view.take(flags[0])
+        view.take(flags[1])
+        return {_RAMPUP: (ramp.start, ramp.step, ramp.samples), _BATCH: ramp.batch}
+
+    return Row(
+        fields=(_RAMPUP, _BATCH, "batch.seq_length", "schedule.train_samples"),
+        flags=flags,
+        emit=emit,
+        read=read,
+        since="0.18",
+        derived=True,
+        note="The same sizes at the same samples; the schedule gives the global batch size, and evaluation its own.",
+    )
 
 
 def schedule() -> tuple[Row, ...]:
@@ -146,13 +197,6 @@ UNSUPPORTED: Mapping[str, Gap] = {
     "batch.padding_free": warning("samples of a batch are separated", False),
     "batch.variable_seq_lengths": warning("training resets it to false (validate_args)", False),
     "schedule.epochs": Gap(why="training is counted in steps or samples", works=("schedule.train_iters=1000",)),
-}
-GONE: Mapping[str, Gap] = {
-    "batch.rampup_batch_size": Gap(
-        why="core 0.18 ignores --rampup-batch-size; backend.args.step-batch-size-schedule sets its successor",
-        neutral=((),),
-        works=("batch.rampup_batch_size=[]",),
-    )
 }
 BEFORE_0_12: Mapping[str, Gap] = {
     "batch.decrease_batch_size_if_needed": added_in_0_9(False),

@@ -37,6 +37,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     **training.UNSUPPORTED,
     **data.UNSUPPORTED,
     **checkpoint.UNSUPPORTED,
+    **logging.UNSUPPORTED,
     **profiler.UNSUPPORTED,
     **task.UNSUPPORTED,
     **attention_variants.UNSUPPORTED,
@@ -54,7 +55,7 @@ CAME_LATER: Mapping[str, Gap] = {
     **memory.CAME_LATER,
     **checkpoint.CAME_LATER,
 }
-GONE: Mapping[str, Gap] = {**state_space.GONE, **model.GONE, **moe.GONE, **training.GONE, **overlap.GONE}
+GONE: Mapping[str, Gap] = {**state_space.GONE, **model.GONE, **moe.GONE, **overlap.GONE}
 # For backends built on core 0.8.
 BEFORE_0_12: Mapping[str, Gap] = {
     **training.BEFORE_0_12,

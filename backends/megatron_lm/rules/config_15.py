@@ -44,12 +44,6 @@ declare((
           "These modules are not recomputed in FP8.", configured("0.13.1", 846), until=UNTIL_13),
     needs("MLM-CUDA-GRAPH-TRACKER-13", "external-cuda-graph", "te-rng-tracker",
           "CUDA graphs need Transformer Engine's RNG tracker.", validated("0.13.1", 1083), until=UNTIL_13),
-    never("MLM-INFERENCE-THRESHOLD-GRAPH", f"inference-batch-times-seqlen-threshold>-1 & {_SWITCH}",
-          "Pipelined inference does not use CUDA graphs.", validated("0.14.0", 1043), until=UNTIL_14),
-    never("MLM-INFERENCE-THRESHOLD-GRAPH-15", "inference-batch-times-seqlen-threshold>-1 & cuda-graph-impl!=none",
-          "Pipelined inference does not use CUDA graphs.", validated("0.15.3", 1135), since=SINCE_15),
-    never("MLM-CUDA-GRAPH-BOTH", f"{_SWITCH} & external-cuda-graph",
-          "CUDA graphs are Megatron-core's or Transformer Engine's.", validated("0.15.3", 469), since=SINCE_14),
     never("MLM-CUDA-GRAPH-EXTERNAL-RC", f"external-cuda-graph & {_DEPTH}=full",
           "CUDA graphs exclude full recomputation.", validated("0.14.0", 1116), since=SINCE_14, until=UNTIL_14),
     checked("MLM-CUDA-GRAPH-RC-15", _recomputed_in_graph, "CUDA graphs hold no module that is recomputed.",
@@ -59,4 +53,13 @@ declare((
           "seq-length<={rl-sequence-packing-bin-size}",
           "A packed sequence holds at least one sample.", validated("0.15.3", 415), since=SINCE_15),
 ), backends=PLAIN, since=SINCE_13, until=UNTIL_15)
+# Checked in every later version, too (arguments.py:599, :1778 @core_v0.19.0).
+declare((
+    never("MLM-CUDA-GRAPH-BOTH", f"{_SWITCH} & external-cuda-graph",
+          "CUDA graphs are Megatron-core's or Transformer Engine's.", validated("0.15.3", 469), since=SINCE_14),
+    never("MLM-INFERENCE-THRESHOLD-GRAPH", f"inference-batch-times-seqlen-threshold>-1 & {_SWITCH}",
+          "Pipelined inference does not use CUDA graphs.", validated("0.14.0", 1043)),
+    never("MLM-INFERENCE-THRESHOLD-GRAPH-15", "inference-batch-times-seqlen-threshold>-1 & cuda-graph-impl!=none",
+          "Pipelined inference does not use CUDA graphs.", validated("0.15.3", 1135), since=SINCE_15),
+), backends=PLAIN, since=SINCE_13)
 # fmt: on

@@ -6,15 +6,28 @@ from backends.megatron_lm.rules.versions import (
     SINCE_13,
     SINCE_14,
     SINCE_15,
+    SINCE_19,
     UNTIL_16,
     UNTIL_17,
     UNTIL_18,
     arguments,
     config,
 )
-from launcher.rules.table import declare, needs, never
+from launcher.catalogue.versions import in_range
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import checked, declare, needs, never
 
 _OVERLAP = "overlap-moe-expert-parallel-comm"
+_OFFLOADED = ("core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear")
+
+
+def _unknown_offloads(context: RuleContext) -> str:
+    newer = in_range(context.version or "", SINCE_19, None)
+    known = (*_OFFLOADED, "fused_group_mlp") if newer else _OFFLOADED
+    unknown = [str(name) for name in context.items("offload-modules") if name not in known]
+    return f"--offload-modules {' '.join(unknown)}: supported are {', '.join(known)}" if unknown else ""
+
+
 # fmt: off
 declare((
     needs("MLM-PADDING-FP8", "moe-router-padding-for-fp8", "fp8-format? or fp4-format?",
@@ -31,6 +44,14 @@ declare((
           "Linear attention does not split sequences over context-parallel ranks.", config("", 983), until=UNTIL_17),
     never("MLM-DSA-CP", "experimental-attention-variant=dsa & context-parallel-size>1",
           "Sparse attention does not split sequences over context-parallel ranks.", config("", 1988), until=UNTIL_18),
+    needs("MLM-DSA-BF16", "experimental-attention-variant=dsa", "bf16",
+          "The indexer of sparse attention rotates its queries and keys in BF16 only.",
+          "megatron-core 0.16.1 transformer/experimental_attention_variant/dsa.py:41, in the first step"),
+    never("MLM-DSA-MTP", "experimental-attention-variant=dsa & mtp-num-layers>0 & dsa-indexer-loss-coeff>0",
+          "The losses of indexers are kept in a table without a row for a multi-token-prediction layer: the first step "
+          "ends with an IndexError.",
+          "megatron-core 0.16.1 multi_token_prediction.py:670, transformer/experimental_attention_variant/dsa.py:78",
+          until=UNTIL_16),
     needs("MLM-VARIANT-TE", "experimental-attention-variant?", "transformer-impl=transformer_engine",
           "Linear and sparse attention support Transformer Engine's layers only.",
           "megatron-core 0.16.1 models/gpt/experimental_attention_variant_module_specs.py:356"),
@@ -99,6 +120,9 @@ declare((
           "The deprecated switch and its replacement exclude each other.", arguments("", 435), since=SINCE_15),
     needs("MLM-FINE-OFFLOAD-MODULES", "fine-grained-activation-offloading", "offload-modules",
           "Offloading single activations needs their modules.", config("", 1272)),
+    checked("MLM-FINE-OFFLOAD-NAMES", _unknown_offloads, "Only these activations are offloaded by name.",
+            config("", 1282), when="fine-grained-activation-offloading", reads="offload-modules",
+            flags=("offload-modules",)),
     needs("MLM-FINE-OFFLOAD-ATTENTION", "fine-grained-activation-offloading & offload-modules~attn_proj",
           "offload-modules~core_attn",
           "The input of the projection is the output of core attention, so both are offloaded.", config("", 1288)),

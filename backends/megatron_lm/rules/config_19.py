@@ -5,11 +5,16 @@ from collections.abc import Iterator
 from backends.megatron_lm.rules.config_18 import FINE, offloads_with_graphs
 from backends.megatron_lm.rules.plain import GRAPHS, graphs_of
 from backends.megatron_lm.rules.versions import PLAIN, SINCE_19, configured, validated
+from launcher.job.model import selects_keys
+from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import checked, declare, needs, never
 
 _V = "0.19.0"
 _DSA = "experimental-attention-variant=dsa"
+_PP, _LAYOUT = "pipeline-model-parallel-size", "pipeline-model-parallel-layout"
+_ENDS = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
+_ACCOUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
 _TP, _SHARDS = "tensor-model-parallel-size", "tensor-parallel-num-weight-shards"
 _ETP, _EXPERT_SHARDS = "expert-tensor-parallel-size", "expert-tensor-parallel-num-weight-shards"
 _WEIGHT, _BIAS = "moe-single-grouped-weight", "moe-single-grouped-bias"
@@ -32,6 +37,49 @@ def _gathers(context: RuleContext) -> str:
     return "" if kinds and all(str(kind).replace("_", "") == "allgather" for kind in kinds) else (
         "sparse attention needs --cp-comm-type allgather under context parallelism"
     )  # fmt: skip
+
+
+def _stage_starts(context: RuleContext) -> list[int]:
+    """Return the layers, counted from 1, with which pipeline stages and their chunks begin."""
+    layers, stages = context.number("num-layers"), context.number(_PP, 1)
+    layout = context.flag(_LAYOUT)
+    if isinstance(layout, str):
+        try:
+            counts = [chunk.count("t") for chunk in parse_layout(layout)]
+        except CannotSplit:
+            return []
+    else:
+        counts = _counts(context, layers, stages)
+    return [1 + sum(counts[:at]) for at in range(1, len(counts)) if counts[at]]
+
+
+def _counts(context: RuleContext, layers: int, stages: int) -> list[int]:
+    """Return the layers of each chunk; none where they cannot be split so (transformer_block.py:76 @core_v0.16.1)."""
+    ends = [context.number(flag) for flag in _ENDS]
+    counted = [bool(context.flag(flag)) for flag in _ACCOUNTED]
+    middle, rest = stages - sum(map(bool, ends)), layers + sum(counted) - sum(ends)
+    each = rest // middle if middle > 0 else 0
+    if middle < 0 or rest != each * middle:
+        return []
+    first, last = ends
+    ranks = [*([first] if first else []), *[each] * middle, *([last] if last else [])]
+    size = context.number("num-layers-per-virtual-pipeline-stage")
+    virtual = each // size if size else context.number("num-virtual-stages-per-pipeline-rank", 1)
+    counts = [rank // max(1, virtual) for _ in range(max(1, virtual)) for rank in ranks]
+    counts[0] -= counted[0]
+    counts[-1] -= counted[1]
+    return counts
+
+
+def _reuses_across_stages(context: RuleContext) -> str:
+    every = context.number("dsa-indexer-topk-freq", 1)
+    if every < 2 or context.number(_PP, 1) < 2:
+        return ""
+    offset = max(1, context.number("dsa-indexer-skip-topk-offset"))
+    shared = [start for start in _stage_starts(context) if not selects_keys(start - 1, every, offset)]
+    if not shared:
+        return ""
+    return f"layer {shared[0]} begins a pipeline stage and reuses the keys that an earlier stage selected"
 
 
 def _offloads(context: RuleContext) -> str:
@@ -96,6 +144,13 @@ declare((
           "An indexer serves at least one layer.", configured(_V, 1390)),
     never("MLM-DSA-OFFSET", f"{_DSA} & dsa-indexer-skip-topk-offset<0",
           "The layers without a shared indexer are counted from the first one.", configured(_V, 1394)),
+    checked("MLM-DSA-SHARED-STAGE", _reuses_across_stages,
+            "A pipeline stage begins with a layer that selects keys itself.",
+            "megatron-core 0.19.0 models/gpt/experimental_attention_variant_module_specs.py:366", when=_DSA,
+            reads=f"dsa-indexer-topk-freq dsa-indexer-skip-topk-offset num-layers {_PP} {_LAYOUT} "
+            f"{' '.join((*_ENDS, *_ACCOUNTED))} num-layers-per-virtual-pipeline-stage "
+            "num-virtual-stages-per-pipeline-rank",
+            flags=("dsa-indexer-topk-freq", "dsa-indexer-skip-topk-offset", _PP)),
     checked("MLM-DSA-CP-19", _gathers, "Sparse attention gathers the sequence under context parallelism.",
             configured(_V, 2847), when=f"{_DSA} & context-parallel-size>1", reads="cp-comm-type",
             flags=("cp-comm-type", "context-parallel-size")),

@@ -34,6 +34,20 @@ _CHUNKED = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipe
 
 # fmt: off
 declare((
+    never("MLM-MTP-RC-LAYERS",
+          "mtp-num-layers>0 & recompute-granularity=full & recompute-method=uniform & recompute-num-layers>1",
+          "Full uniform recomputation of multi-token-prediction layers is by single layers.",
+          "megatron-core 0.16.1 transformer/multi_token_prediction.py:848",
+          message="recompute_num_layers {recompute-num-layers}: multi-token-prediction layers need 1 with uniform "
+          "recomputation"),
+    never("MLM-MTP-CP-MEAN", "mtp-num-layers>0 & context-parallel-size>1 & !calculate-per-token-loss",
+          "Each context-parallel rank divides the multi-token-prediction loss by its own number of tokens; the rank "
+          "with the end of the sequence has fewer of them, so its tokens weigh more than those of the others.",
+          "megatron-core 0.16.1 models/gpt/gpt_model.py:660; measured: docs/rehearsal.md", severity="warning",
+          message="cp {context-parallel-size}: each rank divides the multi-token-prediction loss by its own number of "
+          "tokens, so training differs a little from cp 1"),
+), backends=PLAIN, since=SINCE_14)
+declare((
     never("MLM-MTP-CP", "mtp-num-layers>0 & context-parallel-size>1",
           "Multi-token prediction does not work under context parallelism.", arguments(963), until=UNTIL_13),
     never("MLM-MOE-SPEC", "num-experts>0 & spec",

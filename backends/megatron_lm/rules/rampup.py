@@ -1,10 +1,14 @@
 """Batch size ramp-up: checks of Megatron-core's num_microbatches_calculator when training starts."""
 
+import itertools
 import math
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18
+from backends.megatron_lm.mapping.ramp import parse_schedule
+from backends.megatron_lm.rules.versions import BACKENDS, BEFORE_18, PLAIN, SINCE_18
 from launcher.rules.registry import RuleContext, Violation, rule
+
+_SCHEDULE = "step-batch-size-schedule"
 
 
 def _source(*lines: int) -> str:
@@ -98,3 +102,66 @@ def _sizes(start: int, step: int, samples: int, batch: int) -> Iterator[int]:
         size = start + rank * step
         yield size
         consumed += size * max(1, math.ceil(((rank + 1) * length - consumed) / size))
+
+
+def _schedule(context: RuleContext) -> list[tuple[int, int]] | None:
+    """Return samples and size of each entry of the schedule; None: it has a wrong form."""
+    length = context.flag("seq-length")
+    return parse_schedule(str(context.flag(_SCHEDULE) or ""), length if isinstance(length, int) and length else None)
+
+
+@rule(
+    "MLM-STEP-VALUES",
+    source="megatron-core 0.18.2 num_microbatches_calculator.py:518, 538, 539, 545, 555",
+    reads=f"{_SCHEDULE} seq-length",
+    backends=PLAIN,
+    since=SINCE_18,
+)
+def schedule_has_growing_thresholds(context: RuleContext) -> Iterator[Violation]:
+    """A schedule is `TOKENS:SIZE …`; the first threshold is 0, the next ones are one sequence or more apart."""
+    if context.flag(_SCHEDULE) is None:
+        return
+    entries, wrong = _schedule(context), ""
+    if not entries:
+        wrong = "is not THRESHOLD:SIZE THRESHOLD:SIZE …"
+    elif entries[0][0] != 0:
+        wrong = "has no batch size at the start: its first threshold must be 0"
+    elif any(later <= earlier for (earlier, _), (later, _) in itertools.pairwise(entries)):
+        wrong = "has two batch sizes within one sequence"
+    elif any(size < 1 for _, size in entries):
+        wrong = "has a batch size below 1"
+    if wrong:
+        yield Violation(message=f"--{_SCHEDULE} {context.flag(_SCHEDULE)} {wrong}", flags=(_SCHEDULE,))
+
+
+@rule(
+    "MLM-STEP-RANKS",
+    source="megatron-core 0.18.2 num_microbatches_calculator.py:582",
+    reads=f"{_SCHEDULE} seq-length job.parallel.dp micro-batch-size train-samples",
+    backends=PLAIN,
+    since=SINCE_18,
+)
+def schedule_fits_the_ranks(context: RuleContext) -> Iterator[Violation]:
+    """Every batch size that the schedule reaches is a multiple of micro_batch_size × dp."""
+    entries, at_once = _schedule(context), context.number("micro-batch-size", 1) * (context.job.parallel.dp or 0)
+    if not entries or not at_once or any(size < 1 for _, size in entries):
+        return
+    uneven = next((size for size in _reached(entries, context.number("train-samples")) if size % at_once), None)
+    if uneven is not None:
+        yield Violation(
+            message=f"batch size {uneven} of the schedule is not a multiple of micro_batch_size × dp = {at_once}",
+            flags=(_SCHEDULE, "micro-batch-size"),
+            fields=("batch.rampup_batch_size", "batch.micro_batch_size", "parallel.dp"),
+        )
+
+
+def _reached(entries: list[tuple[int, int]], last: int) -> Iterator[int]:
+    """Yield the batch sizes of a schedule with which some step trains; `last`: number of sequences, 0: unknown."""
+    consumed = 0
+    for at, (start, size) in enumerate(entries):
+        end = entries[at + 1][0] if at + 1 < len(entries) else None
+        if consumed < start or (end is not None and consumed >= end) or (last and consumed >= last):
+            continue
+        yield size
+        if end is not None:
+            consumed += size * math.ceil((end - consumed) / size)

@@ -18,6 +18,7 @@ from backends.megatron_lm.rules.versions import (
     SINCE_14,
     SINCE_19,
     UNTIL_12,
+    UNTIL_16,
     arguments,
     config,
 )
@@ -125,6 +126,43 @@ def replicas_are_outermost_for_all(context: RuleContext) -> Iterator[Violation]:
             "the other layers then have the same number of replicas",
             flags=("use-tp-pp-dp-mapping", _EXPERTS, _EXPERT_TENSOR, _TP, _CONTEXT),
         )
+
+
+@rule(
+    "MLM-RC-UNIFORM-CHUNK",
+    source="megatron-core 0.16.1 transformer/transformer_block.py:539",
+    reads="recompute-granularity recompute-method recompute-num-layers num-layers pipeline-model-parallel-layout "
+    "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers account-for-embedding-in-pipeline-split "
+    "account-for-loss-in-pipeline-split pipeline-model-parallel-size job.parallel.vpp",
+    backends=PLAIN,
+    until=UNTIL_16,
+)
+def uniform_recomputation_divides_every_chunk(context: RuleContext) -> Iterator[Violation]:
+    """Up to core 0.16, uniform recomputation reads past the end of a model chunk that it does not divide."""
+    size = context.number("recompute-num-layers", 1)
+    if context.flag("recompute-granularity") != "full" or context.flag("recompute-method") != "uniform" or size <= 1:
+        return
+    odd = [count for count in _layers_of_chunks(context) if count % size]
+    if odd:
+        yield Violation(
+            message=f"recompute_num_layers {size} does not divide the {odd[0]} layers of a model chunk: uniform "
+            "recomputation reads past its end",
+            flags=("recompute-num-layers", "recompute-method"),
+            fields=("recompute.num_layers", "recompute.method"),
+        )
+
+
+def _layers_of_chunks(context: RuleContext) -> list[int]:
+    """Return the transformer layers of model chunks; none where they do not follow from even or uneven stages."""
+    layers, stages, chunks = context.number("num-layers"), context.number(_STAGES, 1), context.job.parallel.vpp or 1
+    accounts = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
+    if context.flag("pipeline-model-parallel-layout") or any(context.flag(each) for each in accounts):
+        return []
+    ends = uneven_stages(context)
+    middle = stages - len(ends)
+    # What does not divide is refused by other rules.
+    rest = [(layers - sum(ends)) // middle] if middle > 0 and (layers - sum(ends)) % middle == 0 else []
+    return [count // chunks for count in (*ends, *rest) if count % chunks == 0]
 
 
 def _items(value: Value) -> Sequence[Value]:

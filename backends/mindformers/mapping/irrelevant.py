@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from backends.megatron_lm.mapping.attention_variants import LLAMA4_IRRELEVANT
 from backends.megatron_lm.mapping.optimizer import MUON_FIELDS
 from launcher.job import field_paths
+from launcher.job.fault_tolerance import OF_LAUNCHER
 from launcher.mapping.rows import only_with, without
 
 _LAUNCHER = "read by the launcher alone"
@@ -23,13 +24,15 @@ IRRELEVANT: Mapping[str, str] = {
     "fault_tolerance.timeout_minutes": "HCCL_EXEC_TIMEOUT in the environment of the launch",
     **{path: _LAUNCHER for path in field_paths() if path.startswith("cluster.") and path not in _MAPPED_CLUSTER},
     **dict.fromkeys(("cluster.master_addr", "cluster.master_port"), _MSRUN),
-    **dict.fromkeys(("fault_tolerance.max_restarts", "fault_tolerance.hang_minutes"), _LAUNCHER),
+    **dict.fromkeys(OF_LAUNCHER, _LAUNCHER),
     "kernels.manual_gc_interval": "the graph runs outside Python",
     **{f"backend.{name}": _LAUNCHER for name in ("name", "version", "args", "env")},
-    **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "device", "shrink", "fake_world", "ranks", "max_processes")},
-    **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
     **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
-    **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search.", "imported."))},
+    **{
+        path: _LAUNCHER
+        for path in field_paths()
+        if path.startswith(("estimate.", "search.", "imported.", "rehearse.", "rules."))
+    },
     "parallel.fsdp.keep_fp8_transpose_cache": without("FP8"),
     "parallel.fsdp.strict_load": "a matter of checkpoints of Megatron-core's FSDP",
     "kernels.cuda_graph.scope": without("kernels.cuda_graph.impl"),

@@ -6,6 +6,7 @@ from backends.megatron_lm.mapping.attention_variants import gemma_gaps, llama4_g
 from backends.megatron_lm.mapping.optimizer import NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from backends.mindformers.mapping.attention_variants import BEFORE_2_1 as BEFORE_2_1_VARIANTS
+from backends.mindformers.mapping.loader import data_format
 from backends.mindformers.mapping.support import is_legacy
 from launcher.job import Job, field_paths
 from launcher.mapping.rows import Gap, warning
@@ -28,6 +29,16 @@ _NOT_READ = "its experts read past it (training_graph/transformer/moe)"
 
 def _is_modern(job: Job) -> bool:
     return not is_legacy(job)
+
+
+_ALPACA = "its Alpaca handler has one prompt text of its own"
+# `launch tokenize` writes the chats.
+_TOKENIZED = ("data.format=tokenized",)
+
+
+def _writes_chats(job: Job) -> bool:
+    """Return whether training itself writes chats as text: not from token numbers."""
+    return data_format(job) not in ("tokenized", "megatron", "mindrecord")
 
 
 def _evaluates(matters: Callable[[Job], bool]) -> Gap:
@@ -229,8 +240,13 @@ _DATA = {
     "data.num_preprocess": warning("it tokenizes in one process"),
     "data.streaming": Gap(why="streaming needs a size and a state directory (hf_dataloader.py)", neutral=(False,)),
     "data.lazy_tokenize": warning("it tokenizes before training", False),
-    "data.template": Gap(why="its Alpaca handler has one prompt text of its own", neutral=("alpaca",)),
-    "data.system": Gap(why="its Alpaca handler has one prompt text of its own"),
+    "data.template": Gap(
+        why=_ALPACA,
+        neutral=("alpaca",),
+        works=_TOKENIZED,
+        matters=_writes_chats,
+    ),
+    "data.system": Gap(why=_ALPACA, works=_TOKENIZED, matters=_writes_chats),
     "data.self_cognition_author": Gap(why="it does not fill in self-cognition data"),
     "data.self_cognition_name": Gap(why="it does not fill in self-cognition data"),
     "tokenizer.type": Gap(why=_TOKENIZER, neutral=("HuggingFaceTokenizer", "PretrainedFromHF")),
@@ -248,7 +264,11 @@ _DATA = {
     "tokenizer.tiktoken_pattern": Gap(why=_TOKENIZER),
     "tokenizer.tiktoken_special_tokens": Gap(why=_TOKENIZER),
     "tokenizer.tiktoken_num_special_tokens": Gap(why=_TOKENIZER),
-    "data.enable_thinking": Gap(why="chats are tokenized before training", works=("data.enable_thinking=null",)),
+    "data.enable_thinking": Gap(
+        why="chats are tokenized before training",
+        works=(*_TOKENIZED, "data.enable_thinking=null"),
+        matters=_writes_chats,
+    ),
 }
 
 _GENERATION = {
@@ -271,6 +291,8 @@ _OUTPUTS = {
     "checkpoint.exit_on_missing": warning("a missing load_checkpoint always ends the run", True),
     "logging.wandb_project": warning("it logs to files and TensorBoard"),
     "logging.wandb_name": warning("it logs to files and TensorBoard"),
+    "logging.swanlab_project": warning("it logs to files and TensorBoard"),
+    "logging.swanlab_name": warning("it logs to files and TensorBoard"),
     **{f"logging.{name}": warning("its monitors log other figures", False) for name in _FIGURES},
     "logging.timer_level": warning("its monitors log other figures", 0),
     "checkpoint.strictness": warning("it loads what it can and reports the rest"),

@@ -144,6 +144,8 @@ PIPELINE = (
         check=_packs_shifted,
         reads=TYPE,
         since="1.7",
+        stricter=True,
+        reason="it trains, each token on the second one after it",
     ),
     Rule(
         id="MF-MOE-PADDING",

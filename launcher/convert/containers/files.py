@@ -22,6 +22,20 @@ def read_exactly(descriptor: int, path: Path, at: int, count: int, what: str) ->
     return b"".join(pieces)
 
 
+def read_into(descriptor: int, path: Path, at: int, buffer: memoryview) -> None:
+    """Fill a buffer with the bytes from `at` on; Damaged if the file ends before, or its disk fails."""
+    done = 0
+    while done < len(buffer):
+        try:
+            count = os.preadv(descriptor, [buffer[done:] if done else buffer], at + done)
+        except OSError as error:
+            raise Damaged(path, f"cannot be read: {error.strerror}") from None
+        if not count:
+            expected = f"{at + len(buffer)} bytes"
+            raise Damaged(path, "truncated while it was read", expected=expected, found=at + done)
+        done += count
+
+
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:
     """Write all of `data` at `at`, in as many system calls as needed."""
     view = memoryview(data).cast("B")

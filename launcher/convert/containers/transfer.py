@@ -39,8 +39,8 @@ class OpenFiles:
         self._write: dict[Path, int] = {}
         self._views: dict[Path, memoryview] = {}
         self._maps: list[mmap.mmap] = []
-        self._turns: dict[Path, threading.Lock] = {}
-        self._whole: dict[Path, bool] = {}
+        self._write_locks: dict[Path, threading.Lock] = {}
+        self._occupied: dict[Path, float] = {}
 
     def __enter__(self) -> OpenFiles:
         return self
@@ -129,21 +129,29 @@ class OpenFiles:
             mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(mapped)) - first)
 
     def has_holes(self, path: Path) -> bool:
-        """Return whether a file occupies less than its size; asked once, when it is read first."""
+        """Return whether a file occupies less than its size."""
+        return self._share(path) < 1
+
+    def is_sparse(self, path: Path) -> bool:
+        """Return whether most of a file is a hole, so that looking for holes saves more time than it takes."""
+        return self._share(path) < 0.5
+
+    def _share(self, path: Path) -> float:
+        """Return the share of a file that occupies its disk; asked once, when it is read first."""
         descriptor = self.read_fd(path)
         with self._lock:
-            if path not in self._whole:
+            if path not in self._occupied:
                 state = os.fstat(descriptor)
-                self._whole[path] = state.st_blocks * 512 >= state.st_size
-            return not self._whole[path]
+                self._occupied[path] = state.st_blocks * 512 / state.st_size if state.st_size else 1
+            return self._occupied[path]
 
-    def turn(self, path: Path) -> threading.Lock:
+    def write_lock(self, path: Path) -> threading.Lock:
         """Return the lock to hold while writing `path`.
 
         The kernel lets one thread at a time write to a file, and the others wait for it with a busy processor.
         """
         with self._lock:
-            return self._turns.setdefault(path, threading.Lock())
+            return self._write_locks.setdefault(path, threading.Lock())
 
     def written(self) -> list[Path]:
         """Return the files that were opened for writing."""
@@ -165,12 +173,12 @@ def copy(
     target: Path,
     target_at: int,
     count: int,
-    seen: Callable[[memoryview], None] | None = None,
+    on_bytes: Callable[[memoryview], None] | None = None,
 ) -> int:
     """Copy `count` bytes; holes of the source are skipped, so the target's range must be unwritten.
 
-    `seen` is called with all bytes of the range, in order, while they are in the processor's cache. Returns the bytes
-    copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
+    `on_bytes` is called with all bytes of the range, in order, while they are in the processor's cache. Returns the
+    bytes copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
     """
     read = files.read_fd(source)
     shift, at, end, moved = target_at - source_at, source_at, source_at + count, 0
@@ -179,20 +187,27 @@ def copy(
     while at < end:
         # Looking for the next hole takes the kernel long in a large file without any.
         begin, stop = _next_data(read, at, end) if files.has_holes(source) else (at, end)
-        if seen is not None:
-            see_zeros(begin - at, seen)
+        if on_bytes is not None:
+            pass_zeros(begin - at, on_bytes)
         if begin >= end:
             break
-        _move(files, source, begin, target, begin + shift, stop - begin, seen)
+        for start in range(begin, stop, STEP):
+            size = min(STEP, stop - start)
+            files.load(source, start, size)
+            block = files.view(source)[start : start + size]
+            write(files, target, start + shift, block, source=source)
+            if on_bytes is not None:
+                on_bytes(block)
+            files.forget(source, start, size)
         moved += stop - begin
         at = stop
     return moved
 
 
-def see_zeros(count: int, seen: Callable[[memoryview], None]) -> None:
-    """Call `seen` with that many zeros."""
+def pass_zeros(count: int, on_bytes: Callable[[memoryview], None]) -> None:
+    """Call `on_bytes` with that many zeros."""
     for done in range(0, count, len(ZEROS)):
-        seen(ZEROS[: count - done])
+        on_bytes(ZEROS[: count - done])
 
 
 def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
@@ -208,25 +223,6 @@ def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
         return at, end
 
 
-def _move(
-    files: OpenFiles,
-    source: Path,
-    source_at: int,
-    target: Path,
-    target_at: int,
-    count: int,
-    seen: Callable[[memoryview], None] | None,
-) -> None:
-    view = files.view(source)
-    for done in range(0, count, STEP):
-        size, at = min(STEP, count - done), source_at + done
-        files.load(source, at, size)
-        write(files, target, target_at + done, view[at : at + size], source=source)
-        if seen is not None:
-            seen(view[at : at + size])
-        files.forget(source, at, size)
-
-
 def write(
     files: OpenFiles, target: Path, at: int, data: bytes | bytearray | memoryview, *, source: Path | None = None
 ) -> None:
@@ -236,7 +232,7 @@ def write(
     """
     view, descriptor, done = memoryview(data).cast("B"), files.write_fd(target), 0
     try:
-        with files.turn(target):
+        with files.write_lock(target):
             while done < len(view):
                 size = _BLOCK - (at + done) % _BLOCK
                 done += os.pwrite(descriptor, view[done : done + size], at + done)

@@ -99,8 +99,7 @@ class _Base:
     def usual(self, name: str) -> str:
         """Return the name in the model's files of a tensor that PEFT names as transformers' class does."""
         self.places()
-        enclosing = None if self.logical is None else self.logical.family.enclosing
-        return name if enclosing is None else enclosing.usual(name)
+        return name if self.logical is None else self.logical.family.usual(name)
 
     def places(self) -> dict[str, Held]:
         """Return where each weight is stored; empty for an unknown family."""

@@ -2,8 +2,8 @@
 
 The factor A of a parameter [experts, out, in] is [experts * rank, in], expert after expert; B is [out, rank * experts]
 with the experts as the fastest index (peft 0.20 tuners/lora/layer.py ParamWrapper.get_delta_weight). The same holds for
-[experts, in, out] where transformers' class says that it is transposed. The wrapper of the first parameter of a module
-is nested in the second one's, which is why its factors are named `base_layer`.
+[experts, in, out] where transformers' class declares it (`is_transposed`). The wrapper of the first parameter of a
+module is nested in the second one's, which is why its factors are named `base_layer`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _spellings(base: Logical) -> Iterator[tuple[str, Spelling]]:
         for spelling in base.family.spellings:
             shape = base.tensors.get(prefix + spelling.parts[0].replace("{expert}", "0"), ())
             # Of swapped dimensions that PEFT does not know of, factors would be other matrices.
-            known = not spelling.transposed or spelling.told_transposed
+            known = not spelling.transposed or spelling.declared_transposed
             if "{expert}" in spelling.parts[0] and len(shape) == 2 and known:
                 yield prefix, spelling
 

@@ -30,11 +30,12 @@ from launcher.convert.lora.held import Held, factor_words
 from launcher.convert.losses import Losses, Values, overflows
 from launcher.convert.move import in_parallel
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
-from launcher.convert.progress import Progress, duration, size
+from launcher.convert.progress import Progress, size
 from launcher.convert.scales import unscaled
 from launcher.convert.slices import whole
 from launcher.convert.spans import array, span
 from launcher.convert.staging import Staging
+from launcher.terminal import duration
 
 # Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.
 _BLOCK: Final = 1 << 22

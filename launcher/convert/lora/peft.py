@@ -30,18 +30,6 @@ _PREFIX: Final = "base_model.model."
 _ORDER: Final = ("F16", "BF16", "F32", "F64")
 
 
-def usual_name(base: Logical, name: str) -> str:
-    """Return the name in the model's files of a module or factor that PEFT names as transformers' class does."""
-    enclosing = base.family.enclosing
-    return name if enclosing is None else enclosing.usual(name)
-
-
-def peft_name(base: Logical, name: str) -> str:
-    """Return PEFT's name of a module or factor: transformers' class may nest it deeper than the files do."""
-    enclosing = base.family.enclosing
-    return name if enclosing is None else enclosing.in_class(name)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     """Contents of a PEFT folder, before the check whether a training stack supports it unchanged.
@@ -94,7 +82,7 @@ def survey(folder: Path, base: Logical) -> Survey:
     stored = safetensors.read(weights_file(folder)).slots
     slots: dict[str, Slot] = {}
     for slot in stored:
-        other = slots.setdefault(usual_name(base, slot.name.removeprefix(_PREFIX)), slot)
+        other = slots.setdefault(base.family.usual(slot.name.removeprefix(_PREFIX)), slot)
         if other is not slot:
             raise ConvertError(f"{slot.path}: {other.name} and {slot.name} are two names of one tensor")
     shapes = {name: slot.shape for name, slot in slots.items()}
@@ -116,7 +104,7 @@ def survey(folder: Path, base: Logical) -> Survey:
     scales = {}
     for module, name in called.items():
         rank, alpha = (
-            pattern_value(config, *words, peft_name(base, name))
+            pattern_value(config, *words, base.family.in_class(name))
             for words in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha"))
         )
         scales[module] = (rank, alpha)
@@ -256,13 +244,13 @@ def _wanted(logical: AdapterLogical, *, fused: bool) -> Iterator[Wanted]:
     if fused:
         for name, shape, boxes, modules in fused_modules(logical.base, logical.modules, logical.rank):
             resolved = tuple(_resolved(box, logical) for box in boxes if box.logical not in logical.copies)
-            yield Wanted(name=_PREFIX + peft_name(logical.base, name), shape=shape, boxes=resolved)
+            yield Wanted(name=_PREFIX + logical.base.family.in_class(name), shape=shape, boxes=resolved)
             inside.update(modules)
     names = {**{name: name for name in logical.tensors}, **{name: copy.of for name, copy in logical.copies.items()}}
     for name, of in names.items():
         if name[: -len(A)] not in inside:
             shape = logical.tensors[of]
-            named = _PREFIX + peft_name(logical.base, name)
+            named = _PREFIX + logical.base.family.in_class(name)
             yield Wanted(name=named, shape=shape, boxes=(whole(of, shape),))
 
 
@@ -306,7 +294,9 @@ def _mentions(text: str, logical: AdapterLogical) -> bool:
         return True
     matches = matcher(tree.get("target_modules"))
     own = set(logical.modules)
-    return all(matches(peft_name(logical.base, module)) == (module in own) for module in _all_modules(logical.base))
+    return all(
+        matches(logical.base.family.in_class(module)) == (module in own) for module in _all_modules(logical.base)
+    )
 
 
 def matcher(targets: Any) -> Callable[[str], bool]:
@@ -332,7 +322,7 @@ def hf_targets(base: Logical, modules: Iterable[str]) -> list[str]:
     for leaf, modules in leaves.items():
         held = [module for module in modules if module in own]
         if held:
-            found += [leaf] if len(held) == len(modules) else [peft_name(base, module) for module in held]
+            found += [leaf] if len(held) == len(modules) else [base.family.in_class(module) for module in held]
     return sorted(found)
 
 

@@ -21,6 +21,7 @@ class Environment(OnThisMachine):
 
     name = "environment"
     title = "the environment of a platform's job"
+    no_resume = "its platform starts it again, by the same command, and it goes on from its last checkpoint"
     secrets = (_ON_THE_PLATFORM, _ON_THE_PLATFORM)
 
     def restarts(self, job: Job) -> bool:
@@ -43,7 +44,7 @@ class Environment(OnThisMachine):
         found = here(plan)
         return {"platform": found.platform.title, **found.identity}
 
-    def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool) -> Ended:
+    def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool, first: int = 0) -> Ended:
         """Run the part of this node; node 0 writes the run directory."""
         from launcher.executors.environment.nodes import here, plan_of_node
         from launcher.executors.environment.shared_output_dir import join

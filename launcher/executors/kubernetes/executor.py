@@ -5,33 +5,33 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from launcher.executors import private
 from launcher.executors.failure import CannotStart
-from launcher.executors.kubernetes.kubectl import Refused, documents, flags, kubectl
+from launcher.executors.kubernetes.kinds import FILES, KINDS, RUN_LABEL, kind_of
+from launcher.executors.kubernetes.kubectl import Refused, ask, documents, flags, kubectl, resource_of, tidy
 from launcher.executors.kubernetes.objects import (
+    ATTEMPT,
     CONTEXT,
-    FILES,
     FOLDER,
     MOST_BYTES,
-    RANK_FROM,
-    RESOURCES,
-    RUN_LABEL,
     Object,
     master_address,
     master_port,
     name_of,
     objects,
 )
+from launcher.executors.kubernetes.owner import adopt
 from launcher.executors.kubernetes.pods import Pods, pods_of
-from launcher.executors.record import RUN, read_record, read_status, write_status
+from launcher.executors.record import read_status, write_status
 from launcher.executors.render import (
     GRACE_SECONDS,
     assignment,
     checkpoint_head,
+    hang_head,
     head_of,
     node_files,
     rendered_file,
@@ -40,16 +40,15 @@ from launcher.job import Job
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import ENDED, Executor, Observed, Place, Submitted
 
+if TYPE_CHECKING:
+    from launcher.executors.kubernetes.state import Seen
+
 MANIFEST = "job.yaml"
 _STOPPED = 143
+# The state of a run and its output, which are asked for one after the other, are of one list of its pods.
+_FRESH_SECONDS = 2.0
 # Pods are deleted shortly after their containers have ended.
-_GONE_SECONDS = 20
-_KINDS = {
-    ("Job", "batch"): "job",
-    ("JobSet", "jobset.x-k8s.io"): "jobset",
-    ("TrainJob", "trainer.kubeflow.org"): "trainjob",
-    ("Job", "batch.volcano.sh"): "volcano",
-}
+_GONE_SECONDS = 20.0
 # Plain scalars that every YAML parser reads as strings. That of kubectl (sigs.k8s.io/yaml) reads y and n as booleans,
 # and 1e3, 0o7 and 0b1 as numbers, where PyYAML reads strings.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
@@ -66,21 +65,32 @@ class Kubernetes(Executor):
         *("kind", "context", "namespace", "device_resource", "resources", "volumes", "work_dir", "shm_size"),
         *("node_selector", "tolerations", "service_account", "image_pull_secrets", "secret", "priority_class"),
         *("queue", "labels", "annotations", "host_network", "capabilities", "rank_table", "training_runtime"),
-        *("time_limit", "cpus_per_task", "memory"),
+        *("time_limit", "cpus_per_task", "memory", "pull_policy", "pod_security", "run_as_user", "pod_patch"),
+        "ttl_after_finished",
     )
     rules = ("launcher.executors.kubernetes.rules",)
     containers = True
     image_forms = "REGISTRY/IMAGE:TAG without spaces"
     own_environment = True  # that of the image
+    resumes = True
     secrets = (
         "from the key {name} of the Secret {secret} (cluster.secret): kubectl create secret generic {secret} "
         "--from-env-file=FILE",
         "from the key {name} of the Secret {secret} (cluster.secret), if the job refers to it: {refer}",
     )
 
+    def __init__(self) -> None:
+        self._latest: tuple[Mapping[str, Any], float, Seen] | None = None
+
     def settings(self, job: Job, *, native: bool) -> Pods:
         """Return the settings of the job's pods."""
         return pods_of(job, native=native)
+
+    def stored_settings(self, tree: Any) -> Pods:
+        """Return the settings of pods from the data of a stored plan."""
+        from launcher.executors.kubernetes.again import pods_from
+
+        return pods_from(tree)
 
     def check(self, plan: LaunchPlan) -> None:
         """Let the cluster validate the objects by a dry run; nothing is created.
@@ -88,12 +98,24 @@ class Kubernetes(Executor):
         Raises:
             CannotStart: there is no kubectl, or the cluster rejects the objects, with its message.
         """
+        self.preflight(plan)
+
+    def preflight(self, plan: LaunchPlan) -> Sequence[str]:
+        """Let the cluster validate the objects and one of their pods by dry runs, and return its warnings.
+
+        Raises:
+            CannotStart: there is no kubectl, or the cluster rejects the objects, with its message.
+        """
+        from launcher.executors.kubernetes.admission import rejected_pod
+
         if shutil.which("kubectl") is None:
             raise CannotStart("there is no kubectl on the PATH: https://kubernetes.io/docs/tasks/tools")
         place = Place(id=plan.start.name, folder=os.path.abspath(plan.output_dir), launch_dir=os.getcwd())
-        manifest = self.render(plan, place)[-1].content
+        pods = _pods(plan)
+        where, made = _where(pods), self._objects(plan, place)[1]
         try:
-            kubectl(_where(_pods(plan)), *_APPLY, "--dry-run=server", "-f", "-", "-o", "name", text=manifest)
+            answer = ask(where, *_APPLY, "--dry-run=server", "-f", "-", "-o", "name", text=as_yaml(made))
+            return list(dict.fromkeys([*answer.warnings, *rejected_pod(where, made[-1])]))
         except Refused as error:
             raise CannotStart(f"the cluster rejects the job: {error}") from None
 
@@ -103,18 +125,32 @@ class Kubernetes(Executor):
         Raises:
             CannotStart: the scripts are too large for a ConfigMap.
         """
+        return self._rendered(plan, place, 0)
+
+    def _rendered(self, plan: LaunchPlan, place: Place, attempt: int) -> list[PlanFile]:
+        files, made = self._objects(plan, place, attempt)
+        here = [replace(file, path=f"{place.folder}/run/{file.path.rpartition('/')[2]}") for file in files]
+        return [*here, PlanFile(path=f"{place.folder}/run/{MANIFEST}", content=as_yaml(made))]
+
+    def _objects(self, plan: LaunchPlan, place: Place, attempt: int = 0) -> tuple[list[PlanFile], list[Object]]:
+        """Return the scripts, and the objects of a run, last the one that starts the pods.
+
+        Args:
+            attempt: number of the first attempt; above 0 its pods end where they find no checkpoint.
+        """
         pods = _pods(plan)
-        inside = _inside(plan, place, pods)
-        rank_from = RANK_FROM[pods.kind]
-        watch, hang = plan.watch, plan.start.hang_seconds
+        inside = _inside(plan, place, pods, attempt)
+        rank_from = KINDS[pods.kind].rank_from
+        watch = plan.watch
         head = [
             *head_of(plan, inside, GRACE_SECONDS),
             *checkpoint_head(plan, inside),
             assignment("files", FILES),
             assignment("rank_from", rank_from),
-            assignment("master_addr", plan.start.address or master_address(pods, name_of(place))),
+            assignment("master_addr", plan.start.address or master_address(pods, name_of(place, attempt))),
+            assignment("first_attempt", attempt),
             assignment("master_port", master_port(plan, place)),
-            assignment("hang_seconds", "" if hang is None else round(hang)),
+            *hang_head(plan),
             assignment("iteration_line", watch.iteration_line),
             assignment("rank_log", watch.rank_log.replace("{rank}", "*")),
         ]
@@ -126,9 +162,7 @@ class Kubernetes(Executor):
                 f"the job's scripts have {size} bytes; a ConfigMap holds {MOST_BYTES}: put long lists into files "
                 "on a volume of the pods"
             )
-        made = objects(plan, place, pods, files, os.environ)
-        here = [replace(file, path=f"{place.folder}/run/{file.path.rpartition('/')[2]}") for file in files]
-        return [*here, PlanFile(path=f"{place.folder}/run/{MANIFEST}", content=as_yaml(made))]
+        return files, objects(plan, place, pods, files, os.environ, attempt)
 
     def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
         """Return the command that submits the job."""
@@ -137,60 +171,104 @@ class Kubernetes(Executor):
 
     def submitted(self, output: str) -> Submitted:
         """Return the handle of the created job, parsed from kubectl's output."""
-        for made in _documents(output):
-            kind = _KINDS.get((made.get("kind", ""), made.get("apiVersion", "").partition("/")[0]))
+        made = _documents(output)
+        for tree in made:
+            kind = kind_of(tree.get("apiVersion"), tree.get("kind"))
             if kind is None:
                 continue
-            metadata = made["metadata"]
+            metadata = tree["metadata"]
             notes = metadata.get("annotations", {})
             handle = {
-                "kind": kind,
+                "kind": kind.name,
                 "name": metadata["name"],
                 "namespace": metadata.get("namespace", ""),
                 "context": notes.get(CONTEXT, ""),
                 "folder": notes.get(FOLDER, ""),
+                "attempt": int(notes[ATTEMPT]) if str(notes.get(ATTEMPT, "")).isdecimal() else 0,
             }
-            return Submitted(handle={key: value for key, value in handle.items() if value})
+            handle = {key: value for key, value in handle.items() if value}
+            adopt(handle, tree, made)
+            return Submitted(handle=handle)
         raise CannotStart(f"unexpected output of kubectl: {output.strip()[:300]!r}")
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Query the job and its pods; once it has ended, its logs and exit codes are saved in the run directory."""
-        from launcher.executors.kubernetes.state import pods_seen, state_seen
+        from launcher.executors.kubernetes.state import first_attempt, keep_disruptions, own_folder, seen, state_of
 
+        folder = own_folder(handle)
         try:
-            pods = pods_seen(handle)
-            seen = state_seen(handle, pods)
+            found = seen(handle)
+            if folder is not None:
+                keep_disruptions(folder, found.pods)
+            self._latest = (dict(handle), time.monotonic(), found)
+            observed = state_of(handle, found)
         except Refused as error:
-            return self._unasked(handle, error)
-        if seen.state in ("done", "failed"):
-            folder = Path(handle["folder"])
-            if _is_of(folder, handle) and not read_status(folder):
-                self.fetch(handle)
-                code = self._exit_code(handle, folder)
-                write_status(folder, seen.state, 0 if seen.state == "done" else code or 1, why=seen.why)
-        return seen
+            return _unasked(folder, error)
+        if observed.state in ("done", "failed") and folder is not None and not _is_kept(folder):
+            code = self._keep(handle, folder, found)
+            failed = None if observed.state == "done" else code or 1
+            attempt = max((pod.attempt for pod in found.pods), default=first_attempt(handle))
+            write_status(folder, observed.state, failed or 0, attempt=attempt, why=observed.why)
+        return observed
 
-    def _exit_code(self, handle: Mapping[str, Any], folder: Path) -> int | None:
-        """Return the code of the first failure; pods are queried again, as they may have ended in between."""
-        from launcher.executors.kubernetes.state import keep_exits, pods_seen
+    def nodes_checkpoint(self, plan: LaunchPlan, place: Place) -> str:
+        """Return the folder in which the pods look for their newest complete checkpoint.
 
+        Raises:
+            CannotStart: it is on no volume of theirs.
+        """
+        from launcher.executors.kubernetes.again import checkpoints_of_pods
+
+        pods = _pods(plan)
+        return checkpoints_of_pods(plan, _inside(plan, place, pods), pods)
+
+    def prepare_again(
+        self, plan: LaunchPlan, place: Place, handle: Mapping[str, Any], attempt: int
+    ) -> Sequence[PlanFile]:
+        """Delete the objects of the attempt before, once its output is kept, and return the manifest of the next one.
+
+        Raises:
+            CannotStart: pods of the attempt before still run, or with kubectl's message.
+        """
+        from launcher.executors.kubernetes.again import check_gone
+        from launcher.executors.kubernetes.state import own_folder, seen
+
+        files = self._rendered(plan, place, attempt)
         try:
-            return keep_exits(folder, pods_seen(handle))
-        except Refused:
-            return None
+            found = seen(handle)
+            check_gone(found.pods)
+            folder = own_folder(handle)
+            if folder is not None:
+                self._keep(handle, folder, found)
+            _remove(handle)
+        except Refused as error:
+            raise CannotStart(f"job {handle.get('name')} of the attempt before: {error}") from None
+        return files
 
-    def _unasked(self, handle: Mapping[str, Any], error: Refused) -> Observed:
-        """Return the state of a job that is missing or whose cluster does not answer; neither counts as its end."""
-        if error.is_missing or read_status(Path(handle["folder"])).get("state") in ENDED:
-            return Observed(state="")
-        return Observed(state="running", why=f"last known state; the cluster cannot be reached: {error}")
+    def _keep(self, handle: Mapping[str, Any], folder: Path, found: "Seen") -> int | None:
+        """Save logs and exit codes of an ended job; return the code of the first failure."""
+        from launcher.executors.kubernetes.logs import fetch_logs
+        from launcher.executors.kubernetes.state import keep_exits, seen
+
+        fetch_logs(handle, folder, found.pods)
+        if any(pod.code is None for pod in found.pods):  # it may have ended in between
+            with suppress(Refused):  # those that had ended are known
+                found = seen(handle)
+        return keep_exits(folder, found.pods)
 
     def fetch(self, handle: Mapping[str, Any]) -> None:
         """Append the output of the pods since the last call to the run directory."""
-        from launcher.executors.kubernetes.state import fetch_logs, pods_seen
+        from launcher.executors.kubernetes.logs import fetch_logs
+        from launcher.executors.kubernetes.state import own_folder, seen
 
+        folder = own_folder(handle)
+        if folder is None:
+            return
+        known, at, found = self._latest or ({}, 0.0, None)
         try:
-            fetch_logs(handle, pods_seen(handle))
+            if found is None or known != handle or time.monotonic() - at > _FRESH_SECONDS:
+                found = seen(handle)
+            fetch_logs(handle, folder, found.pods)
         except Refused:
             return  # its state has the reason
 
@@ -200,25 +278,30 @@ class Kubernetes(Executor):
         Raises:
             CannotStart: with kubectl's message.
         """
-        from launcher.executors.kubernetes.state import following_logs, keep_exits, pods_seen
+        from launcher.executors.kubernetes.logs import following_logs
+        from launcher.executors.kubernetes.state import keep_exits, own_folder, seen
 
-        folder = Path(handle["folder"])
+        folder = own_folder(handle)
         try:
-            pods = pods_seen(handle)
-            with following_logs(handle, pods, GRACE_SECONDS + 20):
-                named = f"{RESOURCES[handle['kind']]}/{handle['name']}"
+            pods = seen(handle).pods
+            # As long as they may save: their own grace period, which pods of an earlier version or of a patch may have.
+            seconds = max((pod.grace for pod in pods), default=GRACE_SECONDS) + _GONE_SECONDS
+            deadline = time.monotonic() + seconds
+            with nullcontext() if folder is None else following_logs(handle, folder, pods, seconds):
+                named = f"{resource_of(handle)}/{handle['name']}"
                 kubectl(handle, "delete", named, "--wait=false", "--ignore-not-found")
         except Refused as error:
             raise CannotStart(f"the cluster cannot end job {handle['name']}: {error}") from None
-        deadline = time.monotonic() + _GONE_SECONDS
         try:
-            while time.monotonic() < deadline and (pods := pods_seen(handle)):
-                keep_exits(folder, pods)
+            while time.monotonic() < deadline and (pods := seen(handle).pods):
+                if folder is not None:
+                    keep_exits(folder, pods)
                 time.sleep(1)
-            self._remove(handle)
+            _remove(handle)
         except Refused:
             pass  # the job itself is deleted; the remaining objects use no resources
-        write_status(folder, "stopped", _STOPPED)
+        if folder is not None:
+            write_status(folder, "stopped", _STOPPED)
 
     def clean(self, handle: Mapping[str, Any], folder: Path) -> Sequence[str]:
         """Delete the job's objects, whose logs and exit codes are in the run directory since its end was seen.
@@ -227,16 +310,27 @@ class Kubernetes(Executor):
             CannotStart: with kubectl's message.
         """
         try:
-            return self._remove(handle)
+            return _remove(handle)
         except Refused as error:
             raise CannotStart(f"the objects of job {handle['name']} are not all deleted: {error}") from None
 
-    def _remove(self, handle: Mapping[str, Any]) -> Sequence[str]:
-        """Delete the objects of a run and return their names; volumes and Secrets are the user's."""
-        words = ("--wait=false", "--ignore-not-found", "-o", "name")
-        job = kubectl(handle, "delete", f"{RESOURCES[handle['kind']]}/{handle['name']}", *words)
-        selector = f"{RUN_LABEL}={handle['name']}"
-        return (job + kubectl(handle, "delete", "service,configmap", "-l", selector, *words)).split()
+
+def _remove(handle: Mapping[str, Any]) -> Sequence[str]:
+    """Delete all objects of a run and return their names; volumes and Secrets are the user's.
+
+    Also those that the job object made and the cluster has not deleted with it: pods without their controller.
+    """
+    kinds = f"{resource_of(handle)},service,configmap,pod"
+    words = ("-l", f"{RUN_LABEL}={handle['name']}", "--wait=false", "--ignore-not-found", "-o", "name")
+    # Without any it prints "No resources found".
+    return [word for word in kubectl(handle, "delete", kinds, *words).split() if "/" in word]
+
+
+def _unasked(folder: Path | None, error: Refused) -> Observed:
+    """Return the state of a job whose cluster does not answer; that does not count as its end."""
+    if error.is_missing or (folder is not None and read_status(folder).get("state") in ENDED):
+        return Observed(state="")
+    return Observed(state="running", why=f"last known state; the cluster cannot be reached: {error}")
 
 
 def as_yaml(objects: Sequence[Object]) -> str:
@@ -259,17 +353,11 @@ def as_yaml(objects: Sequence[Object]) -> str:
     return yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=4096)
 
 
-def _is_of(folder: Path, handle: Mapping[str, Any]) -> bool:
-    """Return whether a folder is this user's and still of the run with this handle: another run may have taken it."""
-    record = read_record(folder)
-    return record is not None and record.handle.get("name") == handle["name"] and private.is_own(folder / RUN)
-
-
 def _documents(output: str) -> list[Object]:
     try:
         return documents(output)
     except ValueError:
-        raise CannotStart(f"unexpected output of kubectl: {output.strip()[:300]!r}") from None
+        raise CannotStart(f"unexpected output of kubectl: {tidy(output, 300)!r}") from None
 
 
 def _pods(plan: LaunchPlan) -> Pods:
@@ -282,12 +370,18 @@ def _where(pods: Pods) -> dict[str, Any]:
     return {"context": pods.context, "namespace": pods.namespace}
 
 
-def _inside(plan: LaunchPlan, place: Place, pods: Pods) -> Place:
+def _inside(plan: LaunchPlan, place: Place, pods: Pods, attempt: int = 0) -> Place:
     """Return the run's place as seen by the pods; its id, which marks their processes, is unique to the run."""
     if pods.work_dir is None:
-        return replace(place, id=name_of(place))
+        return replace(place, id=name_of(place, attempt))
     folder = os.path.join(pods.work_dir, plan.output_dir)
-    return Place(id=name_of(place), folder=folder, launch_dir=pods.work_dir)
+    return Place(id=name_of(place, attempt), folder=folder, launch_dir=pods.work_dir)
+
+
+def _is_kept(folder: Path) -> bool:
+    """Return whether the end of a run is written down; that it waits is, too, once it is resumed."""
+    status = read_status(folder)
+    return bool(status) and status.get("state") in ENDED
 
 
 EXECUTOR = Kubernetes()

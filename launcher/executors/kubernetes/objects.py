@@ -7,7 +7,9 @@ from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import ASSIGNED, forwarded_names
-from launcher.executors.kubernetes.pods import Pods, Volume
+from launcher.executors.kubernetes.kinds import FILES, KINDS, KUEUE, NODE, RUN_LABEL, TASK
+from launcher.executors.kubernetes.pod_patch import merged
+from launcher.executors.kubernetes.pods import RESTRICTED, Pods, Volume
 from launcher.executors.render import GRACE_SECONDS
 from launcher.job.secret import find, is_secret
 from launcher.plan import LaunchPlan, PlanFile
@@ -17,9 +19,7 @@ from launcher.syntax import is_text
 
 Object = dict[str, Any]
 
-# Folder of the scripts in a pod.
-FILES = "/run/launch"
-RUN_LABEL, FOLDER, CONTEXT, RUN_ID = "launch-run", "launch/folder", "launch/context", "launch/id"
+FOLDER, CONTEXT, RUN_ID, ATTEMPT = "launch/folder", "launch/context", "launch/id", "launch/attempt"
 # A ConfigMap holds 1 MiB at most (Kubernetes, ConfigMap v1).
 MOST_BYTES = 1_000_000
 # Pod names are the job's name, a number and more: at most 63 characters altogether (DNS-1123 label).
@@ -28,49 +28,26 @@ _FIRST_PORT, _PORTS = 20000, 10000
 # hccl-controller, README: label, ConfigMap, and path at which its hccl.json is read.
 _RING = ("ring-controller.atlas", "ascend-910")
 _RING_FOLDER = "/user/serverid/devindex/config"
-# Label of Kueue for jobs without a queue field.
-_KUEUE = "kueue.x-k8s.io/queue-name"
-# Volcano: name of the task, as in the platform's variables (VC_WORKER_HOSTS).
-_TASK = "worker"
-# Kubeflow Trainer: name of the runtime's replicated job and container; the same in a JobSet.
-_NODE = "node"
-
-RANK_FROM = {
-    "job": "JOB_COMPLETION_INDEX",
-    "jobset": "JOB_COMPLETION_INDEX",
-    "trainjob": "PET_NODE_RANK",
-    "volcano": "VC_TASK_INDEX",
-}
-RESOURCES = {
-    "job": "job.batch",
-    "jobset": "jobset.jobset.x-k8s.io",
-    "trainjob": "trainjob.trainer.kubeflow.org",
-    "volcano": "job.batch.volcano.sh",
-}
 
 
-def name_of(place: Place) -> str:
+def name_of(place: Place, attempt: int = 0) -> str:
     """Return the name of a run's objects: its id in characters valid in Kubernetes, and a hash of its folder.
 
     Runs of two users may have the same id; their folders differ.
+
+    Args:
+        attempt: first attempt of these objects. Those of a run that is resumed have a name of their own: the ones
+            before may still be being deleted.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", place.id.lower()).strip("-") or "run"
-    mark = f"{zlib.crc32(f'{place.id} {place.folder}'.encode()):08x}"[-6:]
+    again = f" {attempt}" if attempt else ""
+    mark = f"{zlib.crc32(f'{place.id} {place.folder}{again}'.encode()):08x}"[-6:]
     return f"{'r-' if plain[0].isdigit() else ''}{plain}"[: _NAME_LENGTH - 7].rstrip("-") + f"-{mark}"
 
 
 def master_address(pods: Pods, name: str) -> str:
-    """Return the host name of the first pod; "" if the pod's environment provides it.
-
-    Source: Job v1, Indexed completion (JOB-INDEX.SUBDOMAIN); JobSet v1alpha2, network.enableDNSHostnames
-    (JOBSET-REPLICATED-JOB-POD.JOBSET); Volcano pkg/controllers/job/plugins/svc (JOB-TASK-INDEX.JOB).
-    """
-    return {
-        "job": f"{name}-0.{name}",
-        "jobset": f"{name}-{_NODE}-0-0.{name}",
-        "volcano": f"{name}-{_TASK}-0.{name}",
-        "trainjob": "",
-    }[pods.kind]
+    """Return the host name of the first pod; "" if the pod's environment provides it."""
+    return KINDS[pods.kind].master.format(name=name)
 
 
 def master_port(plan: LaunchPlan, place: Place) -> int:
@@ -79,15 +56,21 @@ def master_port(plan: LaunchPlan, place: Place) -> int:
 
 
 def objects(
-    plan: LaunchPlan, place: Place, pods: Pods, files: Sequence[PlanFile], environ: Mapping[str, str]
+    plan: LaunchPlan,
+    place: Place,
+    pods: Pods,
+    files: Sequence[PlanFile],
+    environ: Mapping[str, str],
+    attempt: int = 0,
 ) -> list[Object]:
     """Return the objects of a run: first those that the pods read, then those that start the pods.
 
     Args:
         files: scripts; mounted at `FILES` in every pod.
         environ: environment of the submitter, for variables that the plan references and that are no secrets.
+        attempt: number of the first attempt.
     """
-    name = name_of(place)
+    name = name_of(place, attempt)
     scripts = {file.path.rpartition("/")[2]: file.content for file in files}
     made = [_object(pods, name, place, "v1", "ConfigMap", {"data": scripts})]
     if pods.kind == "job":
@@ -95,7 +78,10 @@ def objects(
         made.append(_object(pods, name, place, "v1", "Service", {"spec": service}))
     if pods.rank_table:
         made.append(_ring(pods, name, place))
-    return [*made, _STARTED[pods.kind](plan, pods, name, place, variables(plan, pods, environ))]
+    started = _STARTED[pods.kind](plan, pods, name, place, variables(plan, pods, environ))
+    if attempt:
+        started["metadata"]["annotations"][ATTEMPT] = str(attempt)
+    return [*made, started]
 
 
 def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[Object]:
@@ -122,8 +108,8 @@ def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[
 
 def _indexed_job(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
     """Return an Indexed Job: the first failure ends all pods."""
-    spec = _indexed(plan, pods, name, env, {"subdomain": name})
-    return _queued(pods, _object(pods, name, place, "batch/v1", "Job", {"spec": spec}))
+    spec = _indexed(plan, pods, name, env, {"subdomain": name}) | _ttl(pods)
+    return _queued(pods, _job(pods, name, place, spec))
 
 
 def _jobset(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
@@ -134,10 +120,11 @@ def _jobset(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Obj
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "failurePolicy": policy,
         "replicatedJobs": [
-            {"name": _NODE, "replicas": 1, "template": {"spec": _indexed(plan, pods, name, env, {})}},
+            {"name": NODE, "replicas": 1, "template": {"spec": _indexed(plan, pods, name, env, {})}},
         ],
+        **_ttl(pods),
     }
-    return _queued(pods, _object(pods, name, place, "jobset.x-k8s.io/v1alpha2", "JobSet", {"spec": spec}))
+    return _queued(pods, _job(pods, name, place, spec))
 
 
 def _indexed(plan: LaunchPlan, pods: Pods, name: str, env: list[Object], network: Object) -> Object:
@@ -148,17 +135,18 @@ def _indexed(plan: LaunchPlan, pods: Pods, name: str, env: list[Object], network
         "completionMode": "Indexed",
         "backoffLimit": 0,
         **({"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}),
-        "template": {
-            "metadata": _metadata(pods, name),
-            "spec": {**network, "restartPolicy": "Never", **_pod(pods, name, env)},
-        },
+        "template": _template(plan, pods, name, env, {**network, "restartPolicy": "Never"}),
     }
+
+
+def _ttl(pods: Pods) -> Object:
+    return {"ttlSecondsAfterFinished": pods.ttl} if pods.ttl is not None else {}
 
 
 def _queued(pods: Pods, job: Object) -> Object:
     """Return the job in the form that Kueue requires, if a queue is named."""
     if pods.queue:
-        job["metadata"]["labels"][_KUEUE] = pods.queue
+        job["metadata"]["labels"][KUEUE] = pods.queue
     return job
 
 
@@ -169,13 +157,10 @@ def _volcano(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Ob
     # A Volcano Job has no deadline field; a pod that exceeds it fails, and so ends all.
     deadline = {"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}
     task = {
-        "name": _TASK,
+        "name": TASK,
         "replicas": count,
         "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
-        "template": {
-            "metadata": _metadata(pods, name),
-            "spec": {"restartPolicy": "Never", **deadline, **_pod(pods, name, env)},
-        },
+        "template": _template(plan, pods, name, env, {"restartPolicy": "Never", **deadline}),
     }
     spec: Object = {
         "schedulerName": "volcano",
@@ -187,28 +172,21 @@ def _volcano(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Ob
         "maxRetry": again + 1,
         "policies": [{"events": ["PodFailed", "PodEvicted"], "action": action}],
         "tasks": [task],
+        **_ttl(pods),
     }
-    return _object(pods, name, place, "batch.volcano.sh/v1alpha1", "Job", {"spec": spec})
+    return _job(pods, name, place, spec)
 
 
 def _trainjob(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
     """Return a TrainJob: the cluster's runtime starts the pods and sets their rank and rendezvous (PET_*)."""
-    pod = _pod(pods, name, env)
-    container = pod.pop("containers")[0]
-    patched = {"name": _NODE, "volumeMounts": container["volumeMounts"]}
-    if "securityContext" in container:
-        patched["securityContext"] = container["securityContext"]
-    known = (
-        "nodeSelector",
-        "tolerations",
-        "serviceAccountName",
-        "imagePullSecrets",
-        "volumes",
-        "terminationGracePeriodSeconds",
-    )
-    patch = {"containers": [patched], **{key: pod[key] for key in known if key in pod}}
-    template = {"metadata": _metadata(pods, name), "spec": patch}
-    replicated = [{"name": _NODE, "template": {"spec": {"template": template}}}]
+    template = _template(plan, pods, name, env, {})
+    pod = template["spec"]
+    container, *_ = pod["containers"]
+    kept = ("name", "securityContext", "volumeMounts")  # image, command, resources and variables are the trainer's
+    patched = {key: container[key] for key in kept if key in container}
+    fields = {key: pod[key] for key in KINDS[pods.kind].pod_fields if key in pod}
+    template = {**template, "spec": {**fields, "containers": [patched]}}
+    replicated = [{"name": NODE, "template": {"spec": {"template": template}}}]
     spec: Object = {
         "runtimeRef": {"name": pods.training_runtime},
         **({"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}),
@@ -217,14 +195,37 @@ def _trainjob(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[O
             "command": container["command"],
             "numNodes": len(plan.nodes),
             "numProcPerNode": plan.start.devices_per_node,
-            **({"env": env} if env else {}),
+            **({"env": container["env"]} if container.get("env") else {}),
             **({"resourcesPerNode": container["resources"]} if container["resources"] else {}),
         },
         "runtimePatches": [
             {"manager": "launch", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": replicated}}}}
         ],
     }
-    return _queued(pods, _object(pods, name, place, "trainer.kubeflow.org/v1alpha1", "TrainJob", {"spec": spec}))
+    return _queued(pods, _job(pods, name, place, spec))
+
+
+def _pytorchjob(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
+    """Return a PyTorchJob: the operator sets the pods' rank and gives each an address."""
+    kind, count = KINDS[pods.kind], len(plan.nodes)
+    template = _template(plan, pods, name, env, {})
+    ranks, *others = template["spec"]["containers"]
+    # The operator adds its port and variables to the container of this name.
+    template["spec"]["containers"] = [{**ranks, "name": kind.container}, *others]
+    numbers = {"Master": 1, "Worker": count - 1}
+    replicas = {
+        role: {"replicas": number, "restartPolicy": "Never", "template": template}
+        for role, number in numbers.items()
+        if number
+    }
+    policy: Object = {
+        "backoffLimit": 0,
+        "cleanPodPolicy": "Running",
+        **({"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}),
+        **_ttl(pods),
+    }
+    spec: Object = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
+    return _queued(pods, _job(pods, name, place, spec))
 
 
 _STARTED: Mapping[str, Callable[[LaunchPlan, Pods, str, Place, list[Object]], Object]] = {
@@ -232,24 +233,32 @@ _STARTED: Mapping[str, Callable[[LaunchPlan, Pods, str, Place, list[Object]], Ob
     "jobset": _jobset,
     "volcano": _volcano,
     "trainjob": _trainjob,
+    "pytorchjob": _pytorchjob,
 }
 
 
 # -- parts of a pod
 
 
-def _pod(pods: Pods, name: str, env: list[Object]) -> Object:
+def _template(plan: LaunchPlan, pods: Pods, name: str, env: list[Object], more: Object) -> Object:
+    """Return the pod template: what the job needs, with the user's patch merged into it."""
+    template = {"metadata": _metadata(pods, name), "spec": {**more, **_pod(plan, pods, name, env)}}
+    return merged(template, pods.patch) if pods.patch else template
+
+
+def _pod(plan: LaunchPlan, pods: Pods, name: str, env: list[Object]) -> Object:
     volumes, mounts = _volumes(pods, name)
     container: Object = {
-        "name": _NODE,
+        "name": NODE,
         "image": pods.image,
         "command": ["bash", f"{FILES}/pod.sh"],
         **({"env": [*env, *_ring_variables(pods)]} if env or pods.rank_table else {}),
+        **({"imagePullPolicy": pods.pull_policy} if pods.pull_policy else {}),
         "resources": _resources(pods),
         "volumeMounts": mounts,
     }
-    if pods.capabilities:
-        container["securityContext"] = {"capabilities": {"add": list(pods.capabilities)}}
+    if security := _security(pods):
+        container["securityContext"] = security
     tolerations = [
         {
             "key": each.key,
@@ -260,6 +269,7 @@ def _pod(pods: Pods, name: str, env: list[Object]) -> Object:
         for each in pods.tolerations
     ]
     wanted: Object = {
+        "securityContext": _pod_security(pods),
         "nodeSelector": dict(pods.node_selector),
         "tolerations": tolerations,
         "serviceAccountName": pods.service_account,
@@ -270,10 +280,32 @@ def _pod(pods: Pods, name: str, env: list[Object]) -> Object:
     }
     return {
         # Time for ranks to save, and for the node to record its end.
-        "terminationGracePeriodSeconds": GRACE_SECONDS + 15,
+        "terminationGracePeriodSeconds": round(plan.start.save_seconds or 0) + GRACE_SECONDS + 15,
         **{key: value for key, value in wanted.items() if value},
         "containers": [container],
         "volumes": volumes,
+    }
+
+
+def _security(pods: Pods) -> Object:
+    """Return the security context of the container; Source: Pod Security Standards, Restricted."""
+    restricted = pods.security == RESTRICTED
+    capabilities: Object = {
+        **({"add": list(pods.capabilities)} if pods.capabilities else {}),
+        **({"drop": ["ALL"]} if restricted else {}),
+    }
+    return {
+        **({"allowPrivilegeEscalation": False} if restricted else {}),
+        **({"capabilities": capabilities} if capabilities else {}),
+    }
+
+
+def _pod_security(pods: Pods) -> Object:
+    """Return the security context of the pod, which holds for all its containers."""
+    restricted: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {
+        **(restricted if pods.security == RESTRICTED else {}),
+        **({"runAsUser": pods.user} if pods.user is not None else {}),
     }
 
 
@@ -303,7 +335,12 @@ def _volumes(pods: Pods, name: str) -> tuple[list[Object], list[Object]]:
             sources[key] = f"volume-{len(sources)}"
             volumes.append({"name": sources[key], **_source(volume)})
         mounts.append(
-            {"name": sources[key], "mountPath": volume.path, **({"readOnly": True} if volume.read_only else {})}
+            {
+                "name": sources[key],
+                "mountPath": volume.path,
+                **({"subPath": volume.folder} if volume.folder else {}),
+                **({"readOnly": True} if volume.read_only else {}),
+            }
         )
     return volumes, mounts
 
@@ -335,6 +372,12 @@ def _metadata(pods: Pods, name: str) -> Object:
     labels = dict(pods.labels) | ({_RING[0]: _RING[1]} if pods.rank_table else {})
     annotations = dict(pods.annotations)
     return {"labels": {RUN_LABEL: name, **labels}, **({"annotations": annotations} if annotations else {})}
+
+
+def _job(pods: Pods, name: str, place: Place, spec: Object) -> Object:
+    """Return the object that starts the pods."""
+    kind = KINDS[pods.kind]
+    return _object(pods, name, place, kind.version, kind.object, {"spec": spec})
 
 
 def _object(pods: Pods, name: str, place: Place, version: str, kind: str, rest: Object) -> Object:

@@ -1,30 +1,29 @@
 """Kubernetes settings of a job's pods, parsed from the section `cluster`; every mistake is reported."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from launcher.executors.kubernetes.kinds import DEVICE_RESOURCES, KINDS, RUN_LABEL
+from launcher.executors.kubernetes.pod_patch import problems
 from launcher.executors.time_limit import seconds_of
 from launcher.job import Job
 from launcher.job.cluster import Cluster
+from launcher.syntax import escaped
 
 T = TypeVar("T")
-
-# Extended resources of the vendors' device plug-ins.
-_DEVICE_RESOURCE = {"cuda": "nvidia.com/gpu", "npu": "huawei.com/Ascend910"}
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # apimachinery pkg/api/resource: a number with an SI or binary suffix.
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|[mk]|[eE][+-]?[0-9]+)?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # DNS-1123 subdomain
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-# Kinds that replace single pods only, while the others go on and wait for them.
-_NO_RESTARTS = {
-    "job": "an Indexed Job replaces the pod that failed, alone",
-    "trainjob": "failurePolicy belongs to the cluster's training runtime, and a TrainJob cannot set it",
-}
 VOLUME_KINDS = ("pvc", "host", "nfs", "configmap", "secret")
+RESTRICTED = "restricted"
+# Volumes of the restricted profile; Source: Kubernetes, Pod Security Standards, Volume Types.
+_RESTRICTED_VOLUMES = ("pvc", "configmap", "secret")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +32,13 @@ class Volume:
 
     Attributes:
         source: name of the claim, ConfigMap or Secret; folder of the node; SERVER/FOLDER of an NFS export.
+        folder: below the claim; "": all of it.
     """
 
     kind: str
     source: str
     path: str
+    folder: str = ""
     read_only: bool = False
 
 
@@ -55,11 +56,14 @@ class Pods:
     """Settings of pods.
 
     Attributes:
-        kind: job, jobset, trainjob or volcano.
+        kind: name of the kind of object that starts them.
         resources: limits of a pod, devices first.
         deadline: seconds after which the job is ended; None: never.
         secret: name of the Secret that holds variables.
         labels, annotations, node_selector: names with values.
+        security: Pod Security Standard; None: none is asked for.
+        patch: merged into the pod template.
+        ttl: seconds after its end at which the job is deleted; None: never.
     """
 
     kind: str = "job"
@@ -86,6 +90,11 @@ class Pods:
     rank_table: bool = False
     training_runtime: str = "torch-distributed"
     deadline: int | None = None
+    pull_policy: str | None = None
+    security: str | None = None
+    user: int | None = None
+    patch: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ttl: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +108,7 @@ class Unclear:
 def pods_of(job: Job, *, native: bool) -> Pods:
     """Return the settings of a job's pods; values that cannot be parsed are omitted (`unclear` reports them)."""
     cluster = job.cluster
-    device = cluster.device_resource or (_DEVICE_RESOURCE.get(job.hardware.device) if native else None)
+    device = cluster.device_resource or (DEVICE_RESOURCES.get(job.hardware.device) if native else None)
     devices = ((device, str(cluster.devices_per_node)),) if device else ()
     hosts = [f"host:{mount}" for mount in cluster.container_mounts]
     return Pods(
@@ -127,6 +136,11 @@ def pods_of(job: Job, *, native: bool) -> Pods:
         rank_table=cluster.rank_table,
         training_runtime=cluster.training_runtime,
         deadline=None if cluster.time_limit is None else seconds_of(cluster.time_limit),
+        pull_policy=cluster.pull_policy,
+        security=cluster.pod_security,
+        user=cluster.run_as_user,
+        patch=cluster.pod_patch,
+        ttl=None if cluster.ttl_after_finished is None else seconds_of(cluster.ttl_after_finished),
     )
 
 
@@ -141,24 +155,52 @@ def unclear(job: Job) -> Iterator[Unclear]:
         text = getattr(cluster, field)
         if text is not None and not _QUANTITY.fullmatch(text):
             yield Unclear(field=field, message=f"{text!r} is not a quantity of Kubernetes; works: 500Gi · 64000M")
-    if cluster.time_limit is not None and seconds_of(cluster.time_limit) is None:
-        yield Unclear(
-            field="time_limit", message=f"{cluster.time_limit!r} is not a time; works: 90 (minutes) · 2-12:00:00"
-        )
+    for field in ("time_limit", "ttl_after_finished"):
+        text = getattr(cluster, field)
+        if text is not None and seconds_of(text) is None:
+            yield Unclear(field=field, message=f"{text!r} is not a time; works: 90 (minutes) · 2-12:00:00")
     if cluster.work_dir is not None and not cluster.work_dir.startswith("/"):
         yield Unclear(field="work_dir", message=f"{cluster.work_dir!r} is not an absolute folder of the pods")
     if cluster.rank_table and cluster.kind != "volcano":
         yield Unclear(field="rank_table", message="is made for Volcano's jobs only: cluster.kind=volcano")
-    if cluster.kind == "trainjob" and (cluster.host_network or cluster.priority_class):
-        name = "host_network" if cluster.host_network else "priority_class"
-        yield Unclear(field=name, message="belongs in the cluster's training runtime: a TrainJob cannot set it")
-    if job.fault_tolerance.max_restarts and cluster.kind in _NO_RESTARTS:
+    yield from _of_kind(job)
+    if cluster.pod_security == RESTRICTED:
+        yield from _not_restricted(cluster)
+    for each in problems(cluster.pod_patch, KINDS[cluster.kind]):
+        yield Unclear(field="pod_patch", message=f"{escaped(each.path)} {each.message}")
+
+
+def _of_kind(job: Job) -> Iterator[Unclear]:
+    """Yield the fields that objects of this kind cannot set."""
+    cluster, kind = job.cluster, KINDS[job.cluster.kind]
+    for name, why in kind.refuses.items():
+        if getattr(cluster, name):
+            yield Unclear(field=name, message=f"cannot be set with cluster.kind={kind.name}: {why}")
+    if job.fault_tolerance.max_restarts and kind.no_restarts:
+        able = " · ".join(f"cluster.kind={each.name}" for each in KINDS.values() if not each.no_restarts)
         yield Unclear(
             field="kind",
             message=f"{cluster.kind!r} cannot start all pods again together (fault_tolerance.max_restarts="
-            f"{job.fault_tolerance.max_restarts}): {_NO_RESTARTS[cluster.kind]}; works: cluster.kind=jobset · "
-            "cluster.kind=volcano · fault_tolerance.max_restarts=0",
+            f"{job.fault_tolerance.max_restarts}): {kind.no_restarts}; works: {able} · "
+            "fault_tolerance.max_restarts=0",
         )
+
+
+def _not_restricted(cluster: Cluster) -> Iterator[Unclear]:
+    """Yield what the restricted profile forbids; Source: Kubernetes, Pod Security Standards, Restricted."""
+    words = f"is forbidden by cluster.pod_security={RESTRICTED}"
+    if cluster.host_network:
+        yield Unclear(field="host_network", message=words)
+    if cluster.run_as_user == 0:
+        yield Unclear(field="run_as_user", message=f"0 is root, which {words}")
+    for name in cluster.capabilities:
+        if name != "NET_BIND_SERVICE":
+            yield Unclear(field="capabilities", message=f"{name!r} {words}")
+    for name, found in (("volumes", cluster.volumes), ("container_mounts", cluster.container_mounts)):
+        for word in found:
+            kind = word.partition(":")[0] if name == "volumes" else "host"
+            if kind not in _RESTRICTED_VOLUMES:
+                yield Unclear(field=name, message=f"{word!r} {words}; works: {' · '.join(_RESTRICTED_VOLUMES)}")
 
 
 def _words(cluster: Cluster) -> Iterator[Unclear]:
@@ -166,7 +208,7 @@ def _words(cluster: Cluster) -> Iterator[Unclear]:
         "volumes": _volume,
         "tolerations": _toleration,
         "node_selector": _label,
-        "labels": _label,
+        "labels": _further_label,
         "annotations": _annotation,
         "resources": _resource,
     }
@@ -229,6 +271,13 @@ def _label(word: str) -> tuple[str, str]:
     return key, value
 
 
+def _further_label(word: str) -> tuple[str, str]:
+    key, value = _label(word)
+    if key == RUN_LABEL:
+        raise ValueError("is set by launch: it finds the pods of a run")
+    return key, value
+
+
 def _annotation(word: str) -> tuple[str, str]:
     key, value = _pair(word)
     if not _LABEL_KEY.fullmatch(key):
@@ -267,6 +316,11 @@ def _volume(word: str) -> Volume:
         raise ValueError("a folder of the node begins with /")
     if kind == "nfs" and "/" not in source:
         raise ValueError("an NFS volume is nfs:SERVER/FOLDER:PATH")
+    folder = ""
+    if kind == "pvc":
+        source, _, folder = source.partition("/")
+        if folder.startswith("/") or ".." in folder.split("/"):
+            raise ValueError("a folder of a claim is relative to it, without ..")
     if kind in ("pvc", "configmap", "secret") and not _NAME.fullmatch(source):
         raise ValueError(f"{source!r} is not a name in Kubernetes")
-    return Volume(kind=kind, source=source, path=path, read_only=read_only)
+    return Volume(kind=kind, source=source, path=path, folder=folder, read_only=read_only)

@@ -29,6 +29,7 @@ class Local(OnThisMachine):
     name = "local"
     title = "this machine"
     one_machine = True
+    resumes = True
 
     def check(self, plan: LaunchPlan) -> None:
         """Check for what would prevent the plan from starting here; nothing is written."""
@@ -36,11 +37,17 @@ class Local(OnThisMachine):
 
         check(plan)
 
-    def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool) -> Ended:
+    def check_again(self, plan: LaunchPlan) -> None:
+        """As `check`, in the folder of an earlier start."""
+        from launcher.executors.local.run import check
+
+        check(plan, again=True)
+
+    def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool, first: int = 0) -> Ended:
         """Run the plan, and restart it from its checkpoint."""
         from launcher.executors.local.run import Kept, run
 
-        return run(plan, quiet=quiet, kept=Kept(id=place.id, files=files))
+        return run(plan, quiet=quiet, kept=Kept(id=place.id, files=files, again=first > 0, first=first))
 
 
 EXECUTOR = Local()

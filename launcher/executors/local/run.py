@@ -1,31 +1,47 @@
 """Runs a plan on this machine: own process group, free port, log file, clean stop, restarts from its checkpoint."""
 
 import itertools
+import math
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors import evidence, private
+from launcher.executors.end_reasons import BY_SIGTERM, PREEMPTED, RESTART_WAITS, TERMINAL_LOST
 from launcher.executors.error_files import RANKS
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, claim, resolved, write, write_as_is
 from launcher.executors.output import Output
-from launcher.executors.port import is_free, on_free_port
+from launcher.executors.port import BIND_ERROR, MOST_BINDS, is_free, on_free_port, port_of, release, reserve
 from launcher.executors.processes import Process, descendants, identified, kill_all
-from launcher.executors.progress import Progress, last_checkpoint
-from launcher.executors.record import withdraw_request, write_causes, write_exit, write_status
-from launcher.executors.render import rank_log_environment
+from launcher.executors.progress import LOG_TAIL, Progress, last_checkpoint
+from launcher.executors.record import (
+    HEARTBEAT_SECONDS,
+    RUN,
+    STATUS,
+    read_request,
+    withdraw_request,
+    write_causes,
+    write_exit,
+    write_heartbeat,
+    write_status,
+)
+from launcher.executors.render import torchrun_environment
 from launcher.executors.stop import Stop
 from launcher.executors.watchdog import Watchdog
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.executor import Ended
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, WRONG_IN_FILE, fits_in_file, references, references_of, settled
-from launcher.plan.start import RESUME
+from launcher.plan.start import LONGEST_WAIT, RESUME
 
 _LOOK_SECONDS = 0.5
 _OUTPUT_SECONDS = 5.0
@@ -44,7 +60,8 @@ class Kept:
         own: this program restarts the command and records its end; otherwise the command does both.
         log: name of the log file for the command's output; "": the command writes its logs itself.
         shared: other nodes use the same folder and the plan's port, so neither is changed.
-        again: a platform restarted this node: training resumes from the last checkpoint.
+        again: started again in its folder: training resumes from the last checkpoint.
+        first: number of the first attempt.
     """
 
     id: str
@@ -54,10 +71,14 @@ class Kept:
     log: str = "node0.log"
     shared: bool = False
     again: bool = False
+    first: int = 0
 
 
-def check(plan: LaunchPlan) -> None:
+def check(plan: LaunchPlan, *, again: bool = False) -> None:
     """Check for everything that would prevent a plan from starting here; nothing is written.
+
+    Args:
+        again: in the folder of an earlier start.
 
     Raises:
         CannotStart: several nodes, an unset reference, a missing program, a port chosen by the user that is taken,
@@ -72,7 +93,8 @@ def check(plan: LaunchPlan) -> None:
     port = plan.start.port
     if port is not None and not is_free(port):
         raise CannotStart(f"port {port} is in use: choose another cluster.master_port, or leave it unset")
-    check_free(Path(plan.output_dir))
+    if not again:
+        check_free(Path(plan.output_dir))
 
 
 def check_commands(plan: LaunchPlan) -> None:
@@ -119,13 +141,16 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
     if kept.shared:
         check_commands(plan)
     else:
-        check(plan)
+        check(plan, again=kept.again)
     folder = Path(plan.output_dir)
     environ = _environ()
     written = Written()
-    with Stop() as stop, Watchdog(_mark(kept, folder), enabled=kept.own) as watchdog:
+    with (
+        Stop(plan.start.save_seconds, passes_interrupt=not kept.own) as stop,
+        Watchdog(_mark(kept, folder), folder / RUN / STATUS, enabled=kept.own) as watchdog,
+    ):
         try:
-            if kept.shared:
+            if kept.shared or kept.again:
                 written.folder(folder)
             else:
                 claim(folder, written)
@@ -204,23 +229,71 @@ def _attempts(run: _Run) -> Ended:
     if run.kept.own:
         withdraw_request(Path(run.plan.output_dir))
     folder, allowed = Path(run.plan.output_dir), run.plan.start.max_restarts if run.kept.own else 0
-    for attempt in itertools.count():
+    restarts = binds = 0
+    for attempt in itertools.count(run.kept.first):
         if run.kept.own and run.kept.files:
-            write_status(folder, "running", None, attempt=attempt, restarts=attempt)
-        start = evidence.begun(run.environ)
+            write_status(folder, "running", None, attempt=attempt, restarts=restarts)
+        start, logged = evidence.begun(run.environ), _size(run.log)
         ended, hung = _attempt(run, attempt)
         if run.kept.own and (run.kept.files or run.kept.shared):
-            if ended.code and not ended.interrupted:
-                write_causes(folder, attempt, run.kept.node, evidence.causes(start, run.environ))
-            write_exit(folder, attempt, run.kept.node, ended.code, stopped=ended.interrupted)
-        ended = replace(ended, restarts=attempt)
-        if not ended.code or ended.interrupted or attempt >= allowed:
+            with suppress(OSError):  # a full disk, a folder that is gone: the run's status counts
+                if ended.code and not ended.interrupted:
+                    write_causes(folder, attempt, run.kept.node, evidence.causes(start, run.environ))
+                write_exit(folder, attempt, run.kept.node, ended.code, stopped=ended.interrupted)
+        ended = replace(ended, restarts=restarts)
+        if not ended.code or ended.interrupted:
             break
-        _print(run, f"attempt {attempt} failed (exit code {ended.code}); restart {attempt + 1} of {allowed}")
+        if binds < MOST_BINDS and _lost_its_port(run, logged):
+            binds += 1
+            _print(run, "its port was taken meanwhile; once more with another")
+            continue
+        if restarts >= allowed:
+            break
+        restarts += 1
+        _print(run, f"attempt {attempt} failed (exit code {ended.code}); restart {ended.restarts + 1} of {allowed}")
+        _wait_to_restart(run, attempt, ended)
     if run.kept.own and run.kept.files:
-        state = "stopped" if ended.interrupted else "failed" if ended.code else "done"
-        write_status(folder, state, ended.code, attempt=attempt, restarts=attempt, why="hung" if hung else "")
+        why = "hung" if hung else _signalled(folder, ended)
+        write_status(folder, ended.state, ended.code, attempt=attempt, restarts=ended.restarts, why=why)
     return ended
+
+
+def _size(log: Path | None) -> int:
+    try:
+        return 0 if log is None else log.stat().st_size
+    except OSError:
+        return 0
+
+
+def _lost_its_port(run: _Run, since: int) -> bool:
+    """Return whether the log, from a place on, ends with an error of a port that was free when it was chosen."""
+    if not run.kept.own or run.kept.shared or run.plan.start.port is not None or run.log is None:
+        return False
+    try:
+        with run.log.open("rb") as file:
+            file.seek(max(since, file.seek(0, os.SEEK_END) - LOG_TAIL))
+            return re.search(BIND_ERROR.encode(), file.read()) is not None
+    except OSError:
+        return False
+
+
+def _signalled(folder: Path, ended: Ended) -> str:
+    """Return why a run was stopped if nobody asked for it by `launch stop`; "" otherwise."""
+    whys = {128 + signal.SIGTERM: PREEMPTED % BY_SIGTERM, 128 + signal.SIGHUP: TERMINAL_LOST}
+    return "" if not ended.interrupted or read_request(folder) is not None else whys.get(ended.code, "")
+
+
+def _wait_to_restart(run: _Run, attempt: int, ended: Ended) -> None:
+    """Wait before a restart, each twice as long as the one before; a signal ends the wait."""
+    start = run.plan.start
+    seconds = min(start.restart_seconds * 2**ended.restarts, LONGEST_WAIT)
+    until = time.monotonic() + seconds
+    if seconds and run.kept.files:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+        why = RESTART_WAITS % (at, ended.restarts + 1, start.max_restarts, ended.code)
+        write_status(Path(run.plan.output_dir), "running", None, attempt=attempt, restarts=ended.restarts, why=why)
+    while time.monotonic() < until and not run.stop.received:
+        time.sleep(_LOOK_SECONDS)
 
 
 def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
@@ -230,7 +303,7 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
         environ["LAUNCH_RUN"] = f"{_mark(run.kept, Path(plan.output_dir))}/{run.kept.node}/{attempt}"
         ranks = _ranks_folder(plan, run.kept)
         if ranks.is_dir():
-            environ |= rank_log_environment(plan.start.devices_per_node, str(ranks), attempt)
+            environ |= torchrun_environment(plan.start, str(ranks), attempt)
     again = plan.resume is not None and (attempt > 0 or run.kept.again)
     found = last_checkpoint(plan.watch, environ[LAUNCH_DIR]) if again else None
     if found is not None and plan.resume is not None:
@@ -242,17 +315,29 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
             ended, _ = _start(node, environ, run, None)
             if ended.code or ended.interrupted:
                 return ended, False
-    progress = Progress(Path(plan.output_dir), run.plan.watch, run.plan.start.hang_seconds) if run.kept.own else None
-    chosen = run.kept.shared or plan.start.port is not None
-    node = plan.nodes[0] if chosen else on_free_port(plan.nodes[0])
-    return _start(node, environ, run, progress)
+    limits = (run.plan.start.hang_seconds, run.plan.start.startup_seconds)
+    progress = Progress(Path(plan.output_dir), run.plan.watch, *limits) if run.kept.own else None
+    mark = _mark(run.kept, Path(plan.output_dir))
+    fixed = plan.start.port
+    if not run.kept.own or run.kept.shared:
+        return _start(plan.nodes[0], environ, run, progress)
+    # Later attempts have written output that a failed start would remove: there the bind itself tells.
+    if fixed is not None and not reserve(fixed, mark) and attempt == run.kept.first:
+        raise CannotStart(f"port {fixed} is reserved by a run that starts now: choose another cluster.master_port")
+    node = plan.nodes[0] if fixed is not None else on_free_port(plan.nodes[0], mark)
+    try:
+        return _start(node, environ, run, progress)
+    finally:
+        port = port_of(node)
+        if port is not None and port.isdigit():
+            release(int(port), mark)
 
 
 def _print(run: _Run, text: str) -> None:
     if not run.quiet:
         print(f"launch: {text}", flush=True)
     if run.log is not None:
-        with run.log.open("a", encoding="utf-8") as file:
+        with suppress(OSError), run.log.open("a", encoding="utf-8") as file:  # a full disk
             file.write(f"launch: {text}\n")
 
 
@@ -285,7 +370,7 @@ def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Prog
     stop.watch(process)
     run.watchdog.watch(process.pid)
     output = Output(process, run.log, quiet=run.quiet)
-    code, hung = _wait(process, stop, progress)
+    code, hung = _wait(process, stop, progress, Path(run.plan.output_dir) if run.kept.files else None)
     output.finish(_OUTPUT_SECONDS)
     if stop.received:
         return Ended(code=128 + stop.received[0], log=log, interrupted=True, log_problem=output.problem), False
@@ -293,9 +378,11 @@ def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Prog
     return Ended(code=code, log=log, log_problem=output.problem), hung
 
 
-def _wait(process: "subprocess.Popen[bytes]", stop: Stop, progress: Progress | None) -> tuple[int, bool]:
+def _wait(
+    process: "subprocess.Popen[bytes]", stop: Stop, progress: Progress | None, folder: Path | None
+) -> tuple[int, bool]:
     below: set[Process] = set()
-    hung = False
+    hung, shown = False, -math.inf
     try:
         while True:
             try:
@@ -305,7 +392,11 @@ def _wait(process: "subprocess.Popen[bytes]", stop: Stop, progress: Progress | N
                 below = {*(child for child in below if identified(child.pid) == child), *descendants(process.pid)}
                 if stop.overdue():
                     stop.kill()
-                if progress is not None and not hung and progress.silent():
+                if folder is not None and time.monotonic() - shown > HEARTBEAT_SECONDS:
+                    shown = time.monotonic()
+                    write_heartbeat(folder)
+                # Ranks that were asked to end save, and log no iteration meanwhile.
+                if progress is not None and not hung and not stop.received and progress.silent():
                     hung = True
                     stop.ask(process)
     finally:

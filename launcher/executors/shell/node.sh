@@ -6,8 +6,8 @@ if [ "${1:-}" = port ]; then free_port "$2"; exit; fi
 : "${ATTEMPT:=0}"
 export NODE_RANK ATTEMPT
 # Ids repeat where states lie in several places: the folder tells runs apart.
-mark="$id.$(printf '%s' "$run" | cksum | cut -d' ' -f1)/$NODE_RANK/$ATTEMPT"
-child='' monitor='' stopping=''
+mark=$run_mark/$NODE_RANK/$ATTEMPT
+child='' monitor='' recorder='' stopping='' iteration=''
 
 # Processes that this node's command started, also those that left its session.
 ours() { grep -lzFx "LAUNCH_RUN=$mark" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
@@ -25,14 +25,52 @@ sweep() {
   done
 }
 
+# Ranks, without the workers of their data loaders, which inherit their environment. A rank that saves on SIGTERM ends by
+# itself, and what started it then ends, too; torchrun kills ranks 30 s after it was told to end.
+# A platform may set RANK for the node (PyTorchJob), so that also what starts the ranks has it: LOCAL_RANK counts first.
+ranks() {
+  local name pid parent found=''
+  for name in LOCAL_RANK RANK; do
+    for pid in $(ours); do
+      grep -qsz "^$name=" "/proc/$pid/environ" || continue
+      parent=$(sed -nE 's/^PPid:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null)
+      grep -qsz "^$name=" "/proc/$parent/environ" || found+=" $pid"
+    done
+    [ -z "$found" ] || break
+  done
+  echo "$found"
+}
+
+save_first() {
+  local ticks=$((save_seconds * 5)) saving
+  saving=$(ranks)
+  [ -n "$saving" ] || return 0
+  say "node $NODE_RANK: ranks have $save_seconds s to save"
+  # shellcheck disable=SC2086 # one word a process
+  kill -TERM $saving 2>/dev/null
+  # shellcheck disable=SC2086
+  while ((ticks-- > 0)) && kill -0 $saving 2>/dev/null; do sleep 0.2; done
+}
+
 stop() {
   [ -z "$stopping" ] || return 0
   stopping=1
   [ -z "$child" ] && return 0
-  kill -TERM -- "-$child" 2>/dev/null
-  sweep "$grace" &
+  {
+    [ -z "$save_seconds" ] || save_first
+    kill -TERM -- "-$child" 2>/dev/null
+    sweep "$grace"
+  } 9>&- &
 }
-trap stop TERM INT HUP
+trap stop TERM INT HUP URG
+
+# Where this script is killed its ranks go on: whoever holds the other end of its pipe then ends them. Not a subshell: what kills
+# this script's group or all of its name would end that, too.
+exec 9> >(exec setsid bash -c "$(declare -f ours sweep)"'
+  mark=$1
+  cat >/dev/null
+  ours | xargs -r kill -TERM 2>/dev/null
+  sweep "$2"' watchdog "$mark" "$grace" >/dev/null 2>&1)
 
 cd -- "$launch_dir" || { say "$(hostname): $launch_dir is not there: every node needs the same folders"; exit 72; }
 [ -z "$first_path" ] || export PATH="$first_path:$PATH"
@@ -40,16 +78,19 @@ if [ "${LAUNCH_ATTACHED:-}" = 1 ]; then
   # Standard input first names variables, up to a dot, each ended by NUL; its end means that whoever started this is gone.
   exec 3<&0
   while IFS= read -r -d '' -u 3 line && [ "$line" != . ]; do export "${line?}"; done
-  { while read -r -u 3 line; do :; done; kill -TERM $$; } </dev/null >/dev/null 2>&1 &
+  { while read -r -u 3 line; do :; done; kill -TERM $$; } </dev/null >/dev/null 2>&1 9>&- &
   monitor=$!
   exec 3<&-
 fi
-site_setup
+# What the site's lines leave running must not hold the pipe open.
+site_setup 9>&-
 rank_logs
 script=$run/command.sh
 [ -z "${LAUNCH_RESUME:-}" ] || script=$run/resume.sh
 read -r -a begun < <(evidence_begin)
-LAUNCH_RUN=$mark setsid bash "$script" </dev/null &
+record 9>&- &
+recorder=$!
+LAUNCH_RUN=$mark setsid bash "$script" </dev/null 9>&- &
 child=$!
 [ -z "$stopping" ] || { stopping=''; stop; }
 while wait "$child"; code=$?; ((code > 128)) && kill -0 "$child" 2>/dev/null; do :; done
@@ -60,12 +101,19 @@ else
   sweep 5
 fi
 wait "$child" 2>/dev/null
-[ -z "$monitor" ] || kill "$monitor" 2>/dev/null
+for helper in $monitor $recorder; do kill "$helper" 2>/dev/null; done
+[ "$NODE_RANK" != 0 ] || [ -z "${MASTER_PORT:-}" ] || release_port "$MASTER_PORT"
 umask 077
 mkdir -p "$run/exits"
-if [ "$code" != 0 ] && [ -z "$stopping" ] && causes=$(evidence_end "${begun[@]}") && [ -n "$causes" ]; then
+own_logs
+record_iteration
+if [ "$code" != 0 ] && [ -z "$stopping" ] && causes=$(evidence_end ${begun[@]+"${begun[@]}"}) && [ -n "$causes" ]; then
   mkdir -p "$run/causes" && printf '%s\n' "$causes" >"$run/causes/$ATTEMPT.$NODE_RANK"
 fi
-printf '%s %s %s\n' "$code" "$(hostname)" "${stopping:+stopped}" >"$run/exits/.$ATTEMPT.$NODE_RANK" &&
-  mv -n "$run/exits/.$ATTEMPT.$NODE_RANK" "$run/exits/$ATTEMPT.$NODE_RANK"
+{
+  printf '%s %s %s\n' "$code" "$(hostname)" "${stopping:+stopped}"
+  [ "$code" = 0 ] || [ -n "$stopping" ] || error_lines
+} >"$run/exits/.$ATTEMPT.$NODE_RANK"
+# An empty file is that of a full disk, and says nothing.
+[ ! -s "$run/exits/.$ATTEMPT.$NODE_RANK" ] || mv -n "$run/exits/.$ATTEMPT.$NODE_RANK" "$run/exits/$ATTEMPT.$NODE_RANK"
 exit "$code"

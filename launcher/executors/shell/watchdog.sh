@@ -1,12 +1,21 @@
-# Ends what a run started on this machine if the program that started it is killed. $1: the run; $2: seconds to end in.
-# Standard input names the process group of the moment, one a line; its end is the end of that program.
+# Ends what a run started on this machine if the program that started it is killed, and writes down that it was. $1: the run;
+# $2: seconds to end in; $3: its status file; $4: the reason that it gets. Standard input names the process group of the moment, one a line; its end is
+# the end of that program.
 group=''
 while read -r line; do group=$line; done
 ours() { grep -lz "^LAUNCH_RUN=${1//./[.]}/" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
-[ -n "$group" ] && [ -n "$(ours "$1")" ] || exit 0
-kill -TERM -- "-$group" 2>/dev/null
-for ((ticks = $2 * 5; ticks > 0; ticks--)); do
-  [ -n "$(ours "$1")" ] || exit 0
-  sleep 0.2
-done
-ours "$1" | xargs -r kill -KILL
+[ -n "$group" ] || exit 0
+if [ -n "$(ours "$1")" ]; then
+  kill -TERM -- "-$group" 2>/dev/null
+  for ((ticks = $2 * 5; ticks > 0; ticks--)); do
+    [ -n "$(ours "$1")" ] || break
+    sleep 0.2
+  done
+  ours "$1" | xargs -r kill -KILL
+fi
+# Whoever ended by itself has written another state.
+grep -qs '"state": "running"' "$3" || exit 0
+umask 077
+sed -E 's/"state": "running", "code": null/"state": "stopped", "code": 143/
+  s/"reason": "[^"]*"/"reason": "'"$4"'"/
+  s/"at": "[^"]*"/"at": "'"$(date -u +%FT%TZ)"'"/' "$3" >"${3%/*}/.status.$$" && mv "${3%/*}/.status.$$" "$3"

@@ -1,53 +1,37 @@
 """Submits a plan to Slurm: one task per node, static rendezvous; state from plain-text squeue and scontrol."""
 
 import os
-import pwd
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import forwarded_names
 from launcher.executors.private import PROGRAM
 from launcher.executors.render import array, assignment, node_files, supervisor_file
+from launcher.executors.slurm.admission import admitted
+from launcher.executors.slurm.probe import answers_of
+from launcher.executors.slurm.state import call, expanded, find_job, jobs_seen, words
 from launcher.job import Job
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Executor, Observed, Place, Submitted, Together
 from launcher.syntax import shown
 
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
 SCRIPT = "job.sbatch"
 _DEVICE_GRES = {"cuda": "gpu", "npu": "npu"}
-_SECONDS, _LOOK_SECONDS = 60, 20
-# Message of squeue for a job that it has purged; other messages do not concern the job.
-_FORGOTTEN = ("Invalid job id specified",)
 # Below the time between SIGTERM and SIGKILL (KillWait, 30 s unless the site says otherwise), so that nodes
 # can still write how they ended.
 _GRACE_SECONDS = 20
-# JobState of squeue(1), JOB STATE CODES. In other states the job has ended; the run directory has the result.
-_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD")
-_GOING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
-_ENDED = {
-    "COMPLETED": "done",
-    "CANCELLED": "stopped",
-    "FAILED": "failed",
-    "NODE_FAIL": "failed",
-    "TIMEOUT": "failed",
-    "OUT_OF_MEMORY": "failed",
-    "BOOT_FAIL": "failed",
-    "DEADLINE": "failed",
-    "PREEMPTED": "failed",
-    "LAUNCH_FAILED": "failed",
-}
-# Ends that Slurm decides; COMPLETED and FAILED only repeat the exit code of the batch script.
-_ENDED_BY_SLURM = frozenset(_ENDED) - {"COMPLETED", "FAILED"}
-_NO_REASON = ("", "None", "(null)")
+# After the checkpoint nodes still have to end; Slurm sends a signal up to 60 s early (sbatch(1), --signal).
+_END_SECONDS = 30
 _JOB = re.compile(r"[0-9]+(?:_[0-9]+)?")
-_FIELD = re.compile(r"(\w+)=(\S*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +58,7 @@ class Slurm(Executor):
     )
     rules = ("launcher.executors.slurm.rules",)
     containers = True
+    resumes = True
     image_forms = "REGISTRY/IMAGE:TAG without spaces, or a .sqsh file"
     log_files = ("slurm.log", "launch.log")
     secrets = (
@@ -92,11 +77,23 @@ class Slurm(Executor):
         """Return the options of sbatch; only a native run requests devices."""
         return Request(options=tuple(_batch_options(job, native)), array_limit=job.cluster.array_limit)
 
+    def stored_settings(self, tree: Any) -> Request:
+        """Return sbatch's options from the data of a stored plan."""
+        return Request(options=tuple(map(str, tree["options"])), array_limit=tree["array_limit"])
+
     def check(self, plan: LaunchPlan) -> None:
         """Check for Slurm's commands and let Slurm validate the options; nothing is submitted.
 
         Raises:
-            CannotStart: with Slurm's message.
+            CannotStart: it can never run, with Slurm's message.
+        """
+        self.preflight(plan)
+
+    def preflight(self, plan: LaunchPlan) -> Sequence[str]:
+        """Run the checks of `check`, and return what the job has to wait for.
+
+        Raises:
+            CannotStart: it can never run, with Slurm's message.
         """
         for name in ("sbatch", "squeue", "scancel"):
             if shutil.which(name) is None:
@@ -104,9 +101,15 @@ class Slurm(Executor):
         _check_container(plan)
         folder = os.path.abspath(plan.output_dir)
         self.render(plan, Place(id=plan.start.name, folder=folder, launch_dir=os.getcwd()))
-        done = _call(["sbatch", "--test-only", *_request(plan).options, "--wrap", "true"])
-        if done.returncode:
-            raise CannotStart(f"Slurm refuses the job: {_words(done)}")
+        return admitted(_options(plan))
+
+    def probe(self, plan: LaunchPlan, script: str) -> list[tuple[str, "CompletedProcess[str]"]]:
+        """Run a bash script on nodes that Slurm allocates for it as it would for the job.
+
+        Raises:
+            CannotStart: none are free, with Slurm's message.
+        """
+        return answers_of(_request(plan).options, len(plan.nodes), script)
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return node.sh with its commands, and job.sbatch.
@@ -120,7 +123,7 @@ class Slurm(Executor):
             f"--comment={place.id}",
             f"--output={_pattern(place.folder)}/logs/slurm.log",
             "--open-mode=append",
-            *_request(plan).options,
+            *_options(plan),
         ]
         first = [_header(option) for option in options]
         head = ["unset LAUNCH_ATTACHED", array("srun", ["srun", *_container(plan, place)])]
@@ -136,6 +139,10 @@ class Slurm(Executor):
         """Return the command that submits the job."""
         return ("sbatch", "--parsable", f"{place.folder}/run/{SCRIPT}")
 
+    def handle(self, plan: LaunchPlan) -> Mapping[str, Any]:
+        """Return whether ranks save when the job is cancelled."""
+        return {} if plan.start.save_seconds is None else {"saves": True}
+
     def submitted(self, output: str) -> Submitted:
         """Return the job's number; `--parsable` prints NUMBER or NUMBER;CLUSTER, after output of plug-ins."""
         lines = output.split()
@@ -144,14 +151,18 @@ class Slurm(Executor):
             raise CannotStart(f"sbatch did not print a job id: {output.strip()!r}")
         return Submitted(handle={"job": number, **({"cluster": cluster} if cluster else {})})
 
+    def find_submitted(self, place: Place, since: float) -> Submitted | None:
+        """Return the newest job of this user that runs the run's script, as far as it was submitted since then."""
+        return find_job(f"{place.folder}/run/{SCRIPT}", since)
+
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
         """Return a job array with one run per task; None if the runs request different machines."""
-        (first, place), request = runs[0], _request(runs[0][0])
-        if len(runs) < 2 or any(_request(plan).options != request.options for plan, _ in runs):
+        (first, place), request, options = runs[0], _request(runs[0][0]), _options(runs[0][0])
+        if len(runs) < 2 or any(_options(plan) != options for plan, _ in runs):
             return None
         limit = "" if request.array_limit is None else f"%{request.array_limit}"
-        options = [f"--array=0-{len(runs) - 1}{limit}", f"--job-name={first.start.name}", "--output=/dev/null"]
-        lines = ["#!/bin/bash", *map(_header, (*options, *request.options))]
+        own = [f"--array=0-{len(runs) - 1}{limit}", f"--job-name={first.start.name}", "--output=/dev/null"]
+        lines = ["#!/bin/bash", *map(_header, (*own, *options))]
         lines.append('case "$SLURM_ARRAY_TASK_ID" in')
         for number, (_, each) in enumerate(runs):
             log, script = (shlex.quote(f"{each.folder}/{name}") for name in ("logs/slurm.log", f"run/{SCRIPT}"))
@@ -169,34 +180,22 @@ class Slurm(Executor):
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Query squeue, then scontrol, then the accounting; what none of them knows is in the run directory."""
-        try:
-            place, job = _cluster(handle), _number(handle)
-        except CannotStart as error:
-            return Observed(state="", why=str(error), asked=False)
-        done = _call(["squeue", *place, "-h", "-j", job, "-t", "all", "-o", "%T|%r|%N"], _LOOK_SECONDS)
-        if done.returncode and not any(sign in done.stderr for sign in _FORGOTTEN):
-            return Observed(state="", why=f"Slurm cannot be queried: {_words(done)}", asked=False)
-        if done.returncode == 0 and done.stdout.strip():
-            state, why, nodes = (*done.stdout.strip().splitlines()[-1].split("|"), "", "")[:3]
-        else:
-            done = _call(["scontrol", *place, "-o", "show", "job", job], _LOOK_SECONDS)
-            fields = dict(_FIELD.findall(done.stdout)) if done.returncode == 0 else {}
-            state, why, nodes = (fields.get(name, "") for name in ("JobState", "Reason", "NodeList"))
-        if not state or state == "CANCELLED":
-            accounted = _accounted(place, job)
-            # It lags behind the controller and may never learn of an end: of a job that has gone, only an end counts.
-            if accounted is not None and accounted[0].partition(" by ")[0] in ((state,) if state else _ENDED):
-                state, why, nodes = accounted
-        # sacct(1): `CANCELLED by UID`.
-        state, _, by = state.partition(" by ")
-        said = [
-            f"Slurm: {state}" if state else "",
-            f"by {_user(by)}" if by else "",
-            why if why not in _NO_REASON else "",
-        ]
-        known = "queued" if state in _WAITING else "running" if state in _GOING else _ENDED.get(state, "")
-        why = " ".join(filter(None, said))
-        return Observed(state=known, why=why, nodes=_expanded(nodes), final=state in _ENDED_BY_SLURM)
+        (seen,) = self.observe_all([handle])
+        return replace(seen, nodes=expanded(seen.nodes[0])) if seen.nodes else seen
+
+    def observe_all(self, handles: Sequence[Mapping[str, Any]]) -> list[Observed]:
+        """Query each of them once for all jobs of a cluster."""
+        found: dict[int, Observed] = {}
+        clusters: dict[tuple[str, ...], dict[int, str]] = {}
+        for index, handle in enumerate(handles):
+            try:
+                clusters.setdefault(tuple(_cluster(handle)), {})[index] = _number(handle)
+            except CannotStart as error:
+                found[index] = Observed(state="", why=str(error), asked=False)
+        for place, jobs in clusters.items():
+            seen = jobs_seen(place, list(dict.fromkeys(jobs.values())))
+            found |= {index: seen[job] for index, job in jobs.items()}
+        return [found[index] for index in range(len(handles))]
 
     def stop(self, handle: Mapping[str, Any]) -> None:
         """Cancel the job: its tasks get SIGTERM, and SIGKILL after the cluster's KillWait.
@@ -204,16 +203,39 @@ class Slurm(Executor):
         Raises:
             CannotStart: with Slurm's message.
         """
-        job = _number(handle)
-        done = _call(["scancel", *_cluster(handle), job])
-        if done.returncode:
-            raise CannotStart(f"Slurm does not cancel job {job}: {_words(done)}")
+        self.stop_all([handle])
+
+    def stop_all(self, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Cancel jobs by one command for each cluster.
+
+        Raises:
+            CannotStart: with Slurm's message; others of them may be cancelled.
+        """
+        clusters: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+        for handle in handles:
+            clusters.setdefault((tuple(_cluster(handle)), bool(handle.get("saves"))), []).append(_number(handle))
+        for (place, saves), jobs in clusters.items():
+            # Slurm kills a cancelled job after KillWait; of one that saves the batch script ends the nodes.
+            ways = (("--state=PENDING",), ("--batch", "--signal=TERM")) if saves else ((),)
+            for words_of in ways:
+                done = call(["scancel", *place, *words_of, *jobs])
+                if done.returncode and not (saves and "already completing" in done.stderr):
+                    raise CannotStart(f"Slurm does not cancel job {', '.join(jobs)}: {words(done)}")
 
 
 def _request(plan: LaunchPlan) -> Request:
     request = plan.start.settings
     assert isinstance(request, Request), "a plan for Slurm has its options"
     return request
+
+
+def _options(plan: LaunchPlan) -> tuple[str, ...]:
+    """Return sbatch's options, with the signal before the time limit where ranks save on one."""
+    options, save = _request(plan).options, plan.start.save_seconds
+    if save is None or any(word.startswith("--signal") for word in options):
+        return options
+    # To the batch script only, which signals ranks before the processes that started them.
+    return (*options, f"--signal=B:TERM@{round(save) + _END_SECONDS}")
 
 
 def _batch_options(job: Job, native: bool) -> list[str]:
@@ -238,11 +260,11 @@ def _batch_options(job: Job, native: bool) -> list[str]:
         "cpus-per-task": cluster.cpus_per_task,
         "mem": cluster.memory,
     }
-    words = [f"--{name}={value}" for name, value in valued.items() if value is not None]
+    options = [f"--{name}={value}" for name, value in valued.items() if value is not None]
     if native if exclusive is None else exclusive:
-        words.append("--exclusive")
-    words.append("--requeue" if cluster.requeue else "--no-requeue")
-    return [*words, *cluster.sbatch_options]
+        options.append("--exclusive")
+    options.append("--requeue" if cluster.requeue else "--no-requeue")
+    return [*options, *cluster.sbatch_options]
 
 
 def _header(option: str) -> str:
@@ -298,7 +320,7 @@ def _check_container(plan: LaunchPlan) -> None:
     if plan.start.container is None:
         return
     _container(plan, Place(id="", folder=os.path.abspath(plan.output_dir), launch_dir=os.getcwd()))
-    if "--container-image" not in _call(["srun", "--help"]).stdout:
+    if "--container-image" not in call(["srun", "--help"]).stdout:
         raise CannotStart(
             "cluster.container needs Pyxis, and srun here has no --container-image: "
             "https://github.com/NVIDIA/pyxis/wiki/Installation, or leave out cluster.container"
@@ -323,43 +345,6 @@ def _number(handle: Mapping[str, Any]) -> str:
 
 def _cluster(handle: Mapping[str, Any]) -> list[str]:
     return [f"--clusters={handle['cluster']}"] if "cluster" in handle else []
-
-
-def _expanded(nodes: str) -> tuple[str, ...]:
-    if not nodes or nodes == "(null)":
-        return ()
-    done = _call(["scontrol", "show", "hostnames", nodes])
-    return tuple(done.stdout.split()) if done.returncode == 0 else (nodes,)
-
-
-def _call(words: Sequence[str], seconds: float = _SECONDS) -> "subprocess.CompletedProcess[str]":
-    try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(words, 127, "", f"{words[0]} did not respond within {seconds:.0f} s")
-    except OSError as error:
-        return subprocess.CompletedProcess(words, 127, "", str(error))
-
-
-def _accounted(place: Sequence[str], job: str) -> tuple[str, str, str] | None:
-    """Return state, reason and nodes of a job from Slurm's accounting; None: there is none, or no such job."""
-    if shutil.which("sacct") is None:
-        return None
-    done = _call(["sacct", *place, "-X", "-n", "-P", "-D", "-j", job, "-o", "State,Reason,NodeList"], _LOOK_SECONDS)
-    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
-    return None if done.returncode or not rows else (rows[-1][0], rows[-1][1], rows[-1][2])
-
-
-def _user(number: str) -> str:
-    try:
-        return pwd.getpwuid(int(number)).pw_name
-    except (KeyError, ValueError):
-        return f"user {number}"
-
-
-def _words(done: "subprocess.CompletedProcess[str]") -> str:
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return " · ".join(lines) or f"exit code {done.returncode}"
 
 
 EXECUTOR = Slurm()

@@ -12,7 +12,17 @@ from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import forwarded_names
-from launcher.executors.render import array, assignment, node_files, supervisor_file
+from launcher.executors.record import PLAN, RUN
+from launcher.executors.render import (
+    GRACE_SECONDS,
+    array,
+    assignment,
+    head_of,
+    node_files,
+    port_head,
+    rendered_file,
+    supervisor_file,
+)
 from launcher.executors.shell_bodies import shell_body
 from launcher.executors.ssh.host_file import with_hosts
 from launcher.executors.ssh.syntax import is_ssh_host, ssh_options_problem
@@ -26,16 +36,24 @@ _CONNECT_SECONDS, _ALIVE_SECONDS, _ALIVE_COUNT = 10, 15, 4
 _PROBE_SECONDS = 40
 _PARALLEL = 32
 _TAKEN = 73
-START = "start.sh"
+START, RELAY = "start.sh", "relay.sh"
+# The mark is that of shell/node.sh.
+_LEFT = """mark="LAUNCH_RUN=$id.$(printf '%s' "$run" | cksum | cut -d' ' -f1)/"
+grep -lzF "$mark" /proc/[0-9]*/environ 2>/dev/null | wc -l"""
 _DERIVED = Origin(kind="derived")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """Machines by rank, and further words for ssh."""
+    """Machines by rank, and further words for ssh.
+
+    Attributes:
+        fanout: with more hosts than that each of so many connects to a part of the others; 0: none does.
+    """
 
     hosts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    fanout: int = 0
 
 
 class Ssh(Executor):
@@ -43,9 +61,11 @@ class Ssh(Executor):
 
     name = "ssh"
     title = "ssh"
-    reads = ("hosts", "host_file", "ssh_options")
+    reads = ("hosts", "host_file", "ssh_options", "ssh_fanout")
     rules = ("launcher.executors.ssh.rules",)
     foreground = True
+    asks_hosts = True
+    resumes = True
     secrets = (
         "sent to every host through ssh's standard input, from the shell that calls launch",
         "sent only if the job refers to it: {refer}",
@@ -67,7 +87,38 @@ class Ssh(Executor):
         """Return one host for each node, as far as there are enough."""
         cluster = job.cluster
         hosts = cluster.hosts[: cluster.nodes] if len(cluster.hosts) >= cluster.nodes else cluster.hosts
-        return Hosts(hosts=hosts, options=cluster.ssh_options)
+        return Hosts(hosts=hosts, options=cluster.ssh_options, fanout=cluster.ssh_fanout)
+
+    def stored_settings(self, tree: Any) -> Hosts:
+        """Return the hosts from the data of a stored plan."""
+        return Hosts(
+            hosts=tuple(map(str, tree["hosts"])),
+            options=tuple(map(str, tree["options"])),
+            fanout=int(tree.get("fanout", 0)),
+        )
+
+    def check_again(self, plan: LaunchPlan) -> None:
+        """Check the hosts, and that no process of an earlier attempt is left on them, which may still be saving.
+
+        Raises:
+            CannotStart: as in `check`, or with the hosts that still run it.
+        """
+        from launcher.executors.record import read_record
+
+        self.check(plan)
+        folder = Path(plan.output_dir).absolute()
+        record = read_record(folder)
+        if record is None:
+            return
+        lines = [assignment("id", record.id), assignment("run", folder / RUN), _LEFT]
+        left = [
+            f"{host}: {done.stdout.split()[0]} processes of the run are left"
+            for host, done in self.hosts(plan, "\n".join(lines))
+            if done.stdout.split() and done.stdout.split()[0] != "0"
+        ]
+        if left:
+            works = f"wait until they have saved and ended, or launch clean {record.id} ends them"
+            raise CannotStart("\n  ".join(["nothing was started:", *left, f"works: {works}"]))
 
     def check(self, plan: LaunchPlan) -> None:
         """Check the launch folder on every host, in parallel, and the port on the master; nothing is written.
@@ -82,17 +133,26 @@ class Ssh(Executor):
 
         with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
             problems = [text for text in pool.map(lambda item: _probe(plan, *item), enumerate(hosts)) if text]
+            if not problems:
+                groups = _groups(hosts, _settings(plan).fanout)
+                problems = [text for text in pool.map(lambda group: _out_of_reach(plan, group), groups) if text]
         if problems:
             raise CannotStart("\n  ".join(["nothing was started:", *problems]))
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return node.sh with its commands, and start.sh, which starts all nodes from here."""
+        settings = _settings(plan)
         head = [
             array("hosts", _hosts(plan)),
-            array("ssh", _ssh(_settings(plan))),
+            array("ssh", _ssh(settings)),
             array("carry", forwarded_names(plan)),
+            assignment("fanout", settings.fanout),
         ]
-        return [*node_files(plan, place), supervisor_file(plan, place, START, "ssh", head=head)]
+        files = node_files(plan, place)
+        if _groups(_hosts(plan), settings.fanout):
+            own = [*head_of(plan, place, GRACE_SECONDS), assignment("master_addr", plan.start.address or ""), *head]
+            files.append(rendered_file(place, RELAY, own, ("common", "ssh", "relay")))
+        return [*files, supervisor_file(plan, place, START, "ssh", head=head)]
 
     def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
         """Return the command that starts all nodes and ends with the job's exit code."""
@@ -152,10 +212,9 @@ def _settings_of(folder: Path) -> Hosts:
     Raises:
         CannotStart: the plan cannot be read.
     """
-    file = folder / "run" / "plan.json"
+    file = folder / RUN / PLAN
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))["start"]["settings"]
-        return Hosts(hosts=tuple(map(str, found["hosts"])), options=tuple(map(str, found["options"])))
+        return EXECUTOR.stored_settings(json.loads(file.read_text(encoding="utf-8"))["start"]["settings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CannotStart(f"{file} does not name the hosts of the run ({type(error).__name__})") from None
 
@@ -211,6 +270,36 @@ def _ssh(settings: Hosts) -> tuple[str, ...]:
     return ("ssh", *settings.options, "-T", *words)
 
 
+def _groups(hosts: Sequence[str], fanout: int) -> list[Sequence[str]]:
+    """Return the groups of hosts that their first one connects to; none where all are reached from here.
+
+    As `start_nodes` of shell/ssh.sh forms them.
+    """
+    if fanout == 0 or len(hosts) <= fanout:
+        return []
+    size = -(-len(hosts) // fanout)
+    return [hosts[first : first + size] for first in range(0, len(hosts), size)]
+
+
+def _out_of_reach(plan: LaunchPlan, group: Sequence[str]) -> str:
+    """Return which hosts of its group the first one cannot reach, in one line; "" if it reaches all."""
+    lines = [
+        array("hosts", group),
+        array("ssh", _ssh(_settings(plan))),
+        "reach() { " + '"${ssh[@]}" -n -- "$1" true >/dev/null 2>&1 || printf "%s " "$1"; }',
+        f'for host in "${{hosts[@]}}"; do reach "$host" & (( ++n % {_PARALLEL} )) || wait; done; wait',
+    ]
+    ((_, done),) = _answers(_settings(plan), group[:1], "\n".join(lines))
+    missing = [host for host in group if host in done.stdout.split()]
+    if done.returncode == 0 and not missing:
+        return ""
+    what = " ".join(missing) if done.returncode == 0 else f"any of its group ({done.stderr.strip()[-200:]})"
+    return (
+        f"{group[0]} cannot reach {what} by ssh, which it must as there are more hosts than cluster.ssh_fanout; "
+        "works: cluster.ssh_fanout=0 (all connections from here)"
+    )
+
+
 def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
     """Return why a host cannot take part, in one line; "" if it can."""
     script = "\n".join(_questions(plan, rank))
@@ -234,6 +323,7 @@ def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
 
 
 def _questions(plan: LaunchPlan, rank: int) -> Iterator[str]:
+    yield from port_head()
     yield shell_body("common")
     yield assignment("launch_dir", getcwd())
     yield '[ -d "$launch_dir" ] || { echo "$launch_dir does not exist: every host needs the same folders"; exit 72; }'

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from launcher.families.attention import COMPRESSED_RATIO, INDEXED_RATIO
 from launcher.families.keys import NO_BIAS, NO_MLP_BIAS, PINNED, common, routed
 from launcher.families.parts import SHARED_EXPERTS, Part
 from launcher.families.record import Family, Key, Pinned
@@ -14,8 +15,12 @@ from launcher.families.weights import Row, Weights, hf
 from launcher.job.model import Model
 from launcher.job.schema import Value
 
-# Kinds of layers, and tokens per compressed key (configuration_deepseek_v4.py @5.24). Only layers of 4 have an indexer.
-_RATIOS: Final = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+# Kinds of layers, and tokens per compressed key (configuration_deepseek_v4.py @5.24).
+_RATIOS: Final = {
+    "sliding_attention": 0,
+    "compressed_sparse_attention": INDEXED_RATIO,
+    "heavily_compressed_attention": COMPRESSED_RATIO,
+}
 _RATES: Final = {name: ratio for name, ratio in _RATIOS.items() if ratio}
 _HEAD, _ROTATED = 512, 64
 _THETA, _COMPRESSED_THETA = 10000.0, 160000.0
@@ -55,10 +60,13 @@ def _read_layers(source: Source) -> dict[str, Value]:
     if unknown:
         source.problem(f"layer_types has {', '.join(unknown)}; known: {', '.join(_RATIOS)}")
         return {}
-    usual = [128] * min(layers, 2) + [4 if index % 2 else 128 for index in range(max(layers - 2, 0))]
+    usual = [COMPRESSED_RATIO if index < 2 or index % 2 == 0 else INDEXED_RATIO for index in range(layers)]
     ratios = list(source.get("compress_ratios", ())) or [_RATIOS[kind] for kind in kinds] or usual
     if set(ratios) - set(_RATIOS.values()) or len(ratios) < layers or any(ratios[layers:]):
-        source.problem(f"compress_ratios: needs 0, 4 or 128 for each of {layers} layers, and 0 for MTP layers")
+        source.problem(
+            f"compress_ratios: needs 0, {INDEXED_RATIO} or {COMPRESSED_RATIO} for each of {layers} layers, and 0 for"
+            " MTP layers"
+        )
         return {}
     if kinds and ratios[:layers] != [_RATIOS[kind] for kind in kinds]:
         source.problem("compress_ratios and layer_types contradict each other")
@@ -123,7 +131,7 @@ _ONE_WIDTH: Final = Part(
 
 def _compressor(core: str, name: str, ratio: int, head: str, mixer: str) -> tuple[Row, ...]:
     """Return the parameters that make one key of several tokens; groups of 4 overlap, which doubles their width."""
-    width = f"2*{head}" if ratio == _RATES["compressed_sparse_attention"] else head
+    width = f"2*{head}" if ratio == INDEXED_RATIO else head
     rows = (
         Row(core=f"{core}.ape", hf=(hf(f"{name}.ape", ratio, width),), exact=True),
         Row(core=f"{core}.linear_wkv.weight", hf=(hf(f"{name}.wkv.weight", width, "hidden"),)),
@@ -173,8 +181,8 @@ _ATTENTION: Final = (
     Row(core="self_attention.linear_kv_proj.weight", hf=(hf("attn.wkv.weight", "kv_rank", "hidden"),), kind="column"),
     Row(core="self_attention.kv_layernorm.weight", hf=(hf("attn.kv_norm.weight", "kv_rank"),)),
     Row(core=f"{_CORE}.attn_sink", hf=(hf("attn.attn_sink", "heads"),), exact=True),
-    *_compressor(f"{_CORE}.compressor", "attn.compressor", 128, "kv_rank", "compressed"),
-    *_compressor(f"{_CORE}.compressor", "attn.compressor", 4, "kv_rank", "indexed"),
+    *_compressor(f"{_CORE}.compressor", "attn.compressor", COMPRESSED_RATIO, "kv_rank", "compressed"),
+    *_compressor(f"{_CORE}.compressor", "attn.compressor", INDEXED_RATIO, "kv_rank", "indexed"),
     Row(
         core=f"{_INDEXER}.linear_wq_b.weight",
         hf=(hf("attn.indexer.wq_b.weight", "index_query", "q_rank"),),
@@ -185,7 +193,7 @@ _ATTENTION: Final = (
         hf=(hf("attn.indexer.weights_proj.weight", "index_heads", "hidden"),),
         mixer="indexed",
     ),
-    *_compressor(f"{_INDEXER}.compressor", "attn.indexer.compressor", 4, "index_head", "indexed"),
+    *_compressor(f"{_INDEXER}.compressor", "attn.indexer.compressor", INDEXED_RATIO, "index_head", "indexed"),
     Row(core="self_attention.linear_o_group_proj", hf=(hf("attn.wo_a.weight", "output_ranks", "group_value"),)),
     Row(core="self_attention.linear_proj.weight", hf=(hf("attn.wo_b.weight", "hidden", "output_ranks"),), kind="row"),
     *_streams("self_attention_hyper_connection", "hc_attn"),

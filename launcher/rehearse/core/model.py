@@ -32,14 +32,16 @@ def build(
 ) -> Model:
     """Build and initialise every chunk of this rank; the weights depend on the seed only, never on the layout.
 
-    With `lora` the layers are local ones: those of Transformer Engine do not show the normalised input of an adapter.
+    With `lora` the layers are local ones: those of Transformer Engine do not show the normalised input of an adapter;
+    and with sparse attention, whose modules are put into the local ones.
     """
     import torch
 
     from launcher.rehearse.cpu import modules
 
     asked_local = settings.value("transformer_impl") == "local"
-    transformer_engine = lora is None and not asked_local and _use_transformer_engine(layer_impl)
+    sparse = settings.value("experimental_attention_variant") is not None
+    transformer_engine = not (lora or asked_local or sparse) and _use_transformer_engine(layer_impl)
     if settings.value("fp8") and not transformer_engine:
         raise RehearsalError(
             "--fp8-format: only Transformer Engine's layers compute in fp8, and this run has local ones; works: "
@@ -106,14 +108,20 @@ def _build_chunk(settings: Settings, config: Any, vocab: int, stage: int | None,
 def _layer_spec(settings: Settings, config: Any, stage: int | None, *, transformer_engine: bool) -> Any:
     from megatron.core.models.gpt import gpt_layer_specs as specs
 
-    if config.num_moe_experts:
-        return specs.get_gpt_decoder_block_spec(
+    sparse = settings.value("experimental_attention_variant") == "dsa"
+    if config.num_moe_experts or sparse:
+        block = specs.get_gpt_decoder_block_spec(
             config,
             use_transformer_engine=transformer_engine,
             normalization=config.normalization,
             qk_l2_norm=config.qk_l2_norm,
             vp_stage=stage,
         )
+        if sparse:
+            from launcher.rehearse.core.sparse_attention import with_sparse_attention
+
+            with_sparse_attention(block.layer_specs)
+        return block
     common = {
         "qk_layernorm": config.qk_layernorm,
         "multi_latent_attention": config.multi_latent_attention,
@@ -136,6 +144,10 @@ def _mtp_spec(settings: Settings, config: Any, stage: int | None, *, transformer
         qk_l2_norm=config.qk_l2_norm,
         vp_stage=stage,
     )
+    if settings.value("experimental_attention_variant") == "dsa":
+        from launcher.rehearse.core.sparse_attention import with_sparse_attention
+
+        with_sparse_attention(layer_specs)
     return specs.get_gpt_mtp_block_spec(
         config, layer_specs[-1], use_transformer_engine=transformer_engine, vp_stage=stage
     )

@@ -12,9 +12,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from launcher.plan.start import NUMBER
 from launcher.rehearse.core.errors import RehearsalError
+from launcher.terminal import duration
 
 RESULT, LOG, CURVE, TENSORBOARD = "result.json", "log.txt", "loss.png", "tensorboard"
+# Numbers in the lines of `Progress.step`, as `launcher.plan.start.Watch.figures`.
+FIGURES = (
+    ("iteration", rf"iteration +({NUMBER})/", 1.0),
+    ("iterations", rf"iteration +[0-9]+/({NUMBER})", 1.0),
+    ("loss", rf"\| loss ({NUMBER})", 1.0),
+    ("step_s", rf"\| ({NUMBER}) ms \|", 1e-3),
+    ("grad_norm", rf"grad norm ({NUMBER})", 1.0),
+    ("skipped", rf"\| skipped ({NUMBER})", 1.0),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +111,6 @@ def _writer(directory: str, first_iteration: int) -> Any:
     except ImportError:
         return None
     return SummaryWriter(directory, purge_step=first_iteration + 1)
-
-
-def duration(seconds: float) -> str:
-    """Format a duration: 42 s, 3 min 05 s, 2 h 10 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def write_result(output_dir: Path, result: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from launcher.rehearse.core.arguments import Arguments
 from launcher.rehearse.core.stages import layers_to_split
@@ -70,6 +71,10 @@ def _world(arguments: Arguments, world_size: int) -> Iterator[str]:
         yield f"{world_size} process(es) cannot be divided by tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp}"
         return
     ep, etp = arguments.expert_model_parallel_size, arguments.expert_tensor_parallel_size or tp
+    instances = arguments.num_distributed_optimizer_instances
+    if instances > 1 and find_spec("einops") is None:
+        # megatron-core 0.16.1 parallel_state.py:383 arranges the ranks of several instances with it.
+        yield f"--num-distributed-optimizer-instances {instances} needs einops; works: pip install einops"
     if world_size % (etp * ep * pp):
         yield f"{world_size} process(es) cannot be divided by etp {etp} x ep {ep} x pp {pp} = {etp * ep * pp}"
 

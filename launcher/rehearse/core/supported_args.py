@@ -37,7 +37,8 @@ SUPPORTED: Mapping[str, str] = {
         moe_pad_expert_input_to_capacity moe_token_drop_policy moe_layer_recompute moe_apply_probs_on_input
         moe_token_dispatcher_type q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim
         v_head_dim rope_type rotary_base rotary_percent rotary_scaling_factor mscale mscale_all_dim
-        use_fused_weighted_squared_relu""",
+        use_fused_weighted_squared_relu experimental_attention_variant dsa_indexer_n_heads
+        dsa_indexer_head_dim dsa_indexer_topk dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss""",
     "model": """
         num_experts swiglu squared_relu quick_geglu init_method_xavier_uniform group_query_attention
         decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers
@@ -175,6 +176,9 @@ CONDITIONS: Mapping[str, Callable[[object], UnsupportedArg | None]] = {
         ("learned_absolute", "rope", "none"),
         "this position embedding is not supported",
         "--position-embedding-type rope",
+    ),
+    "experimental_attention_variant": _only(
+        ("dsa",), "linear attention (gated delta net) is not supported", "standard, latent or sparse (DSA) attention"
     ),
     "recompute_modules": lambda value: _MOE_ACT if isinstance(value, list) and "moe_act" in value else None,
     "transformer_impl": lambda value: None if value in ("local", "transformer_engine") else _INFERENCE,

@@ -16,12 +16,13 @@ from launcher.rehearse.core.interrupt import Interrupt
 from launcher.rehearse.core.model import Model, build
 from launcher.rehearse.core.options import PreferenceOptions, TrainerOptions
 from launcher.rehearse.core.preference import PreferenceStepper, Reference, for_preferences
-from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, set_aside, write_result
+from launcher.rehearse.core.report import Line, Progress, draw_curve, set_aside, write_result
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
 from launcher.rehearse.core.supported_args import IgnoredArg
 from launcher.rehearse.core.tensor_memory import TensorMemory
 from launcher.rehearse.cpu import recorder, routing, tracer
+from launcher.terminal import duration
 
 # Iterations in which tensors are counted: the first one makes the optimizer's states, the second has them.
 _COUNTED = 2

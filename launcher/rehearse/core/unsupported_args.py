@@ -104,12 +104,11 @@ UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
     ),
     UnsupportedArg(
         dests="""
-        experimental_attention_variant dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk
-        dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss linear_conv_kernel_dim linear_key_head_dim
-        linear_value_head_dim linear_num_key_heads linear_num_value_heads linear_attention_freq""",
-        why="experimental attention (DSA, gated delta net) is not supported",
+        linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim linear_num_key_heads
+        linear_num_value_heads linear_attention_freq""",
+        why="linear attention (gated delta net) is not supported",
         changes_training=True,
-        works="standard or multi-latent attention",
+        works="standard, latent or sparse (DSA) attention",
     ),
     UnsupportedArg(
         dests="""

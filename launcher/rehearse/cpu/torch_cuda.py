@@ -279,6 +279,17 @@ def split_sizes_are_lists() -> None:
     dist.all_to_all_single = distributed_c10d.all_to_all_single = all_to_all_single
 
 
+def scalars_are_gathered() -> None:
+    """Gather a scalar as a vector of one element: gloo compares shapes, NCCL numbers of elements."""
+    gather = distributed_c10d.all_gather_into_tensor
+
+    @functools.wraps(gather)
+    def all_gather_into_tensor(output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        return gather(output, input.reshape(1) if input.dim() == 0 else input, *args, **kwargs)
+
+    dist.all_gather_into_tensor = distributed_c10d.all_gather_into_tensor = all_gather_into_tensor
+
+
 SHIMS: tuple[Callable[[], None], ...] = (
     compile_is_identity,
     one_device,
@@ -293,6 +304,7 @@ SHIMS: tuple[Callable[[], None], ...] = (
     nccl_is_gloo,
     isend_owns_its_buffer,
     split_sizes_are_lists,
+    scalars_are_gathered,
 )
 
 

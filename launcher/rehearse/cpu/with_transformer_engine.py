@@ -21,6 +21,7 @@ def install() -> None:
     after_import("megatron.core.transformer.moe.token_dispatcher", _dispatcher)
     after_import("megatron.core.dist_checkpointing.strategies.filesystem_async", _checkpoint_queue)
     after_import("megatron.core.optimizer.distrib_optimizer", _float32_resume)
+    after_import("megatron.core.optimizer.cpu_offloading.hybrid_optimizer", _offloaded_optimizer)
 
 
 def _dispatcher(_module: ModuleType) -> None:
@@ -41,3 +42,26 @@ def _float32_resume(module: Any) -> None:
     for name in ("_set_main_param_and_optimizer_states", "load_parameter_state_from_dp_reshardable"):
         if hasattr(optimizer, name):
             setattr(optimizer, name, torch.no_grad()(getattr(optimizer, name)))
+
+
+def _offloaded_optimizer(module: Any) -> None:
+    """Step on copies of all parameters, as of those that megatron-core moves to the host (--optimizer-cpu-offload).
+
+    megatron-core 0.16.1 hybrid_optimizer.py:244 takes parameters that are on the CPU already for copies of others.
+    """
+
+    def groups(self: Any, _offload_fraction: float) -> tuple[Any, ...]:
+        copies_of: dict[Any, Any] = {}
+        in_float32 = {}
+        stepped = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                copy = parameter.detach().clone()
+                if self.param_update_in_fp32 and copy.dtype != torch.float32:
+                    copy = in_float32[parameter] = copy.float()
+                copies_of[parameter] = copy
+            stepped.append({**group, "params": [copies_of[parameter] for parameter in group["params"]]})
+        originals = {copy: parameter for parameter, copy in copies_of.items()}
+        return stepped, [], copies_of, originals, in_float32
+
+    module.HybridDeviceOptimizer._get_sub_optimizer_param_groups = groups

@@ -50,6 +50,7 @@ def args(**values: Any) -> Changes:
     return {"args": values}
 
 
+_MTP: Changes = {**LATENT, "num_nextn_predict_layers": 1}
 _SP_TP = {"tp": 2, "sequence_parallel": True}
 _LAYOUT = {"pp": 2}
 _VLLM = {"use_vllm": True, "num_generations": 2}
@@ -74,6 +75,9 @@ ARGUMENTS: Mapping[str, Pair] = {
     "SW-EPOCH-STREAM": Pair({"data": {"streaming": True}, **args(save_strategy="epoch")}, args(save_strategy="epoch")),
     "SW-GROUP-BY-LENGTH": Pair(
         args(group_by_length=True), {"batch": {"padding_free": False}, **args(group_by_length=True)}
+    ),
+    "SW-TEMPLATE-PACKING": Pair(
+        {"data": {"template": "gpt_oss"}}, {"data": {"template": "gpt_oss"}, "batch": {"padding_free": False}}
     ),
     "SW-UNEVEN-PP": Pair(
         {"model": {"num_hidden_layers": 4}, "parallel": {"first_stage_layers": 4}},
@@ -275,6 +279,10 @@ CORE: Mapping[str, Pair] = {
     "SW-TOPK-ONE": Pair(
         {"model": {**MOE, "num_experts_per_tok": 1}},
         {"model": {**MOE, "num_experts_per_tok": 1, "norm_topk_prob": False}},
+    ),
+    "SW-MTP-RC-LAYERS": Pair(
+        {"model": _MTP, "recompute": {"granularity": "full", "method": "uniform", "num_layers": 2}},
+        {"model": _MTP, "recompute": {"granularity": "full", "method": "uniform", "num_layers": 1}},
     ),
     "SW-BIAS-ETP": Pair(
         {"model": {**MOE, "linear_bias": True}, "parallel": {**_SP_TP, "etp": 2}},

@@ -125,6 +125,10 @@ CHANGES: Mapping[str, Pair] = {
         {"model": MOE, **args(recompute_modules=["mlp"])},
     ),
     "SW-SET-INITIALIZATION": Pair({"parallel": {"tp": 2}}, {"parallel": {"tp": 2}, "lora": {"rank": 8}}),
+    "SW-SCORE-HEAD": Pair(
+        {"task": {"type": "reward_model"}},
+        {"task": {"type": "reward_model"}, "model": {"perform_initialization": True}},
+    ),
     "SW-INITIALIZATION-TP": Pair(
         {"parallel": {"tp": 2}, **args(perform_initialization=False)}, {"parallel": {"tp": 2}}
     ),

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -16,6 +17,7 @@ from launcher.convert.containers import torch_dist
 from launcher.rehearse.native import environment
 from tests.convert import zoo
 from tests.convert.helpers import launch, tensors
+from tests.convert.twins import twin_of
 from tests.rehearse.native.environments import swift_python
 from tests.rehearse.native.runs import run_native
 
@@ -62,9 +64,27 @@ def test_its_modules_load_and_compute_the_same(core: Path, model: Callable[[str]
     assert launch("verify", theirs, ours, "--model", folder) == 0
     assert launch("mcore-to-hf", "--checkpoint", theirs, "--model", folder, "--out", tmp_path / "back") == 0
     assert tensors(tmp_path / "back") == tensors(folder)
-    expected = zoo.logits(folder, tokens)
-    # float32 through four streams and 20 iterations of normalising: 0.00014 of 2.0 were measured.
-    assert numpy.abs(numpy.load(logits) - expected).max() < 1e-4 * numpy.abs(expected).max()
+    found = numpy.load(logits)
+    assert numpy.abs(found - _with_epsilon_beside_the_root(folder, tokens)).max() < 1e-5
+    # In float64 transformers' code is 2.7e-6 off its own float32, and megatron-core 1.45e-4: by this epsilon alone.
+    assert numpy.abs(found - zoo.logits(folder, tokens)).max() < 3e-4
+
+
+def _with_epsilon_beside_the_root(folder: Path, tokens: Any) -> Any:
+    """Return transformers' logits with the norm of hyper-connections that megatron-core computes.
+
+    x / (rms(x) + eps) (native_proj_rms, transformer/hyper_connection.py:149 @d48bd6be), not x / sqrt(mean(x²) + eps)
+    (DeepseekV4UnweightedRMSNorm, transformers 5.24).
+    """
+    import torch
+
+    model = zoo.loaded(twin_of(folder))
+    norms = [module for name, module in model.named_modules() if name.endswith("_hc.input_norm")]
+    assert norms
+    for norm in norms:
+        norm.forward = lambda x, eps=norm.eps: x / (x.square().mean(-1, keepdim=True).sqrt() + eps)
+    with torch.no_grad():
+        return model(torch.from_numpy(tokens)).logits.numpy()
 
 
 def test_mcore_bridge_writes_the_same(core: Path, model: Callable[[str], Path], tmp_path: Path) -> None:

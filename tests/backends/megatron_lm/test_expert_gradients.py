@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+pytestmark = pytest.mark.slow
 _CHILD = "tests.backends.megatron_lm.expert_gradients_child"
 _ROOT = Path(__file__).parents[3]
 Gradients = dict[str, list[list[float]]]

@@ -1,12 +1,15 @@
 """Runs the trainer in tests: one process imports megatron-core once and forks the ranks of every run."""
 
 import dataclasses
+import gc
 import importlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +22,8 @@ def split_args(text: str) -> list[str]:
     return text.split()
 
 
+LIMIT_S = 600.0
+"""Seconds after which the ranks of a run are killed: a bound for hanging, far above what any run takes."""
 _COMMON = split_args(
     "--num-layers 4 --hidden-size 32 --ffn-hidden-size 64 --num-attention-heads 4 --seq-length 32 "
     "--max-position-embeddings 32 --swiglu --normalization RMSNorm --qk-layernorm --position-embedding-type rope "
@@ -68,7 +73,7 @@ class Zygote:
         self.folder, self.count = folder, 0
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "import core_world; core_world.serve()"],
+            [sys.executable, str(Path(__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -114,11 +119,16 @@ class Zygote:
             output_dir=output_dir,
         )
 
-    def call(self, function: str, split_args: Sequence[str], *, ranks: int) -> tuple[list[int], str]:
-        """Call `module:function` on every rank with `split_args` as command line; return exit codes and output."""
+    def call(
+        self, function: str, split_args: Sequence[str], *, ranks: int, limit_s: float = LIMIT_S
+    ) -> tuple[list[int], str]:
+        """Call `module:function` on every rank with `split_args` as command line; return exit codes and output.
+
+        After `limit_s` the ranks that are left are killed: exit code -9.
+        """
         self.count += 1
         log = self.folder / f"log{self.count}"
-        request = {"function": function, "words": split_args, "ranks": ranks, "log": str(log)}
+        request = {"function": function, "words": split_args, "ranks": ranks, "log": str(log), "limit_s": limit_s}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -133,6 +143,8 @@ def serve() -> None:
     environment.import_megatron()
     for heavy in ("matplotlib.figure", "torch._dynamo", "torch.utils.tensorboard", "launcher.rehearse.core.trainer"):
         importlib.import_module(heavy)
+    gc.collect()
+    gc.freeze()  # else every rank's collections walk through, and so copy, what was imported here
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -149,7 +161,22 @@ def _fork_ranks(request: Mapping[str, Any]) -> list[int]:
         if child == 0:
             _be_rank(request, rank, port)
         children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return _ended(children, request["limit_s"])
+
+
+def _ended(children: Sequence[int], limit_s: float) -> list[int]:
+    """Wait for processes and return their exit codes; kill those that are left after `limit_s`."""
+    deadline, codes = time.monotonic() + limit_s, dict[int, int]()
+    while len(codes) < len(children):
+        for child in children:
+            if child not in codes:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    codes[child] = os.waitstatus_to_exitcode(status)
+                elif time.monotonic() > deadline:
+                    os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    return [codes[child] for child in children]
 
 
 def _be_rank(request: Mapping[str, Any], rank: int, port: int) -> None:
@@ -177,3 +204,7 @@ def _be_rank(request: Mapping[str, Any], rank: int, port: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()

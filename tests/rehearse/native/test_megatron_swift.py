@@ -1,7 +1,6 @@
 """ms-swift's real ``megatron sft|pt|rlhf`` trains the tiny models on CPU, alike in every layout, and resumes."""
 
 import json
-import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from backends.megatron.rehearse import NATIVE_CPU
-from launcher.rehearse.native import environment
-from tests.rehearse.native.environments import swift_python, vision_packages
+from tests.rehearse.native.environments import swift_python
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import CONFIGS, make_model, make_tokenizer, write_data
 
@@ -106,8 +104,7 @@ def _environment(workshop: Workshop, ranks: int) -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    path = os.pathsep.join((environment(NATIVE_CPU, {})["PYTHONPATH"], str(vision_packages(workshop.folder))))
-    return {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+    return {"NPROC_PER_NODE": str(ranks), "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
 
 
 def furthest(left: Sequence[float], right: Sequence[float]) -> float:

@@ -67,6 +67,26 @@ SEEN = (
         fields=("parallel.tp",),
     ),
     Rule(
+        id="SW-SCORE-HEAD",
+        phase="model",
+        doc="A reward model's head is in no weights of a language model: without initialisation it is whatever its "
+        "memory held, and training may start with a loss that is not a number.",
+        source="megatron-core 0.16.1 extensions/transformer_engine.py:309; mcore-bridge 1.6.5 gpt_model.py:108, "
+        "bridge/gpt_bridge.py:1835; seen in a rehearsal: NaN in the first backward pass",
+        flags=("rlhf_type", "perform_initialization"),
+        fields=("task.type", "model.perform_initialization"),
+        check=lambda context: (
+            context["rlhf_type"] == "rm"
+            and not context["perform_initialization"]
+            and not (context.given("mcore_model") or context.given("mcore_adapter"))
+        ),
+        reads="mcore_model mcore_adapter",
+        message="perform_initialization false: the reward model's head is not initialised; set "
+        "model.perform_initialization=true (loaded weights replace the other initial ones)",
+        severity="warning",
+        since=FOUR,
+    ),
+    Rule(
         id="SW-INITIALIZATION-TP",
         phase="model",
         doc="With tensor parallelism and no initialisation, the gradient norm counts one shard of the vocabulary "

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.rehearse.core.data.samples import MessageSamples, bundled_text
+from launcher.rehearse.core.data.samples import MessageSamples
 from launcher.rehearse.core.data.tokenizer import TextTokenizer
 from launcher.rehearse.core.errors import RehearsalError
+from launcher.rehearse.sample_data import MESSAGES, PAIRS, record_files
 
 _FORMS = (
     '{"messages", "rejected_response"}, {"messages", "rejected_messages"} (Megatron-SWIFT) or {"prompt", "chosen", '
     '"rejected"} (TRL)'
 )
-_PROMPT_LETTERS = 12
 
 Turns = list[dict[str, str]]
 Pair = tuple[Turns, Turns]
@@ -55,14 +55,11 @@ def preference_samples(paths: tuple[str, ...], tokenizer: TextTokenizer, seq_len
 
 def bundled_conversations() -> list[Turns]:
     """Return conversations made of the shipped text: the beginning of a paragraph, and how it goes on."""
-    paragraphs = [" ".join(text.split()) for text in bundled_text().split("\n\n")]
-    return [_turns(text[:_PROMPT_LETTERS], text[_PROMPT_LETTERS:]) for text in paragraphs if len(text) > 100]
+    return [_checked(record["messages"]) for record in record_files()[MESSAGES]]
 
 
 def _bundled() -> Iterator[Pair]:
-    found = bundled_conversations()
-    for turns, other in zip(found, [*found[1:], found[0]], strict=True):
-        yield turns, _turns(turns[0]["content"], other[1]["content"])
+    yield from map(_swift, record_files()[PAIRS])
 
 
 def _last_turn(tokenizer: TextTokenizer, turns: Turns) -> tuple[list[int], list[bool]]:

@@ -1,0 +1,60 @@
+"""What a user asks of a conversion, on the command line or in Python, before any folder is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launcher.convert.layouts.core import Naming
+from launcher.job import Job
+
+
+def _silent(text: str) -> None:
+    """Ignore a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Options of `launch convert hf-to-mcore`, `mcore-to-hf` and `reshard`; the source is `checkpoint`, else `model`.
+
+    Attributes:
+        out: folder to write.
+        to_hf: write a Hugging Face model (or a PEFT adapter); otherwise a training checkpoint.
+        model: Hugging Face model to read, or folder with config.json and tokenizer of the checkpoint's model.
+        checkpoint: training checkpoint to read.
+        adapter: LoRA adapter to convert instead of the model.
+        rewrite: write an equal adapter of higher rank where a training stack cannot store it as it is.
+        job: its layout is written; `source_job`: its layout is assumed of the source.
+        backend: write the format that this backend loads.
+        format: torch_dist, legacy …; None: the backend's own.
+        layers: naming of layers (transformer_engine, local); None: the format's.
+        options: NAME=VALUE of the target format.
+        fp8: `blockwise`: linear layers in FP8 with blockwise scales; None: as they are.
+        dtype: bf16, fp16 or fp32; None: no cast.
+        allow_overflow: finite values that do not fit `dtype` become infinite.
+        workers: threads; None: one for each processor, at most 8.
+        dry_run: nothing is written beside `out`.
+        warn: called with what the user should know.
+    """
+
+    out: str
+    to_hf: bool
+    model: str | None = None
+    checkpoint: str | None = None
+    adapter: str | None = None
+    rewrite: bool = False
+    job: Job | None = None
+    source_job: Job | None = None
+    backend: str | None = None
+    format: str | None = None
+    layers: Naming | None = None
+    options: tuple[str, ...] = ()
+    fp8: str | None = None
+    dtype: str | None = None
+    verify: bool = True
+    overwrite: bool = False
+    durable: bool = False
+    allow_overflow: bool = False
+    workers: int | None = None
+    dry_run: bool = False
+    warn: Callable[[str], None] = _silent

@@ -1,0 +1,97 @@
+"""Compares byte ranges of files that should be copies of each other, piece by piece, in the processor's cache."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.convert.containers.files import read_into
+from launcher.convert.containers.transfer import OpenFiles
+
+# Bytes per piece. Two of them stay in a processor's cache, where they are compared and hashed: reading into a reused
+# buffer costs less than mapping pages and taking them from memory.
+_PIECE = 256 * 2**10
+_of_thread = threading.local()
+
+
+@dataclass(slots=True)
+class Copied:
+    """A range of bytes of one file that should equal a range of another file.
+
+    Attributes:
+        path, here: file and first byte of the original.
+        there: first byte of the copy.
+        count: bytes of each.
+        size: bytes of an element.
+        wrong: elements found to differ.
+    """
+
+    path: Path
+    here: int
+    there: int
+    count: int
+    size: int
+    wrong: int = 0
+
+
+def compare_copies(
+    files: OpenFiles,
+    path: Path,
+    start: int,
+    count: int,
+    copies: Sequence[Copied],
+    on_bytes: Callable[[memoryview], None],
+    advance: Callable[[int], None],
+) -> None:
+    """Read a range of a file once, and compare it with the originals of all copies inside of it, also read once.
+
+    Args:
+        files: open files.
+        path, start, count: the range; it and the copies begin and end between elements.
+        copies: what the range should hold; they may overlap. Their `wrong` is updated.
+        on_bytes: callback with all bytes of the range, in order.
+        advance: callback with the number of bytes compared.
+    """
+    originals, found = _buffers()
+    descriptor = files.read_fd(path)
+    left = deque((copy, files.read_fd(copy.path)) for copy in sorted(copies, key=lambda copy: copy.there))
+    for at in range(start, start + count, _PIECE):
+        end = min(at + _PIECE, start + count)
+        piece = memoryview(found)[: end - at]
+        read_into(descriptor, path, at, piece)
+        for copy, other in left:
+            low, high = max(at, copy.there), min(end, copy.there + copy.count)
+            if copy.there >= end:
+                break
+            if low >= high:
+                continue
+            original = memoryview(originals)[: high - low]
+            read_into(other, copy.path, copy.here + low - copy.there, original)
+            copy.wrong += _differing(original, piece[low - at : high - at], copy.size)
+            advance(high - low)
+        while left and left[0][0].there + left[0][0].count <= end:
+            left.popleft()
+        on_bytes(piece)
+
+
+def _buffers() -> tuple[bytearray, bytearray]:
+    """Return this thread's two buffers."""
+    kept: tuple[bytearray, bytearray] | None = getattr(_of_thread, "buffers", None)
+    if kept is None:
+        kept = _of_thread.buffers = bytearray(_PIECE), bytearray(_PIECE)
+    return kept
+
+
+def _differing(one: memoryview, other: memoryview, size: int) -> int:
+    """Return the number of elements of `size` bytes that differ."""
+    # A bytearray is compared by memcmp, a memoryview element by element.
+    whole = one.obj if len(one) == _PIECE else bytearray(one)
+    if whole == other:
+        return 0
+    import numpy as np
+
+    a, b = np.frombuffer(one, dtype="u1"), np.frombuffer(other, dtype="u1")
+    return int(np.count_nonzero((a != b).reshape(-1, size).any(axis=1)))

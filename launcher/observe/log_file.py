@@ -1,0 +1,149 @@
+"""Reads one log file of a run: from its end backwards, and as it grows, also when it is rotated meanwhile."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from launcher.executors import private
+
+_MARK = re.compile(r"^\[rank(\d{1,9})\] (.*)$", re.DOTALL)
+_CHUNK = 1 << 20
+_LONGEST_LINE = 1 << 16
+
+
+@dataclass(slots=True, kw_only=True)
+class LogFile:
+    """A log file that is read from where the last read ended.
+
+    Attributes:
+        label: put before every line.
+        rank: only lines of this global rank; None: all.
+        rank_is_first: it is its node's first rank, whose lines have no mark.
+    """
+
+    path: Path
+    label: str = ""
+    rank: int | None = None
+    rank_is_first: bool = False
+    _offset: int = 0
+    _inode: int | None = None
+    _rest: list[bytes] = field(default_factory=list)  # of the line that has not ended, as it was read
+
+    def skip_to(self, offset: int) -> None:
+        """Begin with the line that has this offset."""
+        self._offset = offset
+        with contextlib.suppress(OSError), private.open_to_read(self.path) as stream:
+            before = stream.seek(max(0, offset - _LONGEST_LINE))
+            self._offset = before + stream.read(offset - before).rfind(b"\n") + 1
+
+    def read(self, *, last: bool) -> Iterator[str]:
+        """Yield the complete lines that are new; at the very end also one without its line break.
+
+        A file of another inode, or a shorter one, is a new file: the rest of the renamed one comes first.
+        """
+        try:
+            found = os.stat(self.path)
+            if found.st_ino == self._inode and found.st_size == self._offset and not last:
+                return
+            stream = private.open_to_read(self.path)
+        except OSError:
+            return
+        with stream:
+            found = os.fstat(stream.fileno())
+            if self._inode not in (None, found.st_ino):
+                yield from self._rest_of_renamed()
+                self._offset = 0
+            elif found.st_size < self._offset:
+                self._offset, self._rest = 0, []
+            self._inode = found.st_ino
+            yield from self._lines(stream)
+        if last:
+            yield from self._last_line()
+
+    def last_lines(self, count: int, keep: Callable[[str], bool], *, last: bool) -> list[str]:
+        """Return the last lines that are to be shown and continue behind them; only as much is read as that needs.
+
+        Args:
+            last: also a last line without its line break.
+        """
+        try:
+            stream = private.open_to_read(self.path)
+        except OSError:
+            return []
+        with stream:
+            self._inode = os.fstat(stream.fileno()).st_ino
+            found: list[str] = []
+            end = stream.seek(0, os.SEEK_END)
+            for offset, raw in _backwards(stream, self._offset, end):
+                if offset + len(raw) == end and not (raw and last):
+                    end = offset  # the line there is not complete, or has not begun
+                    continue
+                text = self._own(raw)
+                if text is not None and keep(text):
+                    found.append(text)
+                    if len(found) >= count:
+                        break
+        self._offset = end
+        return found[::-1]
+
+    def _lines(self, stream: BinaryIO) -> Iterator[str]:
+        stream.seek(self._offset)
+        while chunk := stream.read(_CHUNK):
+            self._offset += len(chunk)
+            end, *lines = chunk.split(b"\n")
+            self._rest.append(end)
+            if not lines:
+                continue
+            whole, self._rest = b"".join(self._rest), [lines.pop()]
+            for line in (whole, *lines):
+                if (text := self._own(line)) is not None:
+                    yield text
+
+    def _last_line(self) -> Iterator[str]:
+        rest, self._rest = b"".join(self._rest), []
+        if rest and (text := self._own(rest)) is not None:
+            yield text
+
+    def _rest_of_renamed(self) -> Iterator[str]:
+        """Yield what is still to be read of the file that had this name, if it has only been renamed."""
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            try:
+                if path.stat().st_ino != self._inode:
+                    continue
+                with private.open_to_read(path) as stream:
+                    yield from self._lines(stream)
+            except OSError:
+                continue
+        yield from self._last_line()
+
+    def _own(self, raw: bytes) -> str | None:
+        line = raw.decode("utf-8", "replace")
+        if self.rank is None:
+            return line
+        mark = _MARK.match(line)
+        if mark is None:
+            return line if self.rank_is_first else None
+        return mark[2] if int(mark[1]) == self.rank else None
+
+
+def _backwards(stream: BinaryIO, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines between two offsets, the last one first, each with its offset and without its line break."""
+    parts: list[bytes] = []  # of the line that begins before what was read, its end first
+    while end > start:
+        begin = max(start, end - _CHUNK)
+        stream.seek(begin)
+        first, *lines = stream.read(end - begin).split(b"\n")
+        offset = end
+        for index in range(len(lines) - 1, -1, -1):
+            offset -= len(lines[index])
+            yield offset, b"".join([lines[index], *reversed(parts)])
+            parts = []
+            offset -= 1
+        parts.append(first)
+        end = begin
+    if parts:
+        yield start, b"".join(reversed(parts))

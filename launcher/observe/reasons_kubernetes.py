@@ -1,0 +1,84 @@
+"""Reasons for which Kubernetes accepts the objects of a job, and does not make, place or start its pods."""
+
+import re
+
+from launcher.observe.reason import Kind, Reason, Sign
+
+
+def _reason(name: str, meaning: str, sign: Sign, change: tuple[str, ...]) -> Reason:
+    return Reason(name=name, meaning=meaning, fields=change, signs=(sign,))
+
+
+def _sign(source: str, *patterns: str) -> Sign:
+    return Sign(kind=Kind.QUEUE, source=source, pattern=re.compile("|".join(patterns)))
+
+
+# The first that a text shows names it. They are rows of the one table in `reasons.py`.
+# fmt: off
+KUBERNETES = (
+    _reason(
+        "cluster-quota",
+        "a quota of the namespace or of the queue is used up, or needs limits that the pods do not have",
+        _sign("Kubernetes ResourceQuota; Kueue", r"(exceeded|failed) quota: ", r"insufficient (unused )?quota",
+            r"didn't fit in the remaining quota", r"resource in cluster is overused", r"queue resource quota"),
+        change=("cluster.nodes (fewer)", "cluster.memory, cluster.cpus_per_task or cluster.resources", "cluster.queue"),
+    ),
+    _reason(
+        "pod-security",
+        "the namespace forbids pods with these privileges",
+        _sign("Kubernetes PodSecurity; OpenShift SCC", r"violates PodSecurity",
+            r"unable to validate against any security context constraint"),
+        change=("cluster.pod_security=restricted", "cluster.run_as_user", "cluster.volumes", "cluster.capabilities"),
+    ),
+    _reason(
+        "missing-object",
+        "a Secret, ConfigMap, service account or volume claim that the pods name does not exist",
+        _sign("Kubernetes kubelet, scheduler, ServiceAccount admission",
+            r"(secret|configmap|serviceaccount|persistentvolumeclaim)s? \"[^\"]*\" not found",
+            r"couldn't find key .* in (Secret|ConfigMap)"),
+        change=("cluster.secret", "cluster.volumes", "cluster.service_account", "cluster.image_pull_secrets"),
+    ),
+    _reason(
+        "admission",
+        "an admission plug-in or a policy of the cluster refuses the pods",
+        _sign("Kubernetes admission", r"admission webhook \S+ denied", r"ValidatingAdmissionPolicy .*denied",
+            r"pods \S+ is forbidden: "),
+        change=("cluster.pod_patch", "cluster.memory or cluster.resources", "cluster.priority_class"),
+    ),
+    _reason(
+        "queue-missing",
+        "the queue does not exist or takes no jobs",
+        _sign("Kueue; Volcano", r"(LocalQueue|ClusterQueue) \S+ (doesn't exist|is inactive)",
+            r"[lL]ocalQueue doesn't exist or inactive", r"[qQ]ueue \S+ (is not open|not found)"),
+        change=("cluster.queue",),
+    ),
+    _reason(
+        "volume",
+        "a volume cannot be attached or mounted",
+        _sign("Kubernetes kubelet, scheduler", r"\bFailedMount\b", r"\bFailedAttachVolume\b", r"\bMountVolume",
+            r"unbound immediate PersistentVolumeClaims", r"volume node affinity conflict"),
+        change=("cluster.volumes",),
+    ),
+    _reason(
+        "unschedulable",
+        "no machine, or not enough of them, can take the pods now",
+        _sign("Kubernetes scheduler; Volcano", r"\d+/\d+ nodes are available", r"\bUnschedulable\b",
+            r"\bFailedScheduling\b", r"in gang unschedulable"),
+        change=("cluster.nodes (fewer)", "cluster.node_selector", "cluster.tolerations",
+            "cluster.memory or cluster.resources"),
+    ),
+    _reason(
+        "image",
+        "the image cannot be pulled",
+        _sign("Kubernetes kubelet", r"ErrImage(Pull|NeverPull)", r"ImagePullBackOff", r"InvalidImageName",
+            r"ImageInspectError", r"Failed to pull image", r"SignatureValidationFailed", r"RegistryUnavailable"),
+        change=("cluster.container", "cluster.image_pull_secrets", "cluster.pull_policy"),
+    ),
+    _reason(
+        "device-unavailable",
+        "the device plug-in of a machine did not give the pod its devices",
+        _sign("Kubernetes kubelet", r"UnexpectedAdmissionError", r"Allocate failed due to"),
+        change=("cluster.devices_per_node", "cluster.device_resource", "cluster.pod_patch (avoid the machine)"),
+    ),
+)
+# fmt: on

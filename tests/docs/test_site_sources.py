@@ -1,0 +1,49 @@
+"""Pages as the site takes them: links, names of files, Chinese lines, and words of the Chinese search."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sampling import ROOT
+
+chinese = pytest.importorskip("tools.docs.site.chinese", reason="no Sphinx: pip install 'launch-llm[docs]'")
+links = pytest.importorskip("tools.docs.site.links")
+
+
+def test_a_file_is_named_above_its_block_and_chinese_lines_are_joined() -> None:
+    text = "<!-- file: a/b.sh -->\n```bash\n任务\n  规则\n```\n任务，\n  规则\nand\n任务\n- 列表\n"
+    assert links.readable(text) == "`a/b.sh`:\n\n```bash\n任务\n  规则\n```\n任务，规则\nand\n任务\n- 列表\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "english", "in_chinese"),
+    [
+        ("start/lora.md", "[x](start/lora.md)", "[x](zh/start/lora.md)"),
+        ("security.md#a", "[x](security.md#a)", "[x](zh/security.md)"),
+        ("import.md", "[x](import.md)", "[x](import.md)"),
+        ("../pyproject.toml", "x", "x"),
+        ("absent.md", "[x](absent.md)", "[x](absent.md)"),
+        ("https://example.com/a.md", "[x](https://example.com/a.md)", "[x](https://example.com/a.md)"),
+    ],
+)
+def test_links_of_an_english_page(target: str, english: str, in_chinese: str) -> None:
+    def made(chinese_site: bool) -> str:
+        text: str = links.rewritten(f"[x]({target})", "docs/running.md", root=ROOT, sources=ROOT, chinese=chinese_site)
+        return text
+
+    assert (made(False), made(True)) == (english, in_chinese)
+
+
+def test_words_of_a_query_are_words_of_the_index() -> None:
+    """Each pair and each English word of a term is indexed wherever the term stands in a sentence."""
+    language = chinese.ChinesePairs({})
+    found = {language.stem(word) for word in language.split("用 LoRA 微调时从断点续训，parallel.tp=2。")}
+    assert {"断点", "点续", "续训", "lora", "微调", "parallel", "tp", "用"} <= found
+    assert "微调时" not in found
+
+
+def test_every_page_of_the_navigation_exists() -> None:
+    for index in (ROOT / "docs" / "index.md", ROOT / "docs" / "zh" / "index.md"):
+        for line in index.read_text(encoding="utf-8").splitlines():
+            if line.startswith(("start/", "guides/")):
+                assert (Path(index).parent / f"{line}.md").is_file(), line

@@ -1,0 +1,48 @@
+"""What the cluster says of a pod in a dry run: a reason not to start, a warning, or nothing that is about the job."""
+
+from pathlib import Path
+
+import pytest
+
+from launcher.executors.kubernetes.admission import rejected_pod, template_of
+from launcher.executors.kubernetes.kubectl import Refused
+from tests.executors.test_kubernetes import KINDS, manifest, pod_of
+from tests.executors.test_kubernetes_seen import program
+
+HEAD = 'Error from server (Forbidden): error when creating "STDIN": '
+POD = f'{HEAD}pods "x-0-check" is forbidden: '
+# What kubectl writes, and what follows: the start is refused, it is a warning, or it says nothing of the job.
+ANSWERS = (
+    (f'{POD}violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false', "refused"),
+    (f'{POD}error looking up service account n/trainer: serviceaccount "trainer" not found', "refused"),
+    (f"{POD}no PriorityClass with name high was found", "refused"),
+    (f"{POD}failed quota: gpus: must specify limits.memory for: node", "refused"),
+    (f"{POD}maximum memory usage per Container is 1Gi, but limit is 900Gi", "refused"),
+    (f"{POD}exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, used: 60, limited: 64", "warning"),
+    (f'{HEAD}pods is forbidden: User "me" cannot create resource "pods" in API group "" in the namespace "n"', ""),
+    (f'{HEAD}admission webhook "no-bare-pods" denied the request: pods need an owner', ""),
+    ("Unable to connect to the server: net/http: TLS handshake timeout", ""),
+)
+
+
+@pytest.mark.parametrize("says, follows", ANSWERS, ids=range(len(ANSWERS)))
+def test_an_answer_about_a_pod(says: str, follows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "answer").write_text(says)
+    program(tmp_path, monkeypatch, f"cat >/dev/null; cat {tmp_path}/answer >&2; exit 1")
+    job = manifest("job")[-1]
+    if follows == "refused":
+        with pytest.raises(Refused):
+            rejected_pod({}, job)
+    else:
+        assert len(rejected_pod({}, job)) == (follows == "warning")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pod_is_that_of_the_job(kind: str):
+    job = manifest(kind)[-1]
+    template = template_of(job)
+    if kind == "trainjob":
+        assert template is None, "the cluster's training runtime has it"
+    else:
+        assert template is not None
+        assert template["spec"] == pod_of(job)

@@ -1,0 +1,116 @@
+"""Which entry a shrunken job gets, the data of a native rehearsal, and what a rehearsal may leave out."""
+
+import pytest
+
+from launcher.compose import compose
+from launcher.compose.errors import ComposeError
+from launcher.pipeline import judge
+from launcher.plan import LaunchPlan
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.runtime import planned
+
+KTO = ("+recipe=qwen2_5_7b_kto", "backend=megatron", "rehearse.max_processes=2")
+FP8 = ("+recipe=llama3_70b_fp8", "backend=megatron_lm", "schedule.lr_warmup_iters=1")
+SHRUNK = "rehearse.shrink=true"
+
+
+def plan_of(*words: str) -> LaunchPlan:
+    return planned(judge(compose([*words]), fixes=False))
+
+
+@pytest.fixture
+def swift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in which ms-swift is installed."""
+    monkeypatch.setattr("launcher.rehearse.native_plan.missing_in", lambda *_: [])
+    monkeypatch.setattr("launcher.rehearse.native_plan.versions_in", lambda *_: lambda name: "1.0")
+
+
+@pytest.mark.usefixtures("swift")
+def test_a_shrunken_job_that_core_refuses_is_trained_by_the_backend_itself() -> None:
+    plan = plan_of(*KTO, SHRUNK)
+    assert plan.nodes[0].argv[:2] == ("megatron", "rlhf")
+    assert "ms-swift" in plan.what
+    assert plan.notes[0].startswith("rehearse.entry=native, as rehearse.entry=core cannot train this job: ")
+
+
+@pytest.mark.usefixtures("swift")
+def test_the_user_decides_the_entry() -> None:
+    with pytest.raises(RehearsalRefused, match=r"task.type=kto"):
+        plan_of(*KTO, SHRUNK, "rehearse.entry=core")
+    with pytest.raises(RehearsalRefused, match=r"task.type=kto"):
+        plan_of(*KTO, "runtime=rehearsal")
+    core = plan_of("+recipe=qwen3_8b_sft", "backend=megatron", SHRUNK)
+    assert "launcher.rehearse.core" in core.nodes[0].argv
+
+
+def test_a_refusal_has_the_reasons_of_both_entries() -> None:
+    with pytest.raises(RehearsalRefused) as refused:
+        plan_of(*KTO, SHRUNK, "cluster.python=/nowhere/python")
+    first, *others = refused.value.findings
+    assert "task.type=kto" in first.message
+    assert others
+    assert all(each.message.startswith("rehearse.entry=native: ") for each in others)
+
+
+@pytest.mark.usefixtures("swift")
+@pytest.mark.parametrize("recipe", ["qwen3_moe_grpo", "qwen3_8b_gkd"])
+def test_generating_tasks_are_refused_by_both_entries(recipe: str) -> None:
+    with pytest.raises(RehearsalRefused, match=r"entry=core cannot do task.type=.*entry=native: .* vLLM generates"):
+        plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK)
+
+
+# recipe: file of the shipped text, and what the notes call it
+RECORDS = {
+    "qwen2_5_7b_kto": ("labelled.jsonl", "answers with a label"),
+    "qwen3_moe_rm_lora": ("pairs.jsonl", "pairs of answers"),
+    "qwen3_5_moe_lora": ("conversations.jsonl", "conversations"),
+}
+
+
+@pytest.mark.usefixtures("swift")
+@pytest.mark.parametrize("recipe", RECORDS)
+def test_hub_data_of_a_shrunken_job_is_replaced_and_that_is_reported(recipe: str) -> None:
+    file, what = RECORDS[recipe]
+    plan = plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK, "rehearse.entry=native", "output_dir=out")
+    argv = plan.nodes[0].argv
+    assert argv[argv.index("--dataset") + 1] == f"out/data/{file}"
+    assert plan.prepare[0].argv[-2:] == ("launcher.rehearse.sample_data", "out/data")
+    assert any(note.startswith(f"data: {what} made of the shipped text instead of hub data") for note in plan.notes)
+    assert argv[argv.index("--max_length") + 1] == "256"
+
+
+@pytest.mark.usefixtures("swift")
+def test_hub_data_of_a_whole_job_stays() -> None:
+    whole = ("+recipe=qwen2_5_7b_sft", "backend=megatron", "runtime=rehearsal", "rehearse.entry=native")
+    argv = plan_of(*whole, "cluster=local", "cluster.nodes=1").nodes[0].argv
+    assert not argv[argv.index("--dataset") + 1].endswith(".jsonl")
+
+
+def test_a_number_format_is_left_out_where_the_user_says_so_and_that_is_shown() -> None:
+    words = (*FP8, SHRUNK, "rehearse.entry=core", "rehearse.leave_out=[precision.fp8_format]")
+    plan = plan_of(*words)
+    assert not any(word.startswith("--fp8") for word in plan.nodes[0].argv)
+    assert any(note.startswith("left out by rehearse.leave_out: precision.fp8_format=hybrid") for note in plan.notes)
+    (change,) = (each for each in judge(compose([*words]), fixes=False).findings if each.rule == "REHEARSE-LEFT-OUT")
+    assert (change.severity, "precision.fp8_format=hybrid" in change.message) == ("change", True)
+
+
+def test_nothing_is_left_out_unasked_and_the_refusal_offers_it() -> None:
+    with pytest.raises(RehearsalRefused) as refused:
+        plan_of(*FP8, SHRUNK, "rehearse.entry=core")
+    (fix,) = refused.value.findings[0].fixes
+    assert (str(fix), fix.affects_training) == ("rehearse.leave_out=[precision.fp8_format]", True)
+    assert plan_of(*FP8, SHRUNK, "rehearse.entry=core", *fix.overrides).nodes
+
+
+def test_the_native_stack_leaves_nothing_out() -> None:
+    words = (*FP8, "runtime=native", "rehearse.leave_out=[precision.fp8_format]")
+    outcome = judge(compose([*words]), fixes=False)
+    assert "--fp8-format" in outcome.plan().nodes[0].argv
+    assert not [each for each in outcome.findings if each.rule == "REHEARSE-LEFT-OUT"]
+
+
+@pytest.mark.parametrize("name", ["parallel.tp", "model.hidden_act", "fp8"])
+def test_only_number_formats_can_be_left_out(name: str) -> None:
+    with pytest.raises(ComposeError, match=r"precision\.fp8_format"):
+        compose([*FP8, f"rehearse.leave_out=[{name}]"])

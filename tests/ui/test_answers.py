@@ -1,0 +1,73 @@
+"""Answers of the page are those of the command line's functions."""
+
+import pytest
+
+from launcher.compose import compose
+from launcher.estimate import estimate
+from launcher.pipeline import judge
+from launcher.ui import answers, comparing, exports
+from tests.conftest import ROOT
+
+_LARGE = """model=qwen3_32b task=pretrain backend=mindspeed hardware=ascend_910b batch.seq_length=4096
+batch.global_batch_size=8 schedule.train_iters=10 optimizer.lr=1e-4"""
+JOBS = {
+    "passes": ("+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g"),
+    "refused": ("+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g", "parallel.pp=3"),
+    "does not fit": tuple(_LARGE.split()),
+}
+
+
+@pytest.mark.parametrize("words", JOBS.values(), ids=JOBS)
+def test_findings_and_estimate_are_the_same(words: tuple[str, ...]) -> None:
+    job = compose(words)
+    outcome = judge(job)
+    found = answers.plan(words)
+    assert answers.findings(words) == [each.as_tree() for each in outcome.findings]
+    assert [(each["rule"], each["message"]) for each in found["findings"]] == [
+        (each.rule, each.message) for each in outcome.findings
+    ]
+    assert found["ok"] == outcome.ok
+    if outcome.ok:
+        assert found["estimate"] == estimate(job).as_tree()
+        assert found["estimate"]["fits"] is ("model=qwen3_32b" not in words)
+    else:
+        assert found["no_estimate"]
+
+
+def test_a_job_without_a_backend_is_estimated_and_asks_for_one() -> None:
+    found = answers.plan(["+recipe=qwen3_moe", "hardware=h100_80g"])
+    assert found["estimate"]["fits"] is True
+    assert [(each["rule"], "backend=megatron" in each["fix"]) for each in found["findings"]] == [("REQ-BACKEND", True)]
+
+
+def test_mistakes_have_what_works() -> None:
+    found = answers.plan(["+recipe=qwen3_mo", "paralel.tp=2"])
+    fixes = [fix for each in found["mistakes"] for fix in each["fix"]]
+    assert {"+recipe=qwen3_moe", "parallel.tp=2"} <= {*fixes}
+
+
+def test_backends_side_by_side() -> None:
+    found = comparing.compared(JOBS["passes"], ["megatron", "mindspeed"])
+    assert [each["name"] for each in found["columns"]] == ["megatron", "mindspeed"]
+    assert ["tensor-model-parallel-size", "1", "recipe", "parallel.tp"] in found["columns"][1]["args"]
+    assert found["rows"]
+
+
+def test_a_refused_job_has_no_script() -> None:
+    with pytest.raises(exports.NoFile):
+        exports.script(JOBS["refused"])
+
+
+def test_the_job_file_is_the_job() -> None:
+    import yaml
+
+    tree = yaml.safe_load(exports.job(JOBS["passes"]))
+    assert tree["parallel"]["pp"] == 2
+    assert tree["backend"]["name"] == "megatron"
+
+
+def test_a_report_draws_a_refused_job_and_names_no_folder_of_the_server() -> None:
+    pytest.importorskip("plotly")
+    text = exports.report(JOBS["refused"])
+    assert "training report</h1>" in text
+    assert str(ROOT) not in text

@@ -1,0 +1,1 @@
+"""Recipes compared with the files that they were copied from."""
