@@ -11,7 +11,7 @@ from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job
-from launcher.job.file_text import job_file_text
+from launcher.job.file_text import PACKAGE, job_file_text
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import FINDINGS, JOB
@@ -77,6 +77,17 @@ def _file(options: argparse.Namespace) -> str | None:
     return words[0] if is_file else None
 
 
+def _existing(options: argparse.Namespace) -> Answer:
+    from launcher.importing.read_file import job_group
+
+    path, *words = options.overrides
+    group = job_group(path)
+    if group is None:
+        return _imported(options, path, words)
+    options.overrides = [f"+{group}={path}", *words]
+    return _composed(options)
+
+
 def _composed(options: argparse.Namespace) -> Answer:
     job = composed(options)
     outcome = judge(job)
@@ -89,7 +100,7 @@ def _composed(options: argparse.Namespace) -> Answer:
     return _show(options, findings, outcome.job, label, job if options.fix else None)
 
 
-def _existing(options: argparse.Namespace) -> Answer:
+def _imported(options: argparse.Namespace, path: str, words: list[str]) -> Answer:
     from launcher.api import import_file
     from launcher.importing.imported import DEVICES
     from launcher.importing.judge import judge_existing, located
@@ -97,7 +108,6 @@ def _existing(options: argparse.Namespace) -> Answer:
     from launcher.importing.presets import with_known_model
     from launcher.mapping.backend import get_backend
 
-    path, *words = options.overrides
     imported = import_file(path)
     backend = get_backend(imported.backend)
     said = _version_of(words, backend)
@@ -168,4 +178,4 @@ def _fix(job: Job, options: argparse.Namespace, assumed: Collection[str]) -> dic
 
 
 def _write(path: Path, tree: dict[str, object]) -> None:
-    write_file(path, f"# @package _global_\n# What `launch check --fix` changed.\n{job_file_text(tree)}", JOB)
+    write_file(path, f"{PACKAGE}\n# What `launch check --fix` changed.\n{job_file_text(tree)}", JOB)

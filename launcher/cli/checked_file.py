@@ -48,16 +48,16 @@ def checked_file(path: str, words: Sequence[str], config_dirs: Sequence[str], *,
 
 def _checked(path: str, words: Sequence[str], config_dirs: Sequence[str], fixes: bool) -> CheckedFile:
     from launcher.importing.mentions import is_model_config
-    from launcher.importing.read_file import is_job_file
+    from launcher.importing.read_file import job_group
 
     if is_model_config(Path(path)):
         return CheckedFile(path=path, skipped="is a model's config.json")
     try:
-        is_job = is_job_file(path)
+        group = job_group(path)
     except ImportRefused:
-        is_job = False  # the import says why
-    if is_job:
-        return _job_file(path, words, config_dirs, fixes)
+        group = None  # the import says why
+    if group is not None:
+        return _job_file(path, group, words, config_dirs, fixes)
     return _script(path, words, config_dirs, fixes)
 
 
@@ -121,13 +121,12 @@ def _of_note(note: Note, path: str, rule: str = "IMPORT") -> PlacedFinding:
 # -- recipes and job files
 
 
-def _job_file(path: str, words: Sequence[str], config_dirs: Sequence[str], fixes: bool) -> CheckedFile:
+def _job_file(path: str, group: str, words: Sequence[str], config_dirs: Sequence[str], fixes: bool) -> CheckedFile:
     """Check a recipe or job file; one that names no backend must pass on one of them."""
     from launcher.compose import compose
     from launcher.mapping.backend import backend_names
     from launcher.pipeline import judge
 
-    group = "job" if _is_written_job(path) else "recipe"
     given = [f"+{group}={path}", *words]
     job = compose(given, config_dirs)
     if not any((job.model.hub_id, job.model.path, job.model.model_type)):
@@ -149,12 +148,6 @@ def _job_file(path: str, words: Sequence[str], config_dirs: Sequence[str], fixes
 
 def _errors(outcome: "Outcome") -> int:
     return sum(finding.severity == "error" for finding in outcome.findings)
-
-
-def _is_written_job(path: str) -> bool:
-    """Return whether `import -o` wrote the file: it has no package line, which Hydra needs in a recipe."""
-    with open(path, encoding="utf-8-sig") as stream:
-        return "@package _global_" not in stream.read(4096)
 
 
 def _of_mistakes(error: "ComposeError", path: str) -> Iterable[PlacedFinding]:

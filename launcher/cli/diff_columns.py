@@ -15,7 +15,7 @@ from launcher.compose.errors import Mistake
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.read_command import ImportOptions
-from launcher.importing.read_file import is_job_file, read_file
+from launcher.importing.read_file import job_group, read_file
 from launcher.importing.side_by_side import Side, side_of
 from launcher.job import Job
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
@@ -104,8 +104,8 @@ class _Read:
 def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Read:
     if not word or _WHOLE.fullmatch(word):
         return _Read(word=word, job=composed_of([word, *common] if word else common, options.config_dir))
-    if is_job_file(word):
-        return _Read(word=word, job=composed_of([f"+job={word}", *common], options.config_dir))
+    if (group := job_group(word)) is not None:
+        return _Read(word=word, job=composed_of([f"+{group}={word}", *common], options.config_dir))
     variables = dict(pair.split("=", 1) for pair in options.set)
     imported = read_file(word, ImportOptions(partial=options.partial), variables=variables)[0]
     with tempfile.TemporaryDirectory(prefix="launch-diff-") as folder:

@@ -68,4 +68,6 @@ class ComposeError(Exception):
 def first_line(error: Exception) -> str:
     """Return the first non-empty line of a library's message, or the error's name."""
     lines = [line for line in str(error).splitlines() if line.strip()]
+    if not lines and isinstance(error.__cause__, Exception):
+        return first_line(error.__cause__)  # Hydra wraps what OmegaConf says in an error without words
     return lines[0] if lines else type(error).__name__

@@ -7,6 +7,8 @@ from pathlib import Path
 from launcher.importing.invocation import entries
 from launcher.importing.notes import ImportRefused
 from launcher.importing.reading import parse_json, read_text
+from launcher.job import Job
+from launcher.job.file_text import PACKAGE
 
 # At the left margin of a YAML or JSON file that does not parse: its keys.
 _KEYS = re.compile(r'^(?:  )?["\']?([A-Za-z_][\w.-]*)["\']?\s*:', re.MULTILINE)
@@ -16,13 +18,15 @@ _LARGEST = 1 << 20
 
 
 def mentions_training(path: Path) -> bool:
-    """Return whether a file names the entry point of a backend, or has keys of a backend's configuration."""
+    """Return whether a file names a backend's entry point, or has keys of its configuration or of a job of Launch."""
     try:
         with path.open("rb") as stream:
             text = stream.read(_LARGEST).decode("utf-8", errors="replace")
     except OSError:
         return True
     if path.suffix in _STRUCTURED:
+        if PACKAGE in text:
+            return True
         keys = set(_KEYS.findall(text))
         return len(keys & _config_keys()) >= max(_FEWEST, len(keys) // 4)
     return bool(_entry_points().search(text))
@@ -39,8 +43,8 @@ def _entry_points() -> re.Pattern[str]:
 
 @cache
 def _config_keys() -> frozenset[str]:
-    """Return the names of arguments, and the sections of configurations, of every backend's default version."""
-    found: set[str] = set()
+    """Return the sections of a job, and names of arguments and sections of every backend's default version."""
+    found: set[str] = set(Job.__dataclass_fields__)
     for backend, _ in entries():
         names = backend.catalogue(backend.default_version).names()
         found |= {name for each in names for name in (each, each.partition(".")[0])}

@@ -23,6 +23,7 @@ from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_options, ignored, request_of
 from launcher.importing.stored import arguments_of_stored, dumped, likely_backends
+from launcher.job.file_text import PACKAGE
 from launcher.mapping.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
@@ -86,17 +87,22 @@ def _split(text: str, path: Path) -> list[str]:
         raise refuse(f"is not a list of arguments: {error}", str(path)) from None
 
 
-def is_job_file(path: str | Path) -> bool:
-    """Return whether a file is a job of Launch already (output of `import -o`, or a recipe).
+def job_group(path: str | Path) -> str | None:
+    """Return the group with which Launch composes a file that is a job of Launch already; None: it is not one.
+
+    What `import -o` wrote has no `@package` line, which Hydra needs in a recipe: it is a "job".
 
     Raises:
         ImportRefused: it cannot be read, or is not YAML.
     """
     path = Path(path)
     if path.suffix not in (".yaml", ".yml"):
-        return False
-    tree = parse_mapping(read_text(path), str(path))
-    return bool(tree) and _is_job(tree, 0.0)
+        return None
+    text = read_text(path)
+    tree = parse_mapping(text, str(path))
+    if not tree or not _is_job(tree, 0.0):
+        return None
+    return "recipe" if PACKAGE in text[:4096] else "job"
 
 
 def job_name(path: Path) -> str:

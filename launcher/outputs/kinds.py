@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from launcher.job.file_text import PACKAGE
+
 # Written into images, traces and scripts to recognise them later.
 MARK: Final = "made by launch"
 _HEAD = 1 << 16
 # Maximum size of a job file, which is read as a whole.
 _LARGEST_JOB = 1 << 22
-_STRATEGY_HEAD = "# @package _global_\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def _is_job(path: Path) -> bool:
         text = _head(path, _LARGEST_JOB).decode("utf-8")
     except UnicodeDecodeError:
         return False
-    return text.startswith(_STRATEGY_HEAD) or _has_job_sections(text)
+    return text.startswith(PACKAGE) or _has_job_sections(text)
 
 
 def _has_job_sections(text: str) -> bool:

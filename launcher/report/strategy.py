@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from launcher.job import Value
-from launcher.job.file_text import job_file_text
+from launcher.job.file_text import PACKAGE, job_file_text
 
 
 def strategy_text(values: Mapping[str, Value], comment: str) -> str:
@@ -17,4 +17,4 @@ def strategy_text(values: Mapping[str, Value], comment: str) -> str:
             assert isinstance(inner, dict)
             node = inner
         node[name] = list(value) if isinstance(value, tuple) else value
-    return f"# @package _global_\n# {comment}\n{job_file_text(tree)}"
+    return f"{PACKAGE}\n# {comment}\n{job_file_text(tree)}"

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.cli import file_selection
+from launcher.cli.checked_file import checked_file
 from launcher.job.finding import Finding, Fix
 from launcher.report.checked import CheckedFile, Place, PlacedFinding
 from launcher.report.github import annotations
@@ -98,6 +101,42 @@ def test_one_file_is_answered_as_before(launch, tree):
     result = launch("check", "scripts/good.sh", "--json")
     assert set(result.json) == {"ok", "findings"}
     assert launch("check", "scripts/install.sh").code == 1  # asked for by itself, it is no training
+
+
+def test_a_job_file_is_composed_whether_it_is_given_alone_or_with_others(launch, tree):
+    words = (str(tree / "recipes/r.yaml"), "backend=megatron")
+    alone, among = launch("check", *words, "--json"), launch("check", *words, str(tree / "scripts/good.sh"), "--json")
+    found = _by_path(among)[str(tree / "recipes/r.yaml")]["findings"]
+    assert alone.code == among.code == 1
+    assert {each["rule"] for each in alone.json["findings"]} == {each["rule"] for each in found}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (RECIPE.encode("utf-16"), "is not UTF-8 text"),
+        (RECIPE.encode() + b"name: caf\xe9\n", "is not UTF-8 text"),
+        (RECIPE.encode() + b"name: [\n", "is not YAML"),
+        (b"model:\n  preset: qwen3_8b\nparallel: {tp: 3\n", "is not YAML"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_is_an_error_and_not_skipped(launch, tree, content, reason):
+    (tree / "recipes/r.yaml").write_bytes(content)
+    result = launch("check", str(tree / "recipes"), "--json")
+    assert reason in _by_path(result)[str(tree / "recipes/r.yaml")]["findings"][0]["message"]
+
+
+@given(
+    content=st.one_of(st.binary(max_size=200), st.text(max_size=80).map(lambda text: text.encode("utf-16"))),
+    start=st.sampled_from([b"", b"\xff\xfe", RECIPE.encode(), GOOD.encode(), b"name: ", b"{", b"model: {args: "]),
+    suffix=st.sampled_from(file_selection.SUFFIXES),
+)
+def test_any_bytes_are_answered_file_by_file(content, start, suffix):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"file{suffix}"
+        path.write_bytes(start + content)
+        checked = checked_file(str(path), [], [], fixes=False)
+    assert "CMD-INTERNAL" not in {each.finding.rule for each in checked.found}, checked.found
 
 
 def test_overrides_apply_to_every_file(launch, tree):
