@@ -6,11 +6,11 @@ from typing import Any
 
 from launcher.catalogue.checkout.files import CheckoutRefused
 from launcher.catalogue.user import Fork, ForkDetails, forks
-from launcher.cli.examples import filled
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.add_fork import AddedFork, add_fork, remove_fork
 from launcher.mapping.backend import backend_names, broken_forks, get_backend
+from launcher.mapping.examples import filled
 from launcher.mapping.forks import loaded
 
 SUBVERBS = {

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.cli.convert_merge import merge_body, merge_parser
-from launcher.cli.examples import filled
 from launcher.cli.options import composed_of, parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
+from launcher.mapping.examples import filled
 
 if TYPE_CHECKING:
     from launcher.convert.asked import Asked

@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from launcher.cli.examples import filled
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.streams import json_text
+from launcher.mapping.examples import filled
 from launcher.outputs.files import OutputRefused, check_output, write_output
 from launcher.outputs.kinds import HARDWARE, JOB, Kind
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from dash import dcc, html
 
+from launcher.mapping.examples import filled
 from launcher.ui import arguments_tab, backends_tab, export_tab, import_tab, search_tab
 from launcher.ui.choices import options, sections
 from launcher.ui.shown import labelled
@@ -26,10 +27,10 @@ NUMBERS = {"cluster.nodes": "Nodes", "cluster.devices_per_node": "Devices per no
 _TABS = (arguments_tab, backends_tab, search_tab, import_tab, export_tab)
 # Jobs to begin with.
 _EXAMPLES = (
-    ("Pretrain Qwen3-30B-A3B", ("+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g")),
+    ("Pretrain Qwen3-30B-A3B", ("+recipe=qwen3_moe", "backend={cuda}", "hardware=h100_80g")),
     (
         "DeepSeek-V3 on 512 Ascend",
-        ("+recipe=deepseek_v3", "backend=mindspeed", "hardware=ascend_910c", "cluster.nodes=32"),
+        ("+recipe=deepseek_v3", "backend={npu}", "hardware=ascend_910c", "cluster.nodes=32"),
     ),
 )
 
@@ -155,5 +156,5 @@ def examples() -> Any:
     """Return what an empty page shows: jobs to begin with."""
     from launcher.ui.shown import button
 
-    buttons = [button(label, words, f"example{at}") for at, (label, words) in enumerate(_EXAMPLES)]
+    buttons = [button(label, tuple(map(filled, words)), f"example{at}") for at, (label, words) in enumerate(_EXAMPLES)]
     return html.Div([html.P("Choose a recipe, or a model, a backend and hardware. Or begin with:"), *buttons])
