@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+# The line with which Hydra merges a file's keys at the root of the job; every recipe has it.
+PACKAGE = "# @package _global_"
 # IEEE Std 1003.1-2017, 3.235 Name: what `export` takes. Functions exported by bash (BASH_FUNC_x%%) have none.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Variables that bash 5.2 sets itself: exporting one fails, yields another value, or (for integers) evaluates the value

@@ -11,14 +11,14 @@ from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job
-from launcher.job.file_text import PACKAGE, job_file_text
+from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import FINDINGS, JOB
 from launcher.pipeline import judge, variants_of
 from launcher.report.findings import print_findings
 from launcher.rules.engine import ordered
-from launcher.syntax import escaped
+from launcher.syntax import PACKAGE, escaped
 
 if TYPE_CHECKING:
     from launcher.mapping.backend import Backend

@@ -8,7 +8,7 @@ from launcher.importing.invocation import entries
 from launcher.importing.notes import ImportRefused
 from launcher.importing.reading import parse_json, read_text
 from launcher.job import Job
-from launcher.job.file_text import PACKAGE
+from launcher.syntax import PACKAGE
 
 # At the left margin of a YAML or JSON file that does not parse: its keys.
 _KEYS = re.compile(r'^(?:  )?["\']?([A-Za-z_][\w.-]*)["\']?\s*:', re.MULTILINE)

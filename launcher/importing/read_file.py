@@ -23,8 +23,8 @@ from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_options, ignored, request_of
 from launcher.importing.stored import arguments_of_stored, dumped, likely_backends
-from launcher.job.file_text import PACKAGE
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.syntax import PACKAGE
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
 # A dash before an option or in a number, a quote at a value, a no-break space.

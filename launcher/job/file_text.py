@@ -7,8 +7,6 @@ from typing import Any
 
 from launcher.job.migrations import JOB_FILES, versioned
 
-# The line with which Hydra merges a file's keys at the root of the job; every recipe has it.
-PACKAGE = "# @package _global_"
 # A number to OmegaConf (omegaconf._utils.get_yaml_loader), but text to PyYAML, which would not quote it.
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 

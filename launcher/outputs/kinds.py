@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from launcher.job.file_text import PACKAGE
+from launcher.syntax import PACKAGE
 
 # Written into images, traces and scripts to recognise them later.
 MARK: Final = "made by launch"

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from launcher.job import Value
-from launcher.job.file_text import PACKAGE, job_file_text
+from launcher.job.file_text import job_file_text
+from launcher.syntax import PACKAGE
 
 
 def strategy_text(values: Mapping[str, Value], comment: str) -> str:
