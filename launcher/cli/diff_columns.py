@@ -18,6 +18,7 @@ from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import job_group, read_file
 from launcher.importing.side_by_side import Side, side_of
 from launcher.job import Job
+from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
@@ -50,6 +51,7 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     missing = next((word for word in common if "=" not in word), None)
     if missing is not None:
         raise WrongUse(f"{missing} does not exist", "launch diff old.sh new.sh parallel.tp=2")
+    _refuse_repeated(common)
     targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends is not None else ()
     if len(jobs) < 2 and len(targets) < 2:
         works = ("launch diff old.sh new.sh", "launch diff +recipe=NAME --backends A,B")
@@ -57,6 +59,21 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     if len(jobs) > 1 and len(targets) not in (0, 1, len(jobs)):
         raise WrongUse(f"{len(jobs)} jobs need one backend, or one for each; --backends has {backends}")
     return Words(jobs=jobs, common=common, targets=targets)
+
+
+def _refuse_repeated(common: Sequence[str]) -> None:
+    """Refuse two values of one field: written after each job, they look like one for each, but apply to all."""
+    values: dict[str, list[str]] = {}
+    for word in common:
+        key, _, value = word.lstrip("+~").partition("=")
+        values.setdefault(key, []).append(value)
+    for key, given in values.items():
+        if len(set(given)) < 2:
+            continue
+        names = [value for value in given if key == "backend" and value in backend_names()]
+        works = [f"--backends {','.join(dict.fromkeys(names))}"] if len(names) == len(given) else []
+        words = " ".join(without_secrets([f"{key}={value}" for value in given]))
+        raise WrongUse(f"{words}: overrides apply to every side; {key} takes one value", *works)
 
 
 def _is_file(word: str) -> bool:

@@ -42,6 +42,16 @@ def test_bad_names_are_refused(launch: Launch):
         assert "works:" in done.err
 
 
+def test_an_override_for_each_side_is_refused_since_it_would_apply_to_both(launch: Launch):
+    one, other = ("+recipe=tiny_qwen3", "backend=megatron"), ("+recipe=tiny_qwen3", "backend=mindspeed")
+    done = launch("diff", *one, *other)
+    assert (done.code, "works: --backends megatron,mindspeed" in done.err) == (2, True), done
+    assert launch("diff", "+recipe=tiny_qwen3", "--backends", "megatron,mindspeed").code == 1
+    done = launch("diff", "+recipe=tiny_qwen3", "parallel.tp=2", "+recipe=qwen3_8b", "parallel.tp=1")
+    assert done.code == 2
+    assert "apply to every side" in done.err
+
+
 def test_arguments_without_a_field_say_what_they_do(launch: Launch, tmp_path):
     """Where a backend's table knows an argument, nobody is left with a question mark."""
     args = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --lr 1e-5 --train_iters 10"
