@@ -12,10 +12,20 @@ import pytest
 from tests.commands import ROOT, SocketServer
 from tools.docs.commands.blocks import blocks
 from tools.docs.commands.output import agrees, recorded_anew
-from tools.docs.commands.pages import DOCS, commands_pages, copy_blocks, failures, rewrite, same_blocks, translation
+from tools.docs.commands.pages import (
+    DOCS,
+    commands_pages,
+    copy_blocks,
+    failures,
+    rewrite,
+    same_blocks,
+    topics,
+    translation,
+)
 
 PAGES = commands_pages()
-TRANSLATED = [*DOCS.glob("start/*.md"), *DOCS.glob("guides/*.md"), *DOCS.glob("index.md")]
+TRANSLATED = [*DOCS.glob("start/*.md"), *DOCS.glob("guides/*.md")]
+TRANSLATED += [DOCS / name for name in ("index.md", "report.md", "ui.md", "pull_requests.md")]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +55,19 @@ def test_every_command_of_a_guide_is_run_or_says_why_not(page: Path) -> None:
     assert len(found) == fences
     assert all(block.file or block.not_run or block.commands for block in found)
     assert len(text.splitlines()) <= 250
+
+
+@pytest.mark.parametrize("page", topics(), ids=lambda page: page.stem)
+def test_every_launch_command_of_a_topic_is_run_or_says_why_not(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert (
+        re.findall(
+            r"^```\n(?!```)(?=\S)", re.sub(r"^```\w.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+        )
+        == []
+    )
+    found = [block for block in blocks(text) if re.search(r"^(\$ )?launch ", block.body, re.MULTILINE)]
+    assert [block.body for block in found if not (block.file or block.not_run or block.commands)] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md", "CONTRIBUTING.md"])
@@ -110,6 +133,26 @@ def test_a_job_that_is_not_run_is_still_checked(server: SocketServer, tmp_path: 
     page.write_text(block.format("cluster=slurm") + block.format("parallel.tq=2"))
     (refused,) = failures(page, _folder(tmp_path, "run"), server)
     assert "parallel.tq" in refused
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("launch logs qwen3_8b-2 -f --rank 3", ""),
+        ("launch logs qwen3_8b-2 --ran 3", "launch logs has no --ran"),
+        ("launch convert reshard --checkpoint A --out B --format legacy parallel.tp=8", ""),
+        ("launch convert verify A B --out C", "launch convert verify has no --out"),
+        ("launch catalogue add DIR --name ours", ""),
+        ("launch stop -x", "launch stop has no -x"),
+    ],
+)
+def test_options_of_a_command_that_is_not_run_exist(
+    line: str, wrong: str, server: SocketServer, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- not run: needs a run -->\n```bash\n{line}\n```\n")
+    found = failures(page, _folder(tmp_path, "run"), server)
+    assert (wrong in found[0]) if wrong else (found == [])
 
 
 def _folder(parent: Path, name: str) -> Path:

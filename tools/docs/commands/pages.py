@@ -11,13 +11,20 @@ from tools.docs.commands.output import agrees, recorded_anew
 from tools.docs.commands.session import Ran, Session
 
 DOCS = ROOT / "docs"
+# Written by generators of their own, which run the commands: tools/docs/import_page.py, tools/docs/search_page.py.
+GENERATED = ("import.md", "search.md")
 _COMMENT = re.compile(r"(^|\s)#(?!!).*$", re.MULTILINE)
 
 
 def commands_pages() -> list[Path]:
-    """Return the English pages that have commands; import.md and search.md are written by generators of their own."""
-    pages = [*DOCS.glob("start/*.md"), *DOCS.glob("guides/*.md"), ROOT / "README.md"]
+    """Return the English pages that have commands."""
+    pages = [*DOCS.glob("start/*.md"), *DOCS.glob("guides/*.md"), *topics(), ROOT / "README.md"]
     return sorted(page for page in pages if any(map(_concerns, blocks(page.read_text(encoding="utf-8")))))
+
+
+def topics() -> list[Path]:
+    """Return the English pages of topics, apart from those that a generator writes."""
+    return [page for page in DOCS.glob("*.md") if page.name not in GENERATED]
 
 
 def _concerns(block: Block) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.commands import ROOT, SocketServer
 from tools.docs.commands.blocks import Block, Command
 
-# Of blocks that are not run: jobs are checked and not started, other programs are not there.
+# Of blocks that are not run: jobs are checked and not started, options are looked for in the help, other programs are
+# not there.
 _STUB = """#!/bin/bash
 words=("$@")
 case "$*" in *+job=*|*+strategy=*|*--changed*) exit 0 ;; esac
@@ -25,8 +26,19 @@ case "${1:-}" in
   *[=+]*) words=(check "$@") ;;
   check) launch-itself "$@"; exit $(($? > 1)) ;;
   dry-run|estimate|explain|args) ;;
-  *) words=("$1" --help) ;;
+  convert|catalogue) verb="$1 $2" ;;
+  *) verb="$1" ;;
 esac
+if [ -n "${verb:-}" ]; then
+  help=$(launch-itself $verb --help) || exit
+  for word in "$@"; do
+    [ "$word" != -- ] || break
+    option="${word%%=*}"
+    [ "${word#-}" = "$word" ] || grep -qE -- "(^|[^-[:alnum:]])$option([^-[:alnum:]]|$)" <<<"$help" || {
+      echo "launch $verb has no $option"; exit 1; }
+  done
+  exit
+fi
 exec launch-itself "${words[@]}"
 """
 
