@@ -18,6 +18,7 @@ tests/backends/*/verdicts.py.
 """
 
 import argparse
+import datetime
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ from tools.bench.agreement_parts import Part, Settings, first_words, named_check
 BACKENDS = ("megatron", "mindformers", "core", "megatron_lm", "mindspeed")
 HEAD = """# Agreement with the real validators
 
-Written by `python -m tools.bench.agreement {words}`.
+Written by `python -m tools.bench.agreement {words}` ({day}).
 Jobs and command lines are drawn at random, the same ones from the same seed. Each is judged where users stand: a
 command line as a script (`torchrun … pretrain_gpt.py …`, `NPROC_PER_NODE=8 megatron sft …`), a configuration as a YAML
 file that `msrun` starts, a job as a job file, by `launch check FILE --json` (its `main(argv)` in one process). No size
@@ -116,7 +117,7 @@ def main() -> int:
         lines += ["", "## Upstream's own examples", "", CORPUS, corpus]
     print("\n".join(totals))
     if options.output:
-        head = HEAD.format(words=_words(options))
+        head = HEAD.format(words=_words(options), day=f"{datetime.date.today()}")
         options.output.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
     for row in rows:
         for verdict in row.verdicts:
