@@ -22,6 +22,8 @@ _NAMES = 0.4
 _LEAST = 40
 # So many lines are wrapped, not cut.
 _FEW = 5
+# Characters of a text that nothing holds, as a refusal repeats it.
+_LONGEST = 80
 
 
 def main(words: list[str]) -> int:
@@ -53,7 +55,9 @@ def _unknown(group: str | None) -> WrongUse:
 
 def _nothing(group: str, texts: Sequence[str], whole: Sequence[Listed]) -> NotDone:
     near = nearest(texts[0], [each.name for each in whole], cutoff=0.5) if texts else ()
-    return NotDone(f"none of the {group} contains {' and '.join(texts)}", *near)
+    asked = " and ".join(texts)
+    asked = asked if len(asked) <= _LONGEST else f"{asked[:_LONGEST]}…"
+    return NotDone(f"none of the {group} contains {asked}", *(near or (f"launch list {group}",)))
 
 
 def _show(found: Sequence[Listed], columns: int | None) -> None:

@@ -13,7 +13,7 @@ launch ui
   launch ui --port 8600 --no-browser
   ssh -L 8501:127.0.0.1:8501 HOST launch ui --no-browser     then open the URL here"""
 _NEEDED = ("dash", "waitress", "pebble")
-_PORT = 8501
+_HOST, _PORT = "127.0.0.1", 8501
 
 
 def main(words: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
         _EXAMPLE,
         overrides=False,
     )
-    made.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
+    made.add_argument("--host", default=_HOST, metavar="ADDRESS", help=f"address to listen on (default {_HOST})")
     made.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"port; 0: any free one (default {_PORT})")
     made.add_argument(
         "--token", metavar="TEXT", help="token of the URL instead of a random one: at least 16 characters"
@@ -39,12 +39,18 @@ def main(words: list[str]) -> int:
     try:
         opened = listening(options.host, options.port)
     except PortTaken as error:
-        works = [f"launch ui --port {error.free}"] if error.free is not None else ["launch ui --port 0"]
-        raise NotDone(str(error), *works) from None
+        raise NotDone(str(error), _works(options.host, error.free)) from None
     address = Address(host=options.host, port=opened.getsockname()[1], token=options.token or new_token())
     with contextlib.suppress(KeyboardInterrupt):
         serve(opened, address, lambda: _ready(address, options))
     return 0
+
+
+def _works(host: str, free: int | None) -> str:
+    """Return the command for an address that can be used: a free port of the host, else of this machine."""
+    if host == _HOST:
+        return f"launch ui --port {free or 0}"
+    return f"launch ui --host {_HOST}" if free is None else f"launch ui --host {host} --port {free}"
 
 
 def _refuse_wrong(options: argparse.Namespace) -> None:

@@ -95,6 +95,9 @@ def test_a_text_that_nothing_holds_is_refused(launch: Launch) -> None:
     done = launch("list", "hardware", "h1000")
     assert done.code == 1
     assert "h100_80g" in done.err
+    long = launch("list", "recipes", "z" * 3000)
+    assert (long.code, len(long.err) < 300) == (1, True)
+    assert "works: launch list recipes" in long.err
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -39,10 +39,21 @@ def test_a_wrong_command_line(launch: Launch, words: tuple[str, ...], reason: st
     assert reason in done.err
 
 
-def test_an_address_that_is_not_ours(launch: Launch) -> None:
-    done = launch("ui", "--host", "192.0.2.1", "--port", "0")
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
+def test_an_address_that_is_not_ours(launch: Launch, host: str) -> None:
+    done = launch("ui", "--host", host, "--port", "0", "--json")
     assert done.code == 1
-    assert "192.0.2.1" in done.err
+    (finding,) = done.json["findings"]
+    assert host in finding["message"]
+    assert finding["fix"] == ["launch ui --host 127.0.0.1"]
+
+
+def test_a_taken_port_of_another_address_is_refused_with_a_free_one_there(launch: Launch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        done = launch("ui", "--host", "0.0.0.0", "--port", str(taken.getsockname()[1]), "--json")
+    assert done.json["findings"][0]["fix"][0].startswith("launch ui --host 0.0.0.0 --port ")
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
