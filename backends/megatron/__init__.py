@@ -74,7 +74,8 @@ BACKEND = Backend(
     computations=late("backends.megatron_lm.computations:computations"),
     profile=late("backends.megatron.profile:rows"),
     rules=tuple(
-        f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
+        f"backends.megatron.rules.{name}"
+        for name in ("arguments", "core_config", "rlhf", "validate_args", "known_names", "changes")
     ),
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),

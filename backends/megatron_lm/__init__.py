@@ -60,6 +60,7 @@ RULES = tuple(
             "config_17",
             "config_18",
             "config_19",
+            "known_names",
             "reinforcement",
             "sizes",
             "optimizer_instances",

@@ -85,7 +85,7 @@ BACKEND = Backend(
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (
-            *("general", "pipeline", "keys", "layers", "model", "pynative", "rehearsal", "values"),
+            *("general", "pipeline", "keys", "layers", "model", "pynative", "rehearsal", "values", "known_names"),
             *("effective.defaults", "effective.model", "effective.training", "effective.unread"),
         )
     ),

@@ -243,7 +243,8 @@ def register(found: Rule) -> None:
     """Add a rule whose check returns violations."""
     assert found.phase in PHASES, found.id
     known = RULES.get(found.id)
-    assert known is None or known.check.__module__ == found.check.__module__, f"two rules are called {found.id}"
+    same = known is None or (known.check.__module__, known.module) == (found.check.__module__, found.module)
+    assert same, f"two rules are called {found.id}"
     RULES[found.id] = found
 
 

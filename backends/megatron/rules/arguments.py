@@ -2,7 +2,6 @@
 
 from backends.megatron.families import ROWS
 from backends.megatron.rules.terms import BACKENDS, FOUR, NAME
-from launcher.catalogue.versions import in_range
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.table import checked, declare, needs, never
@@ -183,14 +182,6 @@ OPTIMIZER = (
 )
 # fmt: on
 
-_CORE_BACKENDS = ("flash", "fused", "unfused", "local", "auto")
-_BACKENDS = (*_CORE_BACKENDS, "flash_2", "flash_3", "flash_4")
-
-
-def _attention_backends(context: RuleContext) -> tuple[str, ...]:
-    """Return the backends of a version: megatron-core's AttnBackend, and since 4.3 flash attention by its version."""
-    return _BACKENDS if in_range(context.version or "", "4.3", None) else _CORE_BACKENDS
-
 
 # fmt: off
 TUNING = (
@@ -260,11 +251,6 @@ TUNING = (
     needs("SW-BRIDGE-TASK", "bridge_backend=megatron-bridge", "task_type=None|causal_lm & rlhf_type!=rm",
           "NVIDIA's megatron-bridge supports causal language models only.", f"{_ARGS}:872", since="4.5",
           message="bridge_backend megatron-bridge supports causal language models only"),
-    checked("SW-ATTENTION", lambda context: context["attention_backend"] not in _attention_backends(context)
-            and f"attention_backend {context['attention_backend']} is not one of "
-            f"{', '.join(_attention_backends(context))}",
-            "An unknown attention backend ends in a bare KeyError.", f"{_ARGS}:973-993", when="attention_backend!=None",
-            since=FOUR, flags=("attention_backend",)),
     Rule(
         id="SW-FLASH-SINK",
         phase="config",

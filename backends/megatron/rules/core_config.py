@@ -85,13 +85,6 @@ LAYOUT = (
 # fmt: on
 
 
-def _modules(context: RuleContext) -> tuple[str, ...]:
-    selective = context["recompute_granularity"] == "selective"
-    return context.items("recompute_modules") if selective else ()
-
-
-_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
-
 # fmt: off
 RECOMPUTE = (
     never("SW-DISTRIBUTE-SP", "job.recompute.distribute_saved_activations & sequence_parallel & "
@@ -106,19 +99,6 @@ RECOMPUTE = (
           f"ms-swift 4.6.0 megatron_args.py:849; {_CONFIG}:1180",
           message="recompute.method and num_layers need recompute.granularity=full (the default of swift is "
           "selective)"),
-    Rule(
-        id="SW-RC-MODULES",
-        doc="Selective recomputation supports these modules.",
-        source=f"{_CONFIG}:1191",
-        flags=("recompute_modules",),
-        when="recompute_granularity=selective",
-        check=lambda context: (
-            set(_modules(context)) - set(_MODULES)
-            and f"recompute_modules {', '.join(sorted(set(_modules(context)) - set(_MODULES)))}: supported are "
-            f"{', '.join(_MODULES)}"
-        ),
-        since="3.7",
-    ),
     checked("SW-GROUP-SCORES", lambda context: group_scores_differ(context.job.model),
             "A group of experts is scored by its best topk / topk_group experts; models count one (V2) or two (V3).",
             GROUP_SCORES, since="3.7", severity="warning", flags=("moe_router_num_groups", "moe_router_group_topk"),

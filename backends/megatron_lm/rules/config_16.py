@@ -6,27 +6,15 @@ from backends.megatron_lm.rules.versions import (
     SINCE_13,
     SINCE_14,
     SINCE_15,
-    SINCE_19,
     UNTIL_16,
     UNTIL_17,
     UNTIL_18,
     arguments,
     config,
 )
-from launcher.catalogue.versions import in_range
-from launcher.rules.registry import RuleContext
-from launcher.rules.table import checked, declare, needs, never
+from launcher.rules.table import declare, needs, never
 
 _OVERLAP = "overlap-moe-expert-parallel-comm"
-_OFFLOADED = ("core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear")
-
-
-def _unknown_offloads(context: RuleContext) -> str:
-    newer = in_range(context.version or "", SINCE_19, None)
-    known = (*_OFFLOADED, "fused_group_mlp") if newer else _OFFLOADED
-    unknown = [str(name) for name in context.items("offload-modules") if name not in known]
-    return f"--offload-modules {' '.join(unknown)}: supported are {', '.join(known)}" if unknown else ""
-
 
 # fmt: off
 declare((
@@ -120,9 +108,6 @@ declare((
           "The deprecated switch and its replacement exclude each other.", arguments("", 435), since=SINCE_15),
     needs("MLM-FINE-OFFLOAD-MODULES", "fine-grained-activation-offloading", "offload-modules",
           "Offloading single activations needs their modules.", config("", 1272)),
-    checked("MLM-FINE-OFFLOAD-NAMES", _unknown_offloads, "Only these activations are offloaded by name.",
-            config("", 1282), when="fine-grained-activation-offloading", reads="offload-modules",
-            flags=("offload-modules",)),
     needs("MLM-FINE-OFFLOAD-ATTENTION", "fine-grained-activation-offloading & offload-modules~attn_proj",
           "offload-modules~core_attn",
           "The input of the projection is the output of core attention, so both are offloaded.", config("", 1288)),

@@ -16,13 +16,11 @@ from backends.megatron_lm.rules.versions import (
     SINCE_12_TO_18,
     SINCE_13,
     SINCE_14,
-    SINCE_19,
     UNTIL_12,
     UNTIL_16,
     arguments,
     config,
 )
-from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
 from launcher.rules.sanity_checks import layout_error
@@ -35,7 +33,6 @@ _CONTEXT, _EXPERTS = "context-parallel-size", "expert-model-parallel-size"
 _EXPERT_TENSOR = "expert-tensor-parallel-size"
 _CHUNKS = "num-virtual-stages-per-pipeline-rank"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
-_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
 
 # fmt: off
 declare((
@@ -318,29 +315,6 @@ def communication_per_layer_names_all(context: RuleContext) -> Iterator[Violatio
     if context.number("context-parallel-size", 1) > 1 and len(kinds) > 1 and len(kinds) != layers:
         yield Violation(
             message=f"--cp-comm-type has {len(kinds)} values for {layers} layers", flags=("cp-comm-type", "num-layers")
-        )
-
-
-@rule(
-    "MLM-RC-MODULES",
-    source=config(730, 1208),
-    reads="recompute-granularity recompute-activations recompute-modules",
-    backends=BACKENDS,
-    versions=SINCE_12,
-)
-def recomputed_modules_exist(context: RuleContext) -> Iterator[Violation]:
-    """Selective recomputation accepts only known module names."""
-    if context.flag("recompute-granularity") != "selective" and not context.flag("recompute-activations"):
-        return
-    newer = context.backend == "megatron_lm" and in_range(context.version or "", SINCE_14, None)
-    known = (*_MODULES, "shared_experts") if newer else _MODULES
-    if context.backend == "megatron_lm" and in_range(context.version or "", SINCE_19, None):
-        known = (*known, "gdn_norm_out")
-    unknown = [str(name) for name in _items(context.flag("recompute-modules")) if name not in known]
-    if unknown:
-        yield Violation(
-            message=f"recompute.modules {', '.join(unknown)}: supported are {', '.join(known)}",
-            flags=("recompute-modules",),
         )
 
 

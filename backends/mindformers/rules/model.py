@@ -28,7 +28,6 @@ from launcher.rules.table import checked, declare, needs, never
 _CONFIG = "mindformers 2.1.0 parallel_core/transformer_config.py"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"
 _ALGORITHMS = ("colossalai_cp", "ulysses_cp", "hybrid_cp")
-_POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_rope")
 _ATTENTION = "mindformers 2.1.0 parallel_core/training_graph/transformer/attention.py"
 _HEADS = ("parallel.tp", "parallel.cp", "parallel.ulysses_degree", "model.num_attention_heads")
 # Hugging Face's, Megatron's and MindFormers' names of one setting (transformer_config_utils.py @1.6.0).
@@ -367,19 +366,6 @@ STRUCTURE = (
           "At most one multi-token-prediction layer is built.", f"{_CONFIG}:2344",
           flags=(MODEL + "num_nextn_predict_layers",), fields=("model.num_nextn_predict_layers",),
           message="num_nextn_predict_layers {job.model.num_nextn_predict_layers}: MindFormers supports at most 1"),
-    Rule(
-        id="MF-POSITION",
-        doc="The kind of position embedding is one that MindFormers supports.",
-        source=f"{_CONFIG}:2590",
-        flags=(MODEL + "position_embedding_type",),
-        fields=("model.position_embedding",),
-        check=lambda context: (
-            model_key(context, "position_embedding_type") not in (None, *_POSITIONS)
-            and f"position_embedding_type {model_key(context, 'position_embedding_type')}: supported are "
-            f"{', '.join(_POSITIONS)}"
-        ),
-        since="1.7",
-    ),
     never("MF-SWIGLU-FUSION", f"{MODEL}bias_swiglu_fusion=True & {MODEL}hidden_act!=swiglu",
           "The fused kernel supports hidden_act swiglu only.", f"{_CONFIG}:2618", since="1.7",
           fields=("kernels.bias_activation_fusion", "model.hidden_act"),

@@ -12,12 +12,13 @@ from launcher.rules.engine import load
 from launcher.rules.registry import RULES
 from tests.backends.megatron import rule_cases
 from tests.backends.megatron.rule_change_cases import CHANGES
+from tests.backends.megatron.rule_name_cases import NAMES
 from tests.backends.rule_pairs import can_be_found, check_pairs
 from tests.conftest import make_job
 
 load(BACKEND.rules)
 _BASE: Mapping[str, Any] = {"model": {"path": "/models/qwen3"}, "data": {"format": "messages", "paths": ["a.jsonl"]}}
-TABLES = (rule_cases.ARGUMENTS, rule_cases.CORE, rule_cases.RLHF, rule_cases.SEED, CHANGES)
+TABLES = (rule_cases.ARGUMENTS, rule_cases.CORE, rule_cases.RLHF, rule_cases.SEED, CHANGES, NAMES)
 PAIRS = {id_: pair for table in TABLES for id_, pair in table.items()}
 
 

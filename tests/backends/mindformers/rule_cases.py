@@ -385,6 +385,22 @@ MODEL: Mapping[str, Pair] = {
         {"model": {**DEEPSEEK, "num_nextn_predict_layers": 2}}, {"model": {**DEEPSEEK, "num_nextn_predict_layers": 1}}
     ),
     "MF-POSITION": Pair(model(position_embedding_type="alibi"), model(position_embedding_type="partial_rope")),
+    "MF-NORMALIZATION": Pair(model(normalization="layernorm"), model(normalization="LayerNorm")),
+    "MF-ACTIVATION": Pair(model(hidden_act="relu", bias_swiglu_fusion=False), model(hidden_act="SiLU")),
+    "MF-DISPATCHER": Pair(
+        {"model": QWEN3_MOE, **model(moe_token_dispatcher_type="allgather")},
+        {"model": QWEN3_MOE, **model(moe_token_dispatcher_type="alltoall")},
+    ),
+    "MF-ROUTER-SCORE": Pair(
+        {"model": QWEN3_MOE, **model(moe_router_score_function="relu")},
+        {"model": QWEN3_MOE, **model(moe_router_score_function="softmax")},
+    ),
+    "MF-BALANCE-NAMES": Pair(
+        {"model": QWEN3_MOE, **model(moe_router_load_balancing_type="aux_loss")},
+        {"model": QWEN3_MOE, **model(moe_router_load_balancing_type="gbs_aux_loss")},
+    ),
+    "MF-MODEL-TYPES": Pair(model(layernorm_compute_dtype="fp8"), model(layernorm_compute_dtype="fp32")),
+    "MF-PARAMETER-TYPES": Pair(model(params_dtype="float8"), model(params_dtype="float32")),
     "MF-SWIGLU-FUSION": Pair(model(bias_swiglu_fusion=True), {"kernels": {"bias_activation_fusion": True}}),
     "MF-WINDOW": Pair(model(window_size=[-2, 0]), model(window_size=[-1, 0])),
     "MF-SET-SOFTMAX": Pair(

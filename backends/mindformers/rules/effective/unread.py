@@ -121,7 +121,7 @@ declare(
         ),
         # Its heads are hidden_size / num_heads wide; ChatGLM2Config alone of the older classes has the key.
         unread(
-            "MF-UNREAD-HEAD-WIDTH",
+            "MF-UNREAD-OLD-HEAD-WIDTH",
             f"{MODEL}type=LlamaConfig",
             f"{MODEL}kv_channels",
             "LlamaConfig has no width of heads of its own.",

@@ -1,0 +1,81 @@
+"""Rules about names that a backend looks up in a list of its own, after its parser took them as any text."""
+
+from collections.abc import Iterator, Mapping
+from typing import Unpack
+
+from launcher.catalogue.versions import in_range
+from launcher.nearest import nearest
+from launcher.rules.registry import Range, Rule, RuleContext
+from launcher.rules.table import RuleOptions, checked
+
+Names = Mapping[str, Range | Mapping[str, Range]]
+"""Each name, with the first and last version that takes it; by backend, where a rule is of several."""
+ALWAYS: Range = (None, None)
+
+
+def named(*names: str, versions: Range | Mapping[str, Range] = ALWAYS) -> Names:
+    """Return names that the same versions take."""
+    return dict.fromkeys(names, versions)
+
+
+def known_names(
+    id: str,
+    flag: str | tuple[str, ...],
+    names: Names,
+    doc: str,
+    source: str,
+    *,
+    shown: str = "",
+    separator: str = "",
+    any_case: bool = False,
+    extended_by: tuple[str, ...] = (),
+    when: str = "",
+    then: str = "",
+    **options: Unpack[RuleOptions],
+) -> Rule:
+    """Return an error: where an argument has a name that this version of the backend does not know.
+
+    Args:
+        id: stable name of the rule.
+        flag: argument with one name or a list of them; several, if all are looked up in the same list.
+        names: what the backend looks them up in.
+        doc: what is named, one sentence.
+        source: where the backend looks them up.
+        shown: what messages call the argument; empty: its own name, without sections.
+        separator: what joins names within one text.
+        any_case: upper and lower case are the same.
+        extended_by: arguments with which a user adds names; the rule is silent where one is written.
+        when: conditions under which the backend looks them up.
+        then: conditions under which it does not, all the same.
+        options: further values of the rule.
+    """
+    flags = (flag,) if isinstance(flag, str) else flag
+
+    def given_names(context: RuleContext, each: str) -> Iterator[str]:
+        # A switch in the place of a name has its own meaning, or the wrong type.
+        for value in (str(value) for value in context.items(each) if not isinstance(value, bool)):
+            for name in value.split(separator) if separator else (value,):
+                yield name.lower() if any_case else name
+
+    def unknown(context: RuleContext) -> str:
+        if any(context.flag(each) for each in extended_by):
+            return ""
+        known = tuple(name for name, versions in names.items() if _takes(versions, context))
+        wrong = {each: [name for name in given_names(context, each) if name not in known] for each in flags}
+        found = [f"{shown or each.rpartition('.')[2]} {', '.join(given)}" for each, given in wrong.items() if given]
+        if not found:
+            return ""
+        first = next(given[0] for given in wrong.values() if given)
+        near = nearest(first, known, limit=1)
+        guess = f" (did you mean {near[0]}?)" if near else ""
+        return f"{', '.join(found)}{guess}: supported are {', '.join(known)}"
+
+    scope: RuleOptions = {**options, "flags": flags, "reads": " ".join((*flags, *extended_by))}
+    return checked(id, unknown, doc, source, when=when, then=then, **scope)
+
+
+def _takes(versions: Range | Mapping[str, Range], context: RuleContext) -> bool:
+    if isinstance(versions, Mapping):
+        found = versions.get(context.backend or "")
+        return found is not None and in_range(context.version or "", *found)
+    return in_range(context.version or "", *versions)
