@@ -63,6 +63,7 @@ RULES = tuple(
             "known_names",
             "reinforcement",
             "sizes",
+            "layer_patterns",
             "optimizer_instances",
             "rampup",
             "defaults",

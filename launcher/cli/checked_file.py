@@ -195,8 +195,8 @@ def _place(where: str, what: str = "") -> Place | None:
 
 
 def _internal(error: Exception, path: str) -> Finding:
-    from launcher.cli.internal_error import RULE, write_details
+    from launcher.cli.internal_error import RULE, described
 
-    details = write_details(error, f"launch check {path}")
-    message = f"internal error: {type(error).__name__}: {error}" + (f"; details: {details}" if details else "")
+    message, details = described(error, f"launch check {path}")
+    message += f"; details: {details}" if details else ""
     return Finding(rule=RULE, severity="error", message=message, source="launch")

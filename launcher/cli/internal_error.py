@@ -25,15 +25,20 @@ def exit_code(error: BaseException, words: Sequence[str]) -> int:
         return _of_exit(error)
     with contextlib.suppress(Exception):
         sys.stdout.flush()
-    message, details = _reason(error), None
-    if not message:
-        details = write_details(error, _command(words))
-        message = _internal(error)
+    message, details = described(error, _command(words))
     shown = f"{message}; details: {details}" if details else message
     if _wants_json(words):
         print(json.dumps(_tree(message, details, many="-m" in words or "--multirun" in words), indent=2))
     print(f"launch {verb}".strip() + f": {shown}", file=sys.stderr)
     return 1
+
+
+def described(error: BaseException, command: str) -> tuple[str, str | None]:
+    """Return the message for an exception that nothing answered, and the file of its details, where it is a bug."""
+    message = _reason(error)
+    if message:
+        return message, None
+    return _internal(error), write_details(error, command)
 
 
 def one_line(error: BaseException) -> str:

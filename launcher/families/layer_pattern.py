@@ -1,9 +1,15 @@
 """Which layers are MoE layers: Megatron's pattern expressions, written and parsed without evaluating Python."""
 
+import ast
 import re
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
+from launcher.budgets import BUDGETS
 from launcher.job.model import Model
+
+_CHARACTERS = re.compile(r"[,\d\[\]()+*\s]+", re.ASCII)
+_LONGEST = BUDGETS["layers"].limit
 
 
 def pattern(layers: int, dense: int, every: int) -> str:
@@ -49,51 +55,62 @@ def zeros(kinds: Sequence[int]) -> tuple[int, ...]:
 
 
 def expand(expression: str) -> list[int] | None:
-    """Return the list that a pattern expression describes; None if it is not one.
+    """Return the list that a pattern expression describes; None if it is not one, or has more than a model's layers.
 
-    Accepts lists of 0 and 1, `+`, `* number` and parentheses, as Megatron's own check does.
+    Accepts what Python evaluates of the characters that Megatron allows: lists of numbers, `+`, `*` and parentheses
+    (_eval_pattern, megatron/training/arguments.py:198 @core_v0.16.1), and spaces.
     """
-    tokens = re.findall(r"[\[\]()+*,]|\d+", expression)
-    if "".join(tokens) != re.sub(r"\s", "", expression):
+    if not _CHARACTERS.fullmatch(expression):
         return None
     try:
-        value, rest = _sum(tokens)
-    except (IndexError, ValueError):
+        value = _value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return value if not rest else None
+    return value if isinstance(value, list) else None
 
 
-def _sum(tokens: list[str]) -> tuple[list[int], list[str]]:
-    value, tokens = _product(tokens)
-    while tokens[:1] == ["+"]:
-        more, tokens = _product(tokens[1:])
-        value = value + more
-    return value, tokens
+def _value(node: ast.expr) -> int | list[int]:
+    """Return the value of an expression.
+
+    Raises:
+        ValueError: it is neither a number nor a list of numbers, or it is longer than a model.
+    """
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.List(elts=items):
+            found = [_value(item) for item in items]
+            return [item for item in found if isinstance(item, int)] if _are_numbers(found) else _refused()
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _sum(_value(left), _value(right))
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _product(_value(left), _value(right))
+    return _refused()
 
 
-def _product(tokens: list[str]) -> tuple[list[int], list[str]]:
-    if tokens[0] == "(":
-        value, tokens = _sum(tokens[1:])
-        tokens = _expect(tokens, ")")
-    else:
-        tokens = _expect(tokens, "[")
-        value = []
-        while tokens[0] != "]":
-            value.append(int(tokens[0]))
-            tokens = tokens[1:]
-            if tokens[0] == ",":
-                tokens = tokens[1:]
-        tokens = tokens[1:]
-    while tokens[:1] == ["*"]:
-        value = value * int(tokens[1])
-        tokens = tokens[2:]
-    return value, tokens
+def _are_numbers(items: Sequence[int | list[int]]) -> bool:
+    return all(isinstance(item, int) for item in items)
 
 
-def _expect(tokens: list[str], wanted: str) -> list[str]:
-    if tokens[0] != wanted:
-        raise ValueError(wanted)
-    return tokens[1:]
+def _sum(one: int | list[int], other: int | list[int]) -> int | list[int]:
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    if isinstance(one, list) and isinstance(other, list) and len(one) + len(other) <= _LONGEST:
+        return one + other
+    return _refused()
+
+
+def _product(one: int | list[int], other: int | list[int]) -> int | list[int]:
+    if isinstance(one, int) and isinstance(other, int):
+        return one * other
+    items, times = (one, other) if isinstance(one, list) else (other, one)
+    if isinstance(items, list) and isinstance(times, int) and len(items) * times <= _LONGEST:
+        return items * times
+    return _refused()
+
+
+def _refused() -> NoReturn:
+    raise ValueError("neither a number nor a list of numbers, or longer than a model")
 
 
 def describe(kinds: list[int]) -> tuple[int, int] | None:

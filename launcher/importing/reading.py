@@ -1,6 +1,7 @@
 """Reads untrusted files: size, encoding and YAML are limited before the content is used."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,15 @@ def repeated_keys(text: str, file: str) -> list[Note]:
     """Return a note for each duplicate key of a YAML mapping; the last one counts, as in upstream parsers.
 
     Args:
-        text: accepted by `parse_yaml`; JSON is parsed as YAML.
+        text: accepted by `parse_mapping`; JSON is parsed as YAML, which knows the lines.
     """
     import yaml
 
     notes: list[Note] = []
-    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    try:
+        nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    except yaml.YAMLError:  # JSON that YAML cannot read: a key of more than 1,024 characters, a tab
+        return _repeated_in_json(text, file)
     seen: set[int] = set()
     while nodes:
         node = nodes.pop()
@@ -109,13 +113,26 @@ def repeated_keys(text: str, file: str) -> list[Note]:
             if isinstance(child, tuple) and isinstance(child[0].value, str):
                 name = child[0].value
                 if name in keys and name != "<<":
-                    location = f"{file}:{child[0].start_mark.line + 1}"
-                    notes.append(
-                        Note(message=f"{name} is given twice in its section: the last one is used", where=location)
-                    )
+                    notes.append(_repeated(name, f"{file}:{child[0].start_mark.line + 1}"))
                 keys.add(name)
             nodes += child if isinstance(child, tuple) else (child,)
     return notes
+
+
+def _repeated_in_json(text: str, file: str) -> list[Note]:
+    notes: list[Note] = []
+
+    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        count = Counter(name for name, _ in pairs)
+        notes.extend(_repeated(name, file) for name in count if count[name] > 1)
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=read)
+    return notes
+
+
+def _repeated(name: str, where: str) -> Note:
+    return Note(message=f"{name} is given twice in its section: the last one is used", where=where)
 
 
 def _holds_itself(node: Any, above: set[int], done: set[int]) -> bool:

@@ -169,7 +169,7 @@ def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> Re
     flat: dict[str, Value] = {}
     for row in active_rows(backend.table(version), version):
         if row.read is not None:
-            flat.update({path: value for path, value in _understood(row.read, view).items() if value is not None})
+            flat.update({path: value for path, value in understood(row.read, view).items() if value is not None})
     rest = {flag: value for flag, value in view.values.items() if flag not in view.taken}
     tree = nest(flat)
     tree["backend"] = {**tree.get("backend", {}), "name": backend.name, "version": version, "args": rest}
@@ -185,7 +185,7 @@ def read_argument(flag: str, value: Value, backend: Backend, version: str) -> di
     view = NativeView({flag: value})
     flat: dict[str, Value] = {}
     for read in _readers(backend.name, version).get(flag, ()):
-        flat.update({path: each for path, each in _understood(read, view).items() if each is not None})
+        flat.update({path: each for path, each in understood(read, view).items() if each is not None})
     return flat
 
 
@@ -200,7 +200,7 @@ def _readers(backend: str, version: str) -> Mapping[str, list[Read]]:
     return found
 
 
-def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
+def understood(read: Read, view: NativeView) -> Mapping[str, Value]:
     """Return what a row reads; nothing for a value of a wrong type, which the backend's parser refuses as well."""
     taken = set(view.taken)
     try:

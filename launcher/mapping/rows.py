@@ -36,6 +36,17 @@ class NativeView:
         """Return a value without marking it."""
         return self.values.get(flag, default)
 
+    def number(self, flag: str, default: int) -> int:
+        """Return a number to compute with, without marking it; a list or text would be repeated.
+
+        Raises:
+            TypeError: the value is none.
+        """
+        value = self.peek(flag, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{flag}: {value!r} is no whole number")
+        return value
+
     def take(self, flag: str, default: Value = None) -> Value:
         """Return a value and mark it as understood."""
         if flag not in self.values:

@@ -8,7 +8,7 @@ from launcher.catalogue.catalogue import Catalogue, as_parsed, check_value
 from launcher.job import Job, Value, field_at, value_at, with_values
 from launcher.job.build import WrongValue, convert
 from launcher.mapping.backend import Backend, get_backend
-from launcher.mapping.engine import fields_by_flag
+from launcher.mapping.engine import fields_by_flag, understood
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.rows import NativeView, Row, active_rows
 from launcher.rules.effective import EffectiveValues, effective_values
@@ -121,11 +121,7 @@ def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> It
 
 def _read(row: Row, view: NativeView) -> Mapping[str, Value]:
     assert row.read is not None
-    try:
-        return row.read(view)
-    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
-        # A value of the wrong type; the catalogue's check has reported it.
-        return {}
+    return understood(row.read, view)
 
 
 def _beyond(path: str, value: Value) -> str:

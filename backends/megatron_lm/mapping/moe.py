@@ -65,9 +65,10 @@ def layer_frequency() -> Row:
             return {}
         text = str(given)
         kinds = expand(text) or []
+        if not text.isdigit() and not (set(kinds) <= {0, 1} and len(kinds) == view.peek("num-layers")):
+            return {}
         found = (0, int(text)) if text.isdigit() else describe(kinds)
-        listed = 1 in kinds and set(kinds) <= {0, 1} and len(kinds) == view.peek("num-layers")
-        if found is None and not listed:
+        if found is None and 1 not in kinds:
             return {}
         view.take("moe-layer-freq")
         if found is None:

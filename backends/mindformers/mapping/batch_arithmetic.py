@@ -6,6 +6,8 @@ batch_size x data_parallel x gradient_accumulation_steps x micro_batch_interleav
 (trainer/base_trainer.py:201-275 @2.1.0). The factor that does not apply is silently reset to 1, so it is written as 1.
 """
 
+import math
+
 from launcher.job import Job
 from launcher.mapping.rows import NativeView, Unsupported
 
@@ -101,11 +103,10 @@ def global_batch(job: Job) -> int | None:
 
 def batch_of(view: NativeView) -> int:
     """Return the sequences per step of a MindFormers file."""
-    pp = view.peek("parallel_config.pipeline_stage", 1)
-    count = view.peek("parallel_config.micro_batch_num" if pp > 1 else "runner_config.gradient_accumulation_steps", 1)
-    ranks = view.peek("parallel_config.data_parallel", 1)
-    size: int = view.peek("runner_config.batch_size", 1) * ranks * count * view.peek(INTERLEAVE, 1)
-    return size
+    is_pipeline = view.number("parallel_config.pipeline_stage", 1) > 1
+    count = "parallel_config.micro_batch_num" if is_pipeline else "runner_config.gradient_accumulation_steps"
+    factors = ("runner_config.batch_size", "parallel_config.data_parallel", count, INTERLEAVE)
+    return math.prod(view.number(flag, 1) for flag in factors)
 
 
 def steps_of(view: NativeView) -> int | None:

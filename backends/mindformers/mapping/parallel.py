@@ -44,8 +44,7 @@ def _data_parallel() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         if not any(view.has(flag) for flag in (DP, TP, PP, CP)):
             return {}
-        dp = view.take(DP, 1)
-        world = dp * view.peek(TP, 1) * view.peek(PP, 1) * view.peek(CP, 1)
+        dp, world = view.take(DP, 1), math.prod(view.number(flag, 1) for flag in (DP, TP, PP, CP))
         nodes, left = divmod(world, _DEVICES_PER_NODE)
         whole = nodes > 0 and left == 0
         return {

@@ -45,6 +45,9 @@ ARGUED = {
     "MLM-DSA-SHARED-STAGE": "raised where the layers of a stage are built, after its checks",
     "MLM-DSA-BF16": "asserted in the first step",
     "MLM-DSA-MTP": "an IndexError in the first step",
+    "MLM-MOE-PATTERN": "asserted where the layers are built, after its checks: test_layer_patterns_real.py",
+    "MLM-GDN-PATTERN": "asserted where the layers are built, after its checks",
+    "MLM-WINDOW-PATTERN": "an IndexError in the first forward pass: test_layer_patterns_real.py",
     "MLM-VARIANT-TE": "asserted where the layers are built, after its checks",
     "MLM-SAVE-INTERVAL-POSITIVE": "an interval of 0 passes the checks of 0.12 and never saves",
 }
