@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.taylor_job import job_of_yaml
 from launcher.cli.taylor_words import translated
 from launcher.estimate.estimate import CannotEstimate
-from launcher.job import Job
+from launcher.job import Job, Value, fields, value_at
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
@@ -163,6 +163,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         )
     values = strategy(answer)
     if options.output and values is not None:
+        values = _of_strategy(job, options.overrides) | values
         from launcher.report.strategy import strategy_text
 
         comment = f"launch balance {' '.join(without_secrets(options.overrides))}"
@@ -174,6 +175,19 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     if options.json:
         print_json(answer.as_tree())
     return 0 if values is not None else 1
+
+
+def _of_strategy(job: Job, overrides: Sequence[str]) -> dict[str, Value]:
+    """Return what else the job's strategy file sets, since the written file takes its place."""
+    from launcher.balance.from_job import RECOMPUTED, UNEVEN
+
+    named = [word.removeprefix("+strategy=") for word in overrides if word.startswith("+strategy=")]
+    files = {file for name in named for file in (name, f"strategy/{name}.yaml")}
+    return {
+        path: value_at(job, path)
+        for path in fields()
+        if job.origin(path).where.rpartition(":")[0] in files and path not in (*UNEVEN, *RECOMPUTED)
+    }
 
 
 def _write_files(options: argparse.Namespace, answer: object) -> None:

@@ -50,6 +50,23 @@ def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
     assert after["step_s"] < 0.95 * before["step_s"]
 
 
+def test_the_written_strategy_keeps_what_else_the_former_one_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    former, file = tmp_path / "former.yaml", tmp_path / "balanced.yaml"
+    former.write_text(
+        "# @package _global_\noffload: {attention: true}\nmoe: {shared_expert_overlap: true}\nrecompute: {norm: true}\n"
+    )
+    args = [*SHORT, "backend=mindformers"]
+    tree = answer_of(capsys, *args, f"+strategy={former}", "--quick", "-o", str(file))
+    job = compose([*args, f"+strategy={file}"])
+    assert (job.offload.attention, job.moe.shared_expert_overlap) == (True, True)
+    time, after = estimate(job).time, tree["after"]
+    assert time is not None
+    assert isinstance(after, dict)
+    assert time.step_s == pytest.approx(after["step_s"], rel=1e-6)
+
+
 @pytest.mark.slow
 def test_an_old_version_without_layouts_gets_a_list_of_layers_per_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,7 @@ from tools.docs.import_page import filled
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGE = _ROOT / "docs" / "search.md"
 _TEXT = Path(__file__).with_name("search_page.md")
-_MEASURED = Path(__file__).with_name("search_measured.csv")
+MEASURED = Path(__file__).with_name("search_measured.csv")
 _SECONDS = (
     (re.compile(r"(estimated), [\d.]+ s$", re.MULTILINE), r"\1, … s"),
     (re.compile(r"(; (?:proven within|not proven)[^\n]*), [\d.]+ s$", re.MULTILINE), r"\1, … s"),
@@ -29,8 +29,12 @@ _SECONDS = (
 def page() -> str:
     """Return the page with the output of its commands, run in an empty folder that holds the measurements."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(_MEASURED, Path(folder, "measured.csv"))
-        text = filled(_TEXT.read_text(encoding="utf-8"), folder)
+        shutil.copy(MEASURED, Path(folder, "measured.csv"))
+        return without_seconds(filled(_TEXT.read_text(encoding="utf-8"), folder))
+
+
+def without_seconds(text: str) -> str:
+    """Return a text without how long searches and solvers took."""
     for pattern, replacement in _SECONDS:
         text = pattern.sub(replacement, text)
     return text

@@ -34,7 +34,7 @@ if [ -n "${verb:-}" ]; then
   for word in "$@"; do
     [ "$word" != -- ] || break
     option="${word%%=*}"
-    [ "${word#-}" = "$word" ] || grep -qE -- "(^|[^-[:alnum:]])$option([^-[:alnum:]]|$)" <<<"$help" || {
+    [ "${word#-}" = "$word" ] || /usr/bin/grep -qE -- "(^|[^-[:alnum:]])$option([^-[:alnum:]]|$)" <<<"$help" || {
       echo "launch $verb has no $option"; exit 1; }
   done
   exit
@@ -65,7 +65,7 @@ class Session:
             self._program(place, text)
         for name in ("bin/python", "bin/python3"):
             self._program(name, python)
-        for name in ("pip", "sbatch", "kubectl", "ssh", "npm", "git"):
+        for name in ("pip", "sbatch", "kubectl", "ssh", "npm", "git", "grep"):
             self._program(f"stubs/{name}", "#!/bin/sh\n")
         self.env = {
             "PATH": f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
