@@ -1,7 +1,8 @@
 """Experts on Ascend: dispatchers, overlap of communication, capacity, LoRA."""
 
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE, excludes
-from launcher.rules.table import declare, needs, never
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import checked, declare, needs, never
 
 _ALLTOALL = f"{FEATURES}/moe/moe_alltoall_overlap.py"
 _ALLGATHER = f"{FEATURES}/moe/moe_allgather_overlap.py"
@@ -14,8 +15,30 @@ _DISPATCHER = "moe-token-dispatcher-type"
 _A2A = "moe-alltoall-overlap-comm"
 _GATHER = "moe-allgather-overlap-comm"
 
+_BLOCK = "MindSpeed-LLM 26.1.0 core/transformer/transformer_block.py:163-166"
+
+
+def _list_of_layers(context: RuleContext) -> bool:
+    return "[" in str(context.flag("moe-layer-freq"))
+
+
+def _selects_layers(context: RuleContext) -> bool:
+    return str(context.flag("moe-layer-freq", 1)) not in ("1", "-1")
+
+
 # fmt: off
 declare((
+    checked("MS-MOE-FREQ-LIST", _list_of_layers,
+            "Layers are counted modulo the interval of MoE layers, which must be a number.", _BLOCK,
+            message="--moe-layer-freq {moe-layer-freq} is a list; beside --first-k-dense-replace it is an interval",
+            when="num-experts>0 & first-k-dense-replace", reads="moe-layer-freq",
+            flags=("moe-layer-freq", "first-k-dense-replace")),
+    checked("MS-MOE-FREQ-ALONE", _selects_layers,
+            "The interval is read only beside --first-k-dense-replace: without it every layer is an MoE layer.", _BLOCK,
+            message="--moe-layer-freq {moe-layer-freq} is not read without --first-k-dense-replace (-1: no dense layer "
+            "at the start): every layer is an MoE layer",
+            when="num-experts>0 & !first-k-dense-replace", reads="moe-layer-freq",
+            flags=("moe-layer-freq", "first-k-dense-replace"), severity="warning"),
     never("MS-MOE-CAPACITY-ALLGATHER", f"moe-expert-capacity-factor? & {_DISPATCHER}=allgather",
           "The allgather dispatcher does not support a capacity factor.", f"{_ROUTER}:55"),
     needs("MS-MOE-CAPACITY-BALANCE", "moe-expert-capacity-factor?", "moe-router-load-balancing-type=aux_loss|none",

@@ -40,6 +40,7 @@ LATER = {
     "SENSE-HEADS": "when the model is built: query groups are of one size",
     "SENSE-SHARES": "when the optimizer is built, or never",
     "SENSE-VOCAB": "in the first forward pass: a token beyond the last row",
+    "MS-MOE-FREQ-LIST": "when the model is built",
     "MS-RC-SWAP-MODULES": "when the model is built",
 }
 # What the machine decides, not the command line: files, packages, the environment.
