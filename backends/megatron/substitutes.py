@@ -4,8 +4,10 @@ from backends.megatron_lm.substitutes import unmasked_chunks
 from launcher.job import Job
 from launcher.mapping.substitute import (
     Substitute,
+    exchange_by_all_to_all,
     plain_exchange,
     positive_seed,
+    runs_of_the_job,
     stages_without_empty_layers,
     steps_of_epochs,
     without,
@@ -36,12 +38,8 @@ def substitutes() -> tuple[Substitute, ...]:
             "packed samples are kept apart by their lengths, without a mask",
         ),
         unmasked_chunks(),
-        Substitute(
-            fields=("moe.token_dispatcher_type",),
-            when=lambda job: job.moe.token_dispatcher_type == "allgather",
-            put=lambda job: {"moe.token_dispatcher_type": "alltoall"},
-            why="its sequences have variable lengths, which allgather does not support; alltoall gives the same result",
-        ),
+        exchange_by_all_to_all("its sequences have variable lengths, which allgather does not support", "allgather"),
+        *runs_of_the_job(),
         *without_each(
             "precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)
         ),

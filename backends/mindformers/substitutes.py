@@ -1,13 +1,22 @@
 """What MindFormers does in place of values of other backends' jobs that it cannot take."""
 
 from backends.megatron_lm.substitutes import unmasked_chunks
-from launcher.mapping.substitute import Substitute, plain_exchange, without, without_each
+from launcher.mapping.substitute import (
+    Substitute,
+    exchange_by_all_to_all,
+    plain_exchange,
+    runs_of_the_job,
+    without,
+    without_each,
+)
 
 
 def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
         plain_exchange(),
+        exchange_by_all_to_all("its experts exchange tokens by all-to-all", "allgather", "flex"),
+        *runs_of_the_job(),
         unmasked_chunks(),
         *without_each(
             "optimizer.precision_aware optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype optimizer.main_grads_dtype",

@@ -68,6 +68,32 @@ def plain_exchange() -> Substitute:
     )
 
 
+def exchange_by_all_to_all(why: str, *kinds: str) -> Substitute:
+    """Return the row of other exchanges of tokens, where the backend has all-to-all only."""
+    return Substitute(
+        fields=("moe.token_dispatcher_type",),
+        when=lambda job: job.moe.token_dispatcher_type in kinds,
+        put=lambda job: {"moe.token_dispatcher_type": "alltoall"},
+        why=f"{why}; alltoall gives the same result",
+    )
+
+
+def runs_of_the_job() -> Iterator[Substitute]:
+    """Yield the rows of what a checkpoint or a clock decides of a run, where the job alone does."""
+    yield from without_each(
+        "checkpoint.load_schedule", "the schedule is the job's, not that of the checkpoint", neutral=(False,)
+    )
+    yield from without_each(
+        "checkpoint.load_arguments",
+        "the model's sizes are those of its configuration, not of the checkpoint",
+        neutral=(False,),
+    )
+    yield from without_each(
+        "schedule.exit_interval schedule.exit_minutes",
+        "a run ends with its training: to end it earlier, give it fewer steps",
+    )
+
+
 def steps_of_epochs() -> Substitute:
     """Return the row of several epochs of a stated number of samples (MindFormers' `sizes` and `epochs`).
 

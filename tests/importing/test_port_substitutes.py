@@ -41,6 +41,34 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
                               {"moe.token_dispatcher_type": "alltoall"}, "change"),
     "gathered tokens": ("megatron_lm", f"{LM} {MOE} --moe-token-dispatcher-type allgather", "megatron",
                         {"moe.token_dispatcher_type": "alltoall"}, "change"),
+    "gathered tokens on MindFormers": (
+        "megatron_lm",
+        f"{LM} {MOE} --moe-token-dispatcher-type allgather",
+        "mindformers",
+        {"moe.token_dispatcher_type": "alltoall"},
+        "change",
+    ),
+    "the schedule of the checkpoint": (
+        "megatron_lm",
+        f"{LM} --load c --use-checkpoint-opt_param-scheduler",
+        "megatron",
+        {"checkpoint.load_schedule": None},
+        "warning",
+    ),
+    "sizes of the checkpoint": (
+        "megatron_lm",
+        f"{LM} --load c --use-checkpoint-args",
+        "mindformers",
+        {"checkpoint.load_arguments": None},
+        "warning",
+    ),
+    "a run that is interrupted": (
+        "megatron_lm",
+        f"{LM} --exit-interval 5",
+        "megatron",
+        {"schedule.exit_interval": None},
+        "warning",
+    ),
     "both overlaps": (
         "mindspeed",
         f"{NPU} {MOE} --moe-fb-overlap --moe-token-dispatcher-type alltoall --expert-model-parallel-size 2 "

@@ -43,6 +43,8 @@ ARGUED = {
     "MLM-RC-UNIFORM-CHUNK": "an IndexError of the first forward pass, after its checks",
     "MLM-MTP-RC-LAYERS": "asserted in the first forward pass, after its checks",
     "MLM-DSA-SHARED-STAGE": "raised where the layers of a stage are built, after its checks",
+    "MLM-CP-COMM-NAMES": "a ValueError of Transformer Engine in the first forward pass",
+    "MLM-SFT-PROMPT": "a NotImplementedError where the tokenizer is built, after its checks",
     "MLM-DSA-BF16": "asserted in the first step",
     "MLM-DSA-MTP": "an IndexError in the first step",
     "MLM-MOE-PATTERN": "asserted where the layers are built, after its checks: test_layer_patterns_real.py",
@@ -54,7 +56,10 @@ ARGUED = {
 # The same before 0.19, which sets NCCL_ALGO itself.
 ARGUED_18 = {"MLM-DETERMINISTIC-TP-OVERLAP": "needs NCCL_ALGO in the environment, which is a warning here"}
 # The same since 0.17.
-ARGUED_17 = {"MLM-RL-OFFLOAD": "needs the package torch_memory_saver"}
+ARGUED_17 = {
+    "MLM-MUON-COEFFICIENTS": "a ValueError of emerging-optimizers when the optimizer is built, or in its first step",
+    "MLM-RL-OFFLOAD": "needs the package torch_memory_saver",
+}
 
 
 def verdict_of_rules(version: str, changes: str, *, moe: bool) -> tuple[dict[str, object], list[str]]:
