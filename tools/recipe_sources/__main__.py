@@ -2,9 +2,10 @@
 
     python -m tools.recipe_sources --source PROJECT=DIR … [--only TEXT] [--record] [--all]
 
-DIR is a git directory or checkout of PROJECT that has the recipe's commit: ms-swift, MindSpeed-LLM, Megatron-LM.
-Scripts are imported as `launch import` does, and compared by effective values on their own backend; what was read by
-hand (sources that are no script) is compared value by value. A reason is the recipe's own (in its comment, under
+DIR is a git directory or checkout of PROJECT that has the recipe's commit: ms-swift, MindSpeed-LLM, Megatron-LM,
+Megatron-Bridge. Scripts are imported as `launch import` does, and compared by effective values on their own backend.
+Of Megatron-Bridge's recipes, which are Python, the syntax tree is read; what that does not determine, and other sources
+that are no script, was read by hand and is compared value by value. A reason is the recipe's own (in its comment, under
 `Differs from its source:`) or a general one (general.json). Differences without a reason are printed (--all: every
 one), and so are reasons that name no difference; either makes the exit code 1. --record writes sources.json, by which
 tests/recipes compares without any checkout.
@@ -20,7 +21,8 @@ from typing import Any
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
 from launcher.importing.side_by_side import text
-from tools.recipe_sources.compare import BACKENDS, NoSource, compared, plain, source_text, written
+from tools.recipe_sources.compare import BACKENDS, NoSource, compared, plain, source_text, written, written_fields
+from tools.recipe_sources.python_recipe import PROJECT, configuration, fields, tree_of
 from tools.recipe_sources.reasons import Difference, affects_training, own, reason
 
 RECORD = Path(__file__).parent / "sources.json"
@@ -80,6 +82,8 @@ def unexplained(recipe: str, found: list[Difference]) -> tuple[list[Difference],
 
 def _fresh(recipe: str, entry: Mapping[str, Any], folders: Mapping[str, Path]) -> dict[str, Any]:
     source = entry["source"]
+    if source.startswith(f"{PROJECT} "):
+        return reread(recipe, entry, folders)
     if source.split(" ")[0] not in BACKENDS or not source.endswith(".sh"):
         return dict(entry)
     result = compared(recipe, source, source_text(source, folders))
@@ -89,6 +93,24 @@ def _fresh(recipe: str, entry: Mapping[str, Any], folders: Mapping[str, Path]) -
         "says": {path: plain(value) for path, value in result.says.items()},
         "differs": {each.path: [each.source, each.recipe, each.affects_training] for each in result.differs},
     }
+
+
+def reread(recipe: str, entry: Mapping[str, Any], folders: Mapping[str, Path]) -> dict[str, Any]:
+    """Return an entry of which the values that the source's Python sets are read again; others were read by hand."""
+    job = compose([f"+recipe={recipe}"])
+    read = fields(configuration(tree_of(entry["source"], folders), *entry["source"].split(" ")[2:4]))
+    says, differs = dict(entry["says"]), dict(entry["differs"])
+    for path in [*says, *differs, *written_fields(job)]:
+        if path not in read:
+            continue
+        source, ours = plain(read[path]), plain(written(job, path))
+        says.pop(path, None)
+        differs.pop(path, None)
+        if source == ours:
+            says[path] = ours
+        else:
+            differs[path] = [source, ours]
+    return {**entry, "says": says, "differs": differs}
 
 
 def _report(recipe: str, found: list[Difference], *, every: bool) -> int:

@@ -102,7 +102,7 @@ def compared(recipe: str, source: str, content: bytes) -> Compared:
     others = {each.path for each in differs}
     says = {path: value for path, value in _said(imported) if path not in others and written(job, path) == value}
     # What the recipe writes has the same effect there, also where the script leaves it to the backend's default.
-    says |= {path: value_at(job, path) for path in _written_fields(job) if path not in others}
+    says |= {path: value_at(job, path) for path in written_fields(job) if path not in others}
     return Compared(backend=target[0].name, version=target[1], says=says, differs=differs)
 
 
@@ -120,7 +120,8 @@ def _said(imported: Imported) -> Iterator[tuple[str, Value]]:
     yield from ((f"{ARGUMENT}{arg.flag}", arg.value) for arg in imported.unmapped)
 
 
-def _written_fields(job: Job) -> Iterator[str]:
+def written_fields(job: Job) -> Iterator[str]:
+    """Yield the fields that a job's recipe writes and a source may have."""
     for path, origin in job.origins.items():
         if origin.kind == "recipe" and path in field_paths() and path not in _NOT_OF_SOURCES:
             yield path

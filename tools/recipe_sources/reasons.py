@@ -52,6 +52,7 @@ CONDITIONS = {
     "pretrained": lambda each, job: job.model.pretrained is not False,
     "portable exchange": lambda each, job: job.moe.token_dispatcher_type == "alltoall",
     "bf16": lambda each, job: job.precision.dtype == "bf16",
+    "no evaluation": lambda each, job: job.evaluation.iters == 0,
     "no context parallelism": lambda each, job: job.parallel.cp == 1,
     "even stages": lambda each, job: not job.parallel.noop_layers,
 }
