@@ -289,14 +289,13 @@ REASONS = (
         "a machine of the job failed",
         _sign(NODE, "Slurm slurmstepd, srun", r"DUE TO NODE FAILURE", r"srun: error: Node failure on", r"NODE_FAIL"),
         _sign(QUEUE, "Slurm job states; Kubernetes", r"\bNODE_FAIL\b", r"\bBOOT_FAIL\b", r"\bNodeLost\b",
-            r"NodeShutdown", r"^NodeFailure"),
+            r"NodeShutdown", r"^NodeFailure", r"DeletionByPodGC"),
         change=("cluster.exclude (the node)", "fault_tolerance.max_restarts"),
     ),
     _reason(
         "evicted",
         "the cluster evicted a pod",
         _sign(QUEUE, "Kubernetes kubelet", r"\bEvicted\b", r"EvictionByEvictionAPI", r"TerminationByKubelet",
-            r"DeletionByTaintManager",
             r"The node was low on resource"),
         change=("cluster.memory or cluster.resources (requests)",),
     ),
@@ -322,7 +321,8 @@ REASONS = (
     _reason(
         "hang",
         "no new iteration was logged for fault_tolerance.hang_minutes",
-        _sign(QUEUE, "launch", r"^hung$"),
+        _sign(QUEUE, "launch", r"^hung(: |$)"),
+        _sign(LINE, "launch", r"^launch: no \w+ iteration for \d+ s: the ranks are ended"),
         change=("fault_tolerance.hang_minutes", "data.num_workers"),
     ),
     # -- ended by a signal

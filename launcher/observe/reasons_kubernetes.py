@@ -68,6 +68,18 @@ KUBERNETES = (
             "cluster.memory or cluster.resources"),
     ),
     _reason(
+        "pod-restarts",
+        "a container failed, and the cluster starts it again alone, as its training runtime says",
+        _sign("Kubernetes kubelet", r"\bCrashLoopBackOff\b"),
+        change=("cluster.training_runtime (one with restartPolicy: Never and backoffLimit: 0)",),
+    ),
+    _reason(
+        "tainted",
+        "a machine got a taint that the pod does not tolerate: it does not answer, or an administrator empties it",
+        _sign("Kubernetes taint-eviction controller", r"DeletionByTaintManager"),
+        change=("cluster.tolerations", "cluster.node_selector (avoid the machine)"),
+    ),
+    _reason(
         "image",
         "the image cannot be pulled",
         _sign("Kubernetes kubelet", r"ErrImage(Pull|NeverPull)", r"ImagePullBackOff", r"InvalidImageName",

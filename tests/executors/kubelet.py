@@ -33,6 +33,10 @@ exec "$@"
 """
 _MEMORY = Path("/sys/fs/cgroup/memory")
 _BEAT_SECONDS = 2
+# Before a container is started again; twice as long each time. A real kubelet begins with 10 s.
+_RESTART_SECONDS = 3
+# What unshare(1) of util-linux says, with exit code 1, where SIGKILL ended the pod's first process.
+_FIRST_KILLED = b"unshare: sigprocmask unblock failed"
 
 
 class Api:
@@ -78,7 +82,9 @@ class Pod:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.tree, self.process = tree, None  # type: tuple[Tree, subprocess.Popen[bytes] | None]
         self.killed = 0.0
-        self.over = False
+        self.over = self.first_killed = False
+        self.restarts, self.again_at = 0, 0.0
+        self.last: Tree = {}
         self.begun = time.time()
         self.memory: Path | None = None
 
@@ -196,6 +202,8 @@ class Kubelet:
                 and pod.process.poll() is not None
             ):
                 self._ended(pod)
+            if pod.again_at and not pod.killed and time.monotonic() > pod.again_at:
+                self._start_again(pod)
 
     # -- pods
 
@@ -207,8 +215,9 @@ class Kubelet:
             "image": container["image"],
             "imageID": container["image"],
             "ready": ready,
-            "restartCount": 0,
+            "restartCount": pod.restarts,
             "state": state,
+            **({"lastState": {"terminated": pod.last}} if pod.last else {}),
         }
         conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": now()}]
         kept = [each for each in pod.tree["status"].get("conditions", ()) if each["type"] != "Ready"]
@@ -285,16 +294,28 @@ class Kubelet:
     def _ended(self, pod: Pod) -> None:
         assert pod.process is not None
         pod.over = True
-        code = pod.process.returncode
+        time.sleep(0.3)  # its last lines
+        code = -signal.SIGKILL if pod.first_killed else pod.process.returncode
         code = code if code >= 0 else 128 - code
         reason = "Error" if code else "Completed"
         if pod.memory is not None:
             text = (pod.memory / "memory.oom_control").read_text()
             if code and "oom_kill 0" not in text:
                 reason = "OOMKilled"
-        time.sleep(0.3)  # its last lines
         terminated = {"exitCode": code, "reason": reason, "startedAt": now(pod.begun), "finishedAt": now()}
+        if code and pod.tree["spec"]["restartPolicy"] != "Never" and not pod.killed:
+            pod.last, pod.over, pod.process = terminated, False, None
+            pod.again_at = time.monotonic() + _RESTART_SECONDS * 2**pod.restarts
+            message = f"back-off {_RESTART_SECONDS * 2**pod.restarts}s restarting failed container=node pod={pod.name}"
+            self._status(pod, "Running", {"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            return
         self._status(pod, "Failed" if code else "Succeeded", {"terminated": terminated})
+
+    def _start_again(self, pod: Pod) -> None:
+        pod.again_at, pod.begun = 0.0, time.time()
+        pod.restarts += 1
+        pod.first_killed = False
+        self._start(pod)
 
     def _delete(self, pod: Pod) -> None:
         grace = int(pod.tree["metadata"].get("deletionGracePeriodSeconds", 30))
@@ -402,6 +423,9 @@ def _keep_log(pod: Pod) -> None:
     assert pod.process.stdout is not None
     with (pod.folder / "log").open("ab", buffering=0) as log:
         for line in pod.process.stdout:
+            if line.startswith(_FIRST_KILLED):
+                pod.first_killed = True
+                continue
             at = time.time_ns()
             stamp = datetime.datetime.fromtimestamp(at // 10**9, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
             log.write(f"{stamp}.{at % 10**9:09d}Z ".encode() + line.rstrip(b"\n") + b"\n")

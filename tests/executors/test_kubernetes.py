@@ -19,9 +19,12 @@ from launcher.executors.kubernetes.kinds import KINDS as TABLE
 from launcher.executors.kubernetes.kinds import kinds_table
 from launcher.executors.kubernetes.objects import name_of
 from launcher.executors.kubernetes.pods import pods_of
+from launcher.executors.record import read_exits
 from launcher.job import Job
 from launcher.job.cluster import Cluster
 from launcher.job.option import meta_of
+from launcher.observe.reason import Kind
+from launcher.observe.reasons import reason_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from launcher.plan.executor import Place, option_rules
 from launcher.rules.engine import load, run
@@ -248,6 +251,13 @@ def test_a_failure_of_one_pod_ends_its_job_at_once():
     assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["DeadlineExceeded"])
 
 
+def test_the_failed_pod_of_a_pytorchjob_is_kept():
+    """The training operator (1.9) deletes all pods of a job that exceeds its backoffLimit, 0 too; else what runs."""
+    policy = manifest("pytorchjob")[-1]["spec"]["runPolicy"]
+    assert "backoffLimit" not in policy
+    assert policy["cleanPodPolicy"] == "Running"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_live_as_long_as_their_ranks_may_save(kind):
     given = plan(kind)
@@ -281,6 +291,24 @@ def test_a_pod_whose_ranks_save_does_not_hang(tmp_path: Path):
     said += process.communicate(timeout=60)[0]
     assert (process.returncode, "no new iteration" in said) == (0, False), said
     assert (tmp_path / "saved").exists()
+
+
+def test_a_pod_that_hangs_has_failed_whatever_its_node_wrote(tmp_path: Path):
+    body = "echo iteration 1; sleep 1.5; echo iteration 2; sleep 300"
+    given = plan("job", 1, hang=2.0)
+    given = replace(given, nodes=(NodePlan(rank=0, argv=("bash", "-c", body)),), resume=None)
+    given = replace(given, output_dir=str(tmp_path / "out"))
+    for file in EXECUTOR.render(given, Place(id="x-1", folder=str(tmp_path / "out"), launch_dir=str(tmp_path))):
+        (tmp_path / Path(file.path).name).write_text(file.content.replace("files=/run/launch", f"files={tmp_path}"))
+    environ = {**os.environ, "JOB_COMPLETION_INDEX": "0"}
+    done = subprocess.run(["bash", "pod.sh"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 124, done
+    (end,) = read_exits(tmp_path / "out")
+    assert (end.code, end.how) == (124, "")
+    said = next(line for line in done.stdout.splitlines() if "no new iteration" in line)
+    reason = reason_of(said, Kind.LINE)
+    assert reason is not None
+    assert reason.name == "hang"
 
 
 @pytest.mark.parametrize("kind", KINDS)

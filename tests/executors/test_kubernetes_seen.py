@@ -17,7 +17,7 @@ from launcher.executors.kubernetes.kubectl import Refused, ask, documents, items
 from launcher.executors.kubernetes.logs import fetch_logs, lines_after
 from launcher.executors.kubernetes.pods_seen import pods_in
 from launcher.executors.kubernetes.state import keep_disruptions, keep_exits, own_folder, seen, state_of
-from launcher.executors.record import Record, read_causes, read_exits, write_record
+from launcher.executors.record import Record, read_causes, read_exits, read_status, write_record
 
 HANDLE = {"kind": "job", "name": "x-1", "namespace": "training"}
 
@@ -388,6 +388,48 @@ def test_a_failed_job_without_an_exit_code_has_the_reason_of_its_events(tmp_path
         "failed",
         "FailedCreate: violates PodSecurity; BackoffLimitExceeded: limit",
     )
+
+
+def test_a_failed_job_is_not_explained_by_pods_that_it_could_not_make_before(tmp_path, monkeypatch):
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "limit"}
+    said = [
+        event("FailedCreate", "exceeded quota: gpus", "2026-01-01T00:00:01Z"),
+        event("SuccessfulCreate", "Created pod: x-1-0-a", "2026-01-01T00:00:02Z", kind="Normal"),
+    ]
+    cluster(tmp_path, monkeypatch, [job(conditions=[failed])], x_1=said)
+    assert state_of(HANDLE, seen(HANDLE)).why == "BackoffLimitExceeded: limit"
+
+
+def restarted(count: int, state: dict[str, Any]) -> dict[str, Any]:
+    last = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-01-01T00:00:01Z"}}
+    return pod(
+        phase="Running",
+        containerStatuses=[{"name": "node", "restartCount": count, "state": state, "lastState": last}],
+    )
+
+
+def test_a_pod_that_is_started_again_alone_says_that_it_waits_and_keeps_its_end(tmp_path, monkeypatch):
+    handle = record(tmp_path / "out")
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s restarting failed container=node"}}
+    cluster(tmp_path, monkeypatch, [job(), restarted(1, waits), pod("x-1-1-a", "1", phase="Running")])
+    observed = EXECUTOR.observe(handle)
+    text = "1 of 2 pods wait: CrashLoopBackOff: back-off 20s restarting failed container=node"
+    assert (observed.state, observed.why) == ("running", text)
+    assert [(end.attempt, end.node, end.code) for end in read_exits(tmp_path / "out")] == [(1, 0, 3)]
+    cluster(tmp_path, monkeypatch, [job(), restarted(3, {"running": {}})])
+    assert EXECUTOR.observe(handle).why == ""
+    assert sorted((end.attempt, end.code) for end in read_exits(tmp_path / "out")) == [(1, 3), (2, 3)]
+
+
+def test_the_code_of_a_job_whose_pods_are_deleted_is_that_of_the_shared_volume(tmp_path, monkeypatch):
+    handle = record(tmp_path / "out")
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "limit"}
+    cluster(tmp_path, monkeypatch, [job(conditions=[failed])])
+    for name, text in (("0.0", "143 m0 stopped\n"), ("0.1", "7 m1 \n")):
+        private.make_folder(tmp_path / "out/run/exits")
+        private.write(tmp_path / "out/run/exits" / name, text)
+    assert EXECUTOR.observe(handle).state == "failed"
+    assert read_status(tmp_path / "out")["code"] == 7
 
 
 def test_a_job_that_is_deleted_has_no_state(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executors.end_reasons import HUNG, NO_ITERATION
 from launcher.executors.record import Record, write_causes, write_exit, write_status
 from launcher.observe.failure import Failure, first_failure
 from launcher.observe.reasons import REASONS
@@ -146,10 +147,18 @@ def test_what_the_queue_says_stands_alone_where_all_nodes_were_asked_to_end(tmp_
     assert found.lines()[0].startswith("failed first: the job, exit code 143: the time limit of the queue")
 
 
-def test_a_hang_is_a_reason(tmp_path):
+@pytest.mark.parametrize("why", ["hung", HUNG % (NO_ITERATION % ("first", 9))])
+def test_a_hang_is_a_reason(tmp_path, why):
     log(tmp_path, 0, "", 143, stopped=True)
-    write_status(tmp_path, "failed", 124, why="hung")
+    write_status(tmp_path, "failed", 124, why=why)
     assert failure(tmp_path).reason == "hang"
+
+
+def test_a_hang_that_a_pod_ended_is_in_its_log(tmp_path):
+    log(tmp_path, 0, "{'iteration': '6/10'}\nlaunch: no new iteration for 4 s: the ranks are ended\n", 124)
+    write_status(tmp_path, "failed", 124, why="BackoffLimitExceeded: Job has reached the specified backoff limit")
+    found = failure(tmp_path)
+    assert (found.reason, found.evidence.rpartition(":")[2]) == ("hang", "2")
 
 
 def error_file(folder: Path, rank: int, text: str, at: int) -> None:

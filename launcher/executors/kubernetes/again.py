@@ -72,5 +72,6 @@ def check_gone(pods: Sequence[Pod]) -> None:
     if going:
         more = f" and {len(going) - _MOST_NAMED} more" if len(going) > _MOST_NAMED else ""
         raise CannotStart(
-            f"pods of the run still end ({', '.join(going[:_MOST_NAMED])}{more}): resume it once they have"
+            f"pods of the run still end ({', '.join(going[:_MOST_NAMED])}{more}): resume it once they have; "
+            f"where their machine is gone: kubectl delete pod {going[0]} --force"
         )

@@ -18,9 +18,18 @@ _SHORT = re.compile(r"^(ImagePullBackOff|CrashLoopBackOff|$)")
 _GENERAL = ("BackoffLimitExceeded", "JobFailed", "FailedJobs", "PyTorchJobFailed", "UnexpectedJob")
 
 
+# Reason of a container that failed and will be started again; its pod still counts as running.
+_AGAIN = "CrashLoopBackOff"
+
+
 def waiting_in(pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods that wait and say for what."""
-    return [pod for pod in pods if pod.phase == "Pending" and not _SHORT.match(pod.why)]
+    """Return the pods that wait and say for what: to be placed and started, or to be started again."""
+    return [
+        pod
+        for pod in pods
+        if (pod.phase == "Pending" and not _SHORT.match(pod.why))
+        or (pod.phase == "Running" and pod.why.startswith(_AGAIN))
+    ]
 
 
 def waits_for(handle: Mapping[str, Any], job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
@@ -35,7 +44,8 @@ def waits_for(handle: Mapping[str, Any], job: Mapping[str, Any], pods: Sequence[
 
 def failed_for(handle: Mapping[str, Any], job: Mapping[str, Any]) -> str:
     """Return why a job failed that has no pods which could say it; "": no event does."""
-    return next((text for text in _newest(handle, _makers(handle, job)) if not text.startswith(_GENERAL)), "")
+    found = _newest(handle, _makers(handle, job), ended=True)
+    return next((text for text in found if not text.startswith(_GENERAL)), "")
 
 
 def _makers(handle: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
@@ -43,12 +53,22 @@ def _makers(handle: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     return [each.format(name=handle["name"], uid=uid) for each in KINDS[handle["kind"]].makes]
 
 
-def _newest(handle: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    """Yield the warnings about some objects, of each the newest first."""
+def _newest(handle: Mapping[str, Any], names: Sequence[str], *, ended: bool = False) -> Iterator[str]:
+    """Yield the warnings about some objects, of each the newest first.
+
+    Args:
+        ended: omit those after which the object made its pods: that it could not before did not end it.
+    """
     with ThreadPoolExecutor(len(names)) as pool:
         for found in list(pool.map(lambda name: _events(handle, name), names)):
-            warnings = [each for each in found if each.get("type") == "Warning"]
+            made = max((_time(each) for each in found if ended and _is_success(each)), default="")
+            warnings = [each for each in found if each.get("type") == "Warning" and _time(each) >= made]
             yield from map(joined, sorted(warnings, key=_time, reverse=True))
+
+
+def _is_success(event: Mapping[str, Any]) -> bool:
+    """Return whether a controller made what it had to: SuccessfulCreate (Job), SuccessfulCreatePod (PyTorchJob)."""
+    return event.get("type") == "Normal" and str(event.get("reason") or "").startswith("SuccessfulCreate")
 
 
 def _events(handle: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

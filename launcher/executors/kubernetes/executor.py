@@ -193,13 +193,22 @@ class Kubernetes(Executor):
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Query the job and its pods; once it has ended, its logs and exit codes are saved in the run directory."""
-        from launcher.executors.kubernetes.state import first_attempt, keep_disruptions, own_folder, seen, state_of
+        from launcher.executors.kubernetes.pods_seen import earlier
+        from launcher.executors.kubernetes.state import (
+            first_attempt,
+            keep_disruptions,
+            keep_exits,
+            own_folder,
+            seen,
+            state_of,
+        )
 
         folder = own_folder(handle)
         try:
             found = seen(handle)
             if folder is not None:
                 keep_disruptions(folder, found.pods)
+                keep_exits(folder, earlier(found.pods))
             self._latest = (dict(handle), time.monotonic(), found)
             observed = state_of(handle, found)
         except Refused as error:

@@ -219,7 +219,7 @@ def _pytorchjob(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list
         if number
     }
     policy: Object = {
-        "backoffLimit": 0,
+        # Without a backoffLimit: with one the operator deletes the failed pod, too, and with it its log and exit code.
         "cleanPodPolicy": "Running",
         **({"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}),
         **_ttl(pods),

@@ -33,7 +33,7 @@ class Pod:
 
     Attributes:
         node: rank of its node.
-        attempt: number of earlier starts of all pods.
+        attempt: number of earlier starts: of all pods, and of its container, which some runtimes start again alone.
         phase: as in Kubernetes: Pending, Running, Succeeded, Failed, Unknown.
         why: reason for waiting, or for its end.
         code: exit code of its container; None while it runs.
@@ -42,6 +42,7 @@ class Pod:
         at: end time, in seconds since 1970.
         machine: name of the cluster node.
         grace: seconds that it has to end once it was asked to.
+        before: end of its container before that was started again.
     """
 
     name: str
@@ -55,6 +56,12 @@ class Pod:
     at: float = 0.0
     machine: str = ""
     grace: float = 0.0
+    before: "Pod | None" = None
+
+
+def earlier(pods: Sequence[Pod]) -> list[Pod]:
+    """Return the ends of containers that the cluster has started again in the same pods."""
+    return [pod.before for pod in pods if pod.before is not None]
 
 
 def pods_in(trees: Sequence[Mapping[str, Any]]) -> list[Pod]:
@@ -73,10 +80,28 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
     metadata, status = tree["metadata"], tree.get("status", {})
     labels = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     end = _end(status)
+    ranks: Mapping[str, Any] = next(iter(_statuses(status)), {})
+    attempt = _number(next((text for name in _ATTEMPT if (text := labels.get(name, ""))), ""))
+    attempt += _number(str(ranks.get("restartCount") or 0))
+    name, node = metadata["name"], _node(metadata["name"], labels)
+    before = None
+    if last := (ranks.get("lastState") or {}).get("terminated"):
+        # A container that waits to be started again has not been counted yet.
+        waits = bool((ranks.get("state") or {}).get("waiting"))
+        before = Pod(
+            name=name,
+            node=node,
+            phase="Failed",
+            attempt=max(0, attempt - (not waits)),
+            code=int(last["exitCode"]),
+            ended=tuple(_ended(last, {})),
+            at=_seconds(last.get("finishedAt")),
+            machine=_machine(tree),
+        )
     return Pod(
-        name=metadata["name"],
-        node=_node(metadata["name"], labels),
-        attempt=_number(next((text for name in _ATTEMPT if (text := labels.get(name, ""))), "")),
+        name=name,
+        node=node,
+        attempt=attempt,
         phase=tidy(status.get("phase", "Unknown"), 20),
         why=_why(status),
         code=None if end is None else int(end["exitCode"]),
@@ -85,6 +110,7 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
         at=0.0 if end is None else _seconds(end.get("finishedAt")),
         machine=_machine(tree),
         grace=_number(str((tree.get("spec") or {}).get("terminationGracePeriodSeconds", ""))),
+        before=before,
     )
 
 
@@ -153,6 +179,8 @@ def _disruptions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _why(status: Mapping[str, Any]) -> str:
     """Return why a pod waits: for a machine, for its image, or for its init containers."""
     states = [*_statuses(status), *(status.get("initContainerStatuses") or ())]
+    if status.get("phase") == "Running":  # a sidecar that fails again and again keeps no rank from running
+        states = states[:1]
     waiting = [each["state"]["waiting"] for each in states if (each.get("state") or {}).get("waiting")]
     unplaced = [each for each in status.get("conditions") or () if each.get("type") == "PodScheduled"]
     for each in (*waiting, *(each for each in unplaced if each.get("status") != "True")):

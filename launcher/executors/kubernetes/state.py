@@ -11,7 +11,7 @@ from launcher.executors import private
 from launcher.executors.kubernetes.events import failed_for, waiting_in, waits_for
 from launcher.executors.kubernetes.kinds import KINDS, RUN_LABEL, kind_of
 from launcher.executors.kubernetes.kubectl import items, mapping, mappings, resource_of
-from launcher.executors.kubernetes.pods_seen import Pod, joined, pods_in
+from launcher.executors.kubernetes.pods_seen import Pod, earlier, joined, pods_in
 from launcher.executors.record import EXITS, RUN, causes_file, read_causes, read_exits, read_record, write_causes
 from launcher.plan.executor import Observed
 
@@ -47,8 +47,13 @@ def seen(handle: Mapping[str, Any]) -> Seen:
     found = items(handle, f"{resource_of(handle)},pods", "-l", f"{RUN_LABEL}={handle['name']}")
     jobs = [tree for tree in found if _is_job(tree, handle)]
     first = first_attempt(handle)
-    pods = [replace(pod, attempt=pod.attempt + first) for pod in pods_in(found)]
+    pods = [_counted_from(pod, first) for pod in pods_in(found)]
     return Seen(job=jobs[0] if jobs else None, pods=pods)
+
+
+def _counted_from(pod: Pod, first: int) -> Pod:
+    before = pod.before and replace(pod.before, attempt=pod.before.attempt + first)
+    return replace(pod, attempt=pod.attempt + first, before=before)
 
 
 def first_attempt(handle: Mapping[str, Any]) -> int:
@@ -109,8 +114,9 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
     Args:
         folder: as `own_folder` returns it.
     """
-    ended = sorted((pod for pod in pods if pod.code is not None), key=lambda pod: pod.at)
-    first = next((pod for pod in ended if pod.code), None)
+    ended = sorted((pod for pod in (*earlier(pods), *pods) if pod.code is not None), key=lambda pod: pod.at)
+    newest = max((pod.attempt for pod in pods), default=0)
+    first = next((pod for pod in ended if pod.code and pod.attempt == newest), None)
     for pod in ended:
         file = folder / RUN / EXITS / f"{pod.attempt}.{pod.node}"
         by_cluster = any(text.startswith(_BY_CLUSTER) for text in pod.ended)
@@ -125,14 +131,19 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
             write_causes(folder, pod.attempt, pod.node, tuple(dict.fromkeys((*known, *pod.ended))))
         except OSError:
             break  # a full disk: the cluster still has the codes
-    for end in read_exits(folder):
+    kept = read_exits(folder)
+    for end in kept:
         says = read_causes(causes_file(folder, end.attempt, end.node))
         if end.how == "stopped" and any(text.startswith(_BY_CLUSTER) for text in says):
             with suppress(OSError):
                 file = folder / RUN / EXITS / f"{end.attempt}.{end.node}"
                 private.write(file, f"{end.code} {end.host} \n")
                 os.utime(file, (end.at, end.at))
-    return None if first is None else first.code
+    if first is not None:
+        return first.code
+    # The cluster may have deleted the pods that failed; on a volume that it shares with us, nodes wrote their ends.
+    last = max((end.attempt for end in kept), default=0)
+    return next((end.code for end in kept if end.attempt == last and end.code and end.how != "stopped"), None)
 
 
 def keep_disruptions(folder: Path, pods: Sequence[Pod]) -> None:

@@ -42,11 +42,11 @@ last_iteration() {
 # have not, or not all run yet, the first iteration is due of a single one only.
 mkdir -p "$run/pods" && : >"$run/pods/$ATTEMPT.$rank"
 see_all() { ((nodes == 1)) || [ "$(find "$run/pods" -name "$ATTEMPT.*" 2>/dev/null | wc -l)" = "$nodes" ]; }
-startup_limit=''
+startup_limit='' all=''
 before=$(last_iteration) last=$(last_iteration) since=$SECONDS
 while kill -0 "$node" 2>/dev/null; do
   sleep 1
-  [ -n "$startup_limit" ] || ! see_all || startup_limit=$startup_seconds since=$SECONDS
+  [ -n "$all" ] || ! see_all || all=1 startup_limit=$startup_seconds since=$SECONDS
   now=$(last_iteration)
   [ "$now" = "$last" ] || last=$now since=$SECONDS
   if [ "$now" != "$before" ]; then limit=$hang_seconds; else limit=$startup_limit; fi
@@ -58,5 +58,7 @@ while kill -0 "$node" 2>/dev/null; do
 done
 while wait "$node"; code=$?; ((code > 128)) && kill -0 "$node" 2>/dev/null; do :; done
 wait "$shown"
-[ -z "$hung" ] || code=124
-exit "$code"
+[ -n "$hung" ] || exit "$code"
+# The node was asked to end by this script, which nobody asked: it failed.
+printf '124 %s\n' "$(hostname)" >"$run/exits/.$ATTEMPT.$rank" && mv -f "$run/exits/.$ATTEMPT.$rank" "$run/exits/$ATTEMPT.$rank"
+exit 124
