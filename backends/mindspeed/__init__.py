@@ -57,6 +57,7 @@ RULES = (
                 "fine_tuning",
                 "version_2_1",
                 "version_2_2",
+                "known_names",
                 "effective",
                 "unread",
             ),

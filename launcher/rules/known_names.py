@@ -11,6 +11,16 @@ from launcher.rules.table import RuleOptions, checked
 Names = Mapping[str, Range | Mapping[str, Range]]
 """Each name, with the first and last version that takes it; by backend, where a rule is of several."""
 ALWAYS: Range = (None, None)
+# Names of linear layers in Hugging Face models, and those of Megatron-core.
+MEGATRON_NAMES = {
+    "q_proj": "linear_qkv",
+    "k_proj": "linear_qkv",
+    "v_proj": "linear_qkv",
+    "o_proj": "linear_proj",
+    "gate_proj": "linear_fc1",
+    "up_proj": "linear_fc1",
+    "down_proj": "linear_fc2",
+}
 
 
 def named(*names: str, versions: Range | Mapping[str, Range] = ALWAYS) -> Names:
@@ -79,3 +89,12 @@ def _takes(versions: Range | Mapping[str, Range], context: RuleContext) -> bool:
         found = versions.get(context.backend or "")
         return found is not None and in_range(context.version or "", *found)
     return in_range(context.version or "", *versions)
+
+
+def without_layers(flag: str, context: RuleContext) -> str:
+    """Return the message of adapters of which all names are Hugging Face's, which no layer of Megatron-core has."""
+    names = [str(name) for name in context.items(flag)]
+    if not names or not all(name in MEGATRON_NAMES for name in names):
+        return ""
+    wanted = dict.fromkeys(MEGATRON_NAMES[name] for name in names)
+    return f"{flag} {', '.join(names)}: no layer has such a name; Megatron-core's are {', '.join(wanted)}"

@@ -5,21 +5,12 @@ from collections.abc import Iterator
 from launcher.job import value_at
 from launcher.job.hardware import linked_devices
 from launcher.job.rehearse import SWITCHES
+from launcher.rules.known_names import MEGATRON_NAMES
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_host
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
 _LAST_PORT = 65535
-# Names of linear layers in Hugging Face models, and their Megatron-core names.
-_HUGGING_FACE = {
-    "q_proj": "linear_qkv",
-    "k_proj": "linear_qkv",
-    "v_proj": "linear_qkv",
-    "o_proj": "linear_proj",
-    "gate_proj": "linear_fc1",
-    "up_proj": "linear_fc1",
-    "down_proj": "linear_fc2",
-}
 _LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_q_proj")
 
 
@@ -86,10 +77,10 @@ def adapters_have_layers(context: RuleContext) -> Iterator[Violation]:
     if lora.rank is None:
         return
     for name in lora.target_modules:
-        if name in _HUGGING_FACE:
+        if name in MEGATRON_NAMES:
             yield Violation(
                 message=f"lora.target_modules {name} is a Hugging Face name: in Megatron-core it is "
-                f"{_HUGGING_FACE[name]}",
+                f"{MEGATRON_NAMES[name]}",
                 fields=("lora.target_modules",),
             )
     wrong = [name for name in lora.target_modules if name in _LATENT and not model.is_mla]

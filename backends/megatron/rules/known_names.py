@@ -1,9 +1,11 @@
 """Names that ms-swift and Megatron-core look up after the parser took them as any text."""
 
+from functools import partial
+
 from backends.megatron.rules.terms import BACKENDS, FOUR, THREE
 from backends.megatron_lm.rules.known_names import CONTEXT_COMMUNICATION, CONTEXT_SOURCE, MUON_COEFFICIENTS
-from launcher.rules.known_names import Names, known_names, named
-from launcher.rules.table import declare, needs
+from launcher.rules.known_names import Names, known_names, named, without_layers
+from launcher.rules.table import checked, declare, needs
 
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
 _TRAINERS = "ms-swift 4.6.0 megatron/trainers"
@@ -107,5 +109,9 @@ declare((
     needs("SW-TASK-LOSS-NONE", _PAIRED, "loss_type?",
           "The loss of embeddings and rankings has no default under Megatron.",
           f"{_TRAINERS}/embedding_trainer.py:20; megatron/trainers/reranker_trainer.py:21", since=FOUR),
+    checked("SW-LORA-NAMES", partial(without_layers, "target_modules"),
+            "Adapters of which none finds a layer are refused by PEFT; vision towers have Hugging Face's names.",
+            "ms-swift 4.6.0 megatron/utils/utils.py:140; peft 0.20.0, BaseTuner.inject_adapter",
+            when="@lora & !@multimodal", since="3.7", reads="target_modules", flags=("target_modules",)),
 ), backends=BACKENDS)
 # fmt: on

@@ -32,4 +32,8 @@ NAMES: Mapping[str, Pair] = {
         args(task_type="embedding", loss_type="triplet"), args(task_type="embedding", loss_type="infonce")
     ),
     "SW-TASK-LOSS-NONE": Pair(args(task_type="embedding"), args(task_type="embedding", loss_type="infonce")),
+    "SW-LORA-NAMES": Pair(
+        args(tuner_type="lora", target_modules=["q_proj", "v_proj"]),
+        args(tuner_type="lora", target_modules=["linear_qkv"]),
+    ),
 }

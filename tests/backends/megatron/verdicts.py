@@ -37,6 +37,7 @@ LATER = {
     "SW-STATE-DTYPE": "after the weights are loaded (optimizer_config.py)",
     "SW-LOSS-SCALE": "when the template is built (loss_scale/mapping.py)",
     "SW-AGENT-TEMPLATE": "when the template is built (template/base.py)",
+    "SW-LORA-NAMES": "when adapters are attached (peft)",
     "SW-CALLBACKS": "when the trainer is built (megatron/trainers/base.py:113)",
     "SW-REWARD-NAMES": "when the trainer is built, or when answers are scored",
     "SW-MULTI-TURN-NAMES": "when the trainer is built (rollout_mixin.py:442)",

@@ -44,6 +44,7 @@ LATER = {
     "SENSE-SHARES": "when the optimizer is built, or never",
     "SENSE-VOCAB": "in the first forward pass: a token beyond the last row",
     "MS-MOE-FREQ-LIST": "when the model is built",
+    "MS-LORA-NAMES": "when adapters are attached (peft)",
     "MS-RC-SWAP-MODULES": "when the model is built",
 }
 # What the machine decides, not the command line: files, packages, the environment.
