@@ -93,26 +93,28 @@ def test_02_a_value_is_typed_and_the_error_fixed_with_one_click(page: Opened) ->
     verdict(page, "Passes all rules")
     assert re.fullmatch(r"parallel\.pp=[124]", words(page)[-1])
     # The field shows what the fix set.
-    assert page.page.get_by_label("parallel.pp", exact=True).input_value() == words(page)[-1].rpartition("=")[2]
+    field = page.page.get_by_label("parallel.pp", exact=True).element_handle()
+    wanted = {"field": field, "value": words(page)[-1].rpartition("=")[2]}
+    page.page.wait_for_function("({field, value}) => field.value === value", arg=wanted)
 
 
 def test_03_a_field_is_found_by_its_meaning(page: Opened) -> None:
     page.page.get_by_label("Search all fields").fill("micro-batch one device")
     page.page.get_by_label("Search all fields").fill("global batch")
     row = page.page.locator(".field", has_text="batch.global_batch_size").first
-    row.wait_for()
-    assert "recipe" in row.locator(".note").inner_text()
+    # The field is drawn before its value and origin come.
+    row.locator(".note", has_text="recipe").wait_for()
     page.page.get_by_label("Search all fields").fill("xyzzy")
     page.page.get_by_text("0 fields").wait_for()
 
 
 def test_04_memory_and_time_follow_a_change(page: Opened) -> None:
-    before = page.page.locator(".figure dd").all_inner_texts()
+    memory = page.page.locator(".figure dd", has_text="GiB").first
+    memory.wait_for()
+    before = memory.inner_text()
     page.page.get_by_label("Nodes").fill("4")
     page.page.locator("#layout-line", has_text="4 × 8").wait_for()
-    after = page.page.locator(".figure dd").all_inner_texts()
-    assert "GiB" in before[0]
-    assert before != after
+    page.page.wait_for_function("text => document.querySelector('.figure dd').innerText !== text", arg=before)
 
 
 def test_05_a_link_opens_the_same_job(page: Opened, server: Planner, browser: "Browser") -> None:
@@ -160,7 +162,7 @@ def test_a_model_of_the_hub_is_kept_though_no_chooser_lists_it(server: Planner, 
         found.page.get_by_label("parallel.pp", exact=True).fill("2")
         found.page.wait_for_url("**parallel.pp=2*")
         assert words(found) == [*job.split("&"), "parallel.pp=2"]
-        assert "Qwen/Qwen3-8B" in found.page.locator("#choose-model").inner_text()
+        found.page.locator("#choose-model", has_text="Qwen/Qwen3-8B").wait_for()
 
 
 def test_06_backends_side_by_side(page: Opened) -> None:
@@ -222,7 +224,7 @@ def test_10_arguments_are_filtered(page: Opened) -> None:
     page.page.locator("#arguments caption", has_text="arguments").wait_for()
     page.page.get_by_label("Search arguments").fill("expert parallel")
     page.page.locator("#arguments caption", has_text=re.compile(r"^\d of")).wait_for()
-    assert "expert_model_parallel_size" in page.page.locator("#arguments td").first.inner_text()
+    page.page.locator("#arguments td", has_text="expert_model_parallel_size").first.wait_for()
 
 
 def test_a_large_file_is_refused_with_its_size_and_nothing_is_lost(page: Opened, tmp_path: Path) -> None:
@@ -239,7 +241,7 @@ def test_a_damaged_link_is_a_mistake_that_says_so(server: Planner, browser: "Bro
     with opened(browser, server.url + "#+job=/etc/passwd&name=%24%7Boc.env%3AHOME%7D") as found:
         found.page.set_default_timeout(_LONG)
         verdict(found, "Not a job yet")
-        assert "files of the server are not read" in found.page.locator("#findings").inner_text()
+        found.page.locator("#findings", has_text="files of the server are not read").wait_for()
         assert found.problems == []
 
 
