@@ -2,6 +2,8 @@
 
     python -m tools.bench.faults [--only WORD …] [--state FILE] [--markdown | --write]
 
+`--write` replaces the lines of the executors whose cases are all chosen (`--only kubernetes:`), and keeps the others'.
+
 Executors run beside each other, ssh and Slurm on two clusters each; each starts a job of two nodes with a stub trainer.
 Needs root (namespaces), ssh and Slurm for their cases, and KUBE_APISERVER_BIN (tests/executors/api_server.py) for those
 of Kubernetes; what cannot run here is named. Goes on where it was stopped, as long as the sources are the same.
@@ -18,7 +20,7 @@ from pathlib import Path
 from tools.bench.faults.case import Case, Result
 from tools.bench.faults.cases import CASES
 from tools.bench.faults.lanes import LANES, STOPPING, Keep, lacking
-from tools.bench.faults.table import table, write
+from tools.bench.faults.table import tables, write
 from tools.resumable import digest, load, save, state_file
 
 STATE = state_file("faults")
@@ -50,11 +52,16 @@ def main() -> int:
             )
 
     _all(todo, keep)
-    lines = table(chosen, known, why)
     if options.write:
-        write(lines)
-    print("\n".join(lines) if options.markdown or options.write else _summary(chosen, known, why))
+        write(CASES, _complete(known))
+    print("\n".join(tables(chosen, known)) if options.markdown else _summary(chosen, known, why))
     return int(any(not known[case.key].right for case in chosen if case.key in known))
+
+
+def _complete(known: Mapping[str, Result]) -> dict[str, Result]:
+    """Return the results of executors all of whose cases were measured."""
+    lacking_of = {case.executor for case in CASES if case.key not in known}
+    return {case.key: known[case.key] for case in CASES if case.executor not in lacking_of}
 
 
 def _all(todo: Sequence[Case], keep: Keep) -> None:

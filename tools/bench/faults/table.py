@@ -1,7 +1,8 @@
-"""The table of docs/running.md."""
+"""The tables of docs/running.md: when each executor's cases were measured, and what followed each fault."""
 
 import datetime
 import re
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,46 +11,75 @@ from tools.docs.written import escaped
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "running.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+RUNS = "| executor | made | commit | cases right | left processes | lost a checkpoint | resumed | minutes |"
+FAULTS = "| executor | fault | state | reason | exit code | left | newest checkpoint | |"
 _LONGEST = 70
 
 
-def table(cases: Sequence[Case], known: Mapping[str, Result], why: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table, with what it was made by."""
-    done = [(case, known[case.key]) for case in cases if case.key in known]
-    right = sum(found.right for _, found in done)
-    left = sum(found.left > 0 for _, found in done)
-    lost = sum(found.saved < case.saved or found.resumed is False for case, found in done)
-    resumed = sum(found.resumed is True for _, found in done)
-    seconds = {name: round(sum(f.seconds for c, f in done if c.executor == name) / 60) for name in why}
-    minutes = ", ".join(f"{name} {number}" for name, number in sorted(seconds.items()))
-    head = [
-        f"Made by `python -m tools.bench.faults --write` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}: "
-        f"{right} of {len(done)} cases are right;",
-        f"{left} left processes, {lost} lost a checkpoint, {resumed} were resumed from the newest one. "
-        f"Minutes on two slow cores: {minutes}.",
-        *(f"Not run here: {name} ({text})." for name, text in why.items() if text),
+def tables(cases: Sequence[Case], known: Mapping[str, Result], before: Sequence[str] = ()) -> list[str]:
+    """Return the lines of both tables.
+
+    Args:
+        cases: all, in the order of the table.
+        known: what was measured; executors without a result keep their lines.
+        before: lines of the tables so far.
+    """
+    done = {case.key: _row(case, known[case.key]) for case in cases if case.key in known}
+    measured = {case.executor for case in cases if case.key in known}
+    kept_runs, kept_rows = _parsed(before)
+    runs = {name: kept_runs.get(name, "") for name in dict.fromkeys(case.executor for case in cases)}
+    runs |= {name: _run(name, [(case, known[case.key]) for case in cases if case.key in known]) for name in measured}
+    rows = [done.get(case.key, kept_rows.get((case.executor, escaped(case.name)), "")) for case in cases]
+    return [
+        "Made by `python -m tools.bench.faults --write`; minutes on two slow cores.",
         "",
-        "| executor | fault | state | reason | exit code | left | newest checkpoint | |",
-        "|---|---|---|---|---|---|---|---|",
+        RUNS,
+        "|---" * 8 + "|",
+        *filter(None, runs.values()),
+        "",
+        FAULTS,
+        "|---" * 8 + "|",
+        *filter(None, rows),
     ]
-    return [*head, *_rows(done)]
 
 
-def _rows(done: Sequence[tuple[Case, Result]]) -> Iterator[str]:
-    for case, found in done:
-        verdict = "" if found.right else f"wrong: {'; '.join(found.wrong)}"[:200]
-        saved = f"{found.saved}{', resumed' if found.resumed else ''}"
-        cells = (
-            case.executor,
-            case.name,
-            found.state or "–",
-            _short(found.reason),
-            found.code,
-            found.left,
-            saved,
-            verdict,
-        )
-        yield f"| {' | '.join(escaped(str(cell)) for cell in cells)} |"
+def _run(executor: str, results: Sequence[tuple[Case, Result]]) -> str:
+    own = [(case, found) for case, found in results if case.executor == executor]
+    cells = (
+        executor,
+        f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        _commit(),
+        f"{sum(found.right for _, found in own)} of {len(own)}",
+        sum(found.left > 0 for _, found in own),
+        sum(found.saved < case.saved or found.resumed is False for case, found in own),
+        sum(found.resumed is True for _, found in own),
+        round(sum(found.seconds for _, found in own) / 60),
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _commit() -> str:
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(PAGE.parents[1]), *words], capture_output=True, text=True, check=False)
+
+    changed = git("diff", "--quiet", "HEAD", "--", "launcher", "backends", "tests", "tools").returncode
+    return git("rev-parse", "--short=8", "HEAD").stdout.strip() + (" and changes" if changed else "")
+
+
+def _row(case: Case, found: Result) -> str:
+    verdict = "" if found.right else f"wrong: {'; '.join(found.wrong)}"[:200]
+    saved = f"{found.saved}{', resumed' if found.resumed else ''}"
+    cells = (
+        case.executor,
+        case.name,
+        found.state or "–",
+        _short(found.reason),
+        found.code,
+        found.left,
+        saved,
+        verdict,
+    )
+    return f"| {' | '.join(escaped(str(cell)) for cell in cells)} |"
 
 
 def _short(reason: str) -> str:
@@ -57,8 +87,24 @@ def _short(reason: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def write(lines: Sequence[str]) -> None:
-    """Put the table between its marks."""
+def _parsed(lines: Sequence[str]) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
+    """Return the lines of the first table by executor, and of the second by executor and fault."""
+    border = lines.index(FAULTS) if FAULTS in lines else 0
+    runs = {cells[0]: line for line, cells in _cells(lines[:border])}
+    return runs, {(cells[0], cells[1]): line for line, cells in _cells(lines[border:])}
+
+
+def _cells(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    for line in lines:
+        if line.startswith("| ") and line not in (RUNS, FAULTS):
+            yield line, re.split(r"(?<!\\) \| ", line.removeprefix("| "))
+
+
+def write(cases: Sequence[Case], known: Mapping[str, Result]) -> None:
+    """Put the tables between their marks; executors without a result keep their lines."""
     text = PAGE.read_text(encoding="utf-8")
     pattern = re.compile(f"(?<={re.escape(BEGIN)}\n).*?(?={re.escape(END)})", re.DOTALL)
+    found = pattern.search(text)
+    assert found is not None, f"{PAGE} has no marks"
+    lines = tables(cases, known, found[0].splitlines())
     PAGE.write_text(pattern.sub(lambda _: "\n".join(lines) + "\n", text), encoding="utf-8")

@@ -45,6 +45,14 @@ def checkpoint(save: Path, iteration: int) -> None:
     (folder / TRACKER).write_text(f"{iteration}\n")
 
 
+def join(node: str) -> None:
+    """Wait for the other nodes: as in a training, none saves before all have started."""
+    (HERE / f"joined-{node}").touch()
+    deadline = time.monotonic() + 60
+    while len(list(HERE.glob("joined-*"))) < int(os.environ.get("NNODES", "1")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def rank(local: int, save: Path, load: str) -> int:
     """Train as one rank."""
     node = os.environ.get("NODE_RANK", "0")
@@ -63,6 +71,7 @@ def rank(local: int, save: Path, load: str) -> int:
         begun = int((Path(load) / TRACKER).read_text())
         print(f"starts from iteration {begun}", flush=True)
     elif local == 0:
+        join(node)
         step(1)
         if first:
             checkpoint(save, 5)
