@@ -40,7 +40,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "import_upstream.md"
 STATE = Path.home() / ".cache" / "launch-tests" / "upstream_scripts.json"
 LIST = Path(__file__).with_name("other_scripts.json")
 # What a program prints, and the folder in which bash starts.
-_UNKNOWN = re.compile(r"\$\(.*\)|\$\{PWD\}|\$PWD\b")
+_UNKNOWN = re.compile(r"\$\(.*\)|\$\{PWD\}|\$PWD\b", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d)")
 
 
