@@ -46,6 +46,9 @@ TASKS = {
     "guides/rehearse_cluster": ("rehearse 1,000 devices", "演练千卡"),
     "guides/port_to_ascend": ("port gpu script ascend", "迁移到昇腾"),
     "guides/python": ("python api", "在 Python 中使用"),
+    "report": ("html report", "报告"),
+    "ui": ("web planner", "网页规划器"),
+    "pull_requests": ("pull requests pre-commit", "合并请求"),
     "reference/fields/parallel": ("parallel.tp", "parallel.tp"),
     "reference/rules/every_backend": ("PAR-WORLD", "PAR-WORLD"),
 }
