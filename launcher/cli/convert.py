@@ -139,9 +139,11 @@ def _reported(body: Callable[[argparse.Namespace], int], options: argparse.Names
     try:
         return body(options)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("numpy", "torch"):
+        name = (error.name or "").partition(".")[0]
+        if name not in ("numpy", "torch", "xxhash"):
             raise
-        raise NotDone(f"{error.name} is needed for this conversion", f"pip install {error.name}") from None
+        works = "torch" if name == "torch" else "'launch-llm[convert]'"
+        raise NotDone(f"{name} is needed for this conversion", f"pip install {works}") from None
 
 
 def _convert(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,11 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
     Raises:
         ConvertError: the verification fails, or a tensor holds only NaN.
         ContainerError: not enough space, the target exists, or a file is damaged.
+        ModuleNotFoundError: a library is missing; nothing is written.
     """
+    for name in ("numpy", "xxhash") if prepared.asked.verify else ():
+        if find_spec(name) is None:  # the verification imports them, after hours of writing
+            raise ModuleNotFoundError(f"no module named {name!r}", name=name)
     asked, digest = prepared.asked, fingerprint(prepared)
     with (
         Staging(asked.out, digest=digest, overwrite=asked.overwrite, judge=checkpoint_contents) as place,

@@ -32,6 +32,21 @@ def test_a_dry_run_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["numpy", "xxhash"])
+def test_a_missing_library_is_named_before_anything_is_written(
+    model: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    assert launch("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "core") == 1
+    assert f"{name} is needed" in (err := capsys.readouterr().err)
+    assert "works: pip install 'launch-llm[convert]'" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_report_lies_beside_the_weights(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,8 +127,8 @@ def _check_size(samples: Samples | None, settings: Settings, name: str) -> None:
     if count < needed:
         raise RehearsalError(
             f"the {name} data has {count} sample(s) of {settings.seq_length} tokens, fewer than a global batch of "
-            f"{settings.global_batch_size}; works: --global-batch-size {count} or less, a shorter --seq-length, or "
-            "more data"
+            f"{settings.global_batch_size}; works: more data, a shorter batch.seq_length, or "
+            f"batch.global_batch_size={count} or less"
         )
 
 
