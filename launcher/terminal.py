@@ -1,4 +1,4 @@
-"""Capabilities of an output stream (colours, redrawn lines), and durations as text."""
+"""Capabilities of an output stream (colours, redrawn lines), and durations and numbers of things as text."""
 
 import os
 from typing import TextIO
@@ -24,3 +24,13 @@ def duration(seconds: float) -> str:
     if whole < 172800:
         return f"{whole // 3600} h {whole % 3600 // 60:02} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: 1 device, 8 devices."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def machines(nodes: int, devices: int) -> str:
+    """Return the size of a cluster: 2 nodes x 8 devices."""
+    return f"{counted(nodes, 'node')} x {counted(devices, 'device')}"

@@ -10,6 +10,7 @@ from launcher.mapping.native import NativeArgs
 from launcher.plan.node import NodePlan
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.rendezvous import torchrun
+from launcher.terminal import machines
 
 # A reference: the script and the executors expand it from the environment, or fail.
 CHECKOUT = "${MEGATRON_LM_PATH}"
@@ -52,7 +53,7 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         output_dir=output_dir(job),
         what=(
             f"Megatron-LM core {native.version}: {kind} by {program} under torchrun, "
-            f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
+            f"{machines(job.cluster.nodes, job.cluster.devices_per_node)}"
         ),
         notes=(_checkout(native.version),),
     )

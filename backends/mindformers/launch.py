@@ -11,6 +11,7 @@ from launcher.mapping.native import NativeArgs
 from launcher.plan.node import NodePlan
 from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.rendezvous import master_addr, master_port
+from launcher.terminal import counted
 
 # run_mindformer.py is in the source repository only: the wheel does not ship it.
 ENTRY = "${MINDFORMERS_PATH}/run_mindformer.py"
@@ -98,6 +99,6 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         nodes=nodes,
         files=(config, *_options(job, native)),
         output_dir=output_dir(job),
-        what=f"run_mindformer.py of MindFormers {native.version} on {cluster.world_size} devices",
+        what=f"run_mindformer.py of MindFormers {native.version} on {counted(cluster.world_size, 'device')}",
         notes=notes,
     )

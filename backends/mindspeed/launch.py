@@ -13,6 +13,7 @@ from launcher.plan.node import NodePlan
 from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
+from launcher.terminal import machines
 
 # Expanded from the environment by the script and the executors, which fail if it is not set.
 CHECKOUT = "${MINDSPEED_LLM_PATH}"
@@ -86,7 +87,7 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         output_dir=output_dir(job),
         what=(
             f"MindSpeed-LLM {native.version}: {kind} by {script(native)} under torchrun, "
-            f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
+            f"{machines(job.cluster.nodes, job.cluster.devices_per_node)}"
         ),
         notes=("The CANN environment (set_env.sh) must be loaded in the shell that starts this.",),
     )

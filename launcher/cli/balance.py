@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
 from launcher.cli import balance_taylor
+from launcher.cli.notes import print_remark
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
 from launcher.cli.plot import drawable, plotted
 from launcher.cli.refusal import NotDone, WrongUse
@@ -20,6 +21,7 @@ from launcher.job import Job, Value, fields, value_at
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
+from launcher.report.text_page import page_of, redraw
 from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
@@ -135,8 +137,6 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         row = _row(job, options.profile_result)
     except BadTable as error:
         raise NotDone(findings=list(map(_finding, error.mistakes)), job=job) from None
-    if row is not None and not options.json:
-        print(f"measured times: {options.profile_result}:{row.line} ({row.name})")
     try:
         answer = balance_job(
             job,
@@ -152,10 +152,15 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         raise NotDone(findings=error.findings, job=job) from None
     except (BadProblem, Infeasible) as error:
         raise NotDone(_reason(error), rule=_RULE) from None
-    from launcher.balance.screen import screen, strategy
+    from launcher.balance.strategy import strategy
+    from launcher.cli.balance_screen import screen
 
     if not options.json:
-        print(screen(answer))
+        if can_redraw(sys.stderr):
+            redraw("", sys.stderr)
+        print("\n".join(screen(answer, page_of(sys.stdout))))
+        if row is not None:
+            print(f"measured times: {options.profile_result}:{row.line} ({row.name})")
     if not options.quick and not answer.balanced.optimal:
         share = 100 * answer.balanced.gap
         _print_error(
@@ -252,7 +257,7 @@ def _progress() -> Callable[[float, float], None] | None:
 
     def show(time: float, bound: float) -> None:
         gap = f", at most {100 * (1 - bound / time):.2f} % from the best" if bound else ""
-        print(f"\r\x1b[Kbalancing: {time:.4g} s a step's pipeline{gap}", end="", file=sys.stderr, flush=True)
+        redraw(f"balancing: {time:.4g} s a step's pipeline{gap}", sys.stderr)
 
     return show
 
@@ -266,4 +271,4 @@ def _reason(error: Exception) -> str:
 
 
 def _print_error(text: str) -> None:
-    print(f"launch balance: {text}", file=sys.stderr)
+    print_remark("balance", text)

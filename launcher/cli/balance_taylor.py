@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 from launcher.balance.profile import BadTable, Measured, read_table
 from launcher.balance.taylor import Ratios
 from launcher.balance.taylor_files import Pipeline, candidates, read_memory, read_pipeline, row_of
+from launcher.cli.notes import print_remark
 from launcher.cli.options import print_json, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job.finding import Finding
 from launcher.outputs.kinds import NEW, Kind, table
+from launcher.report.text_page import Page, page_of
+from launcher.report.text_table import table as table_text
+from launcher.terminal import counted
 
 if TYPE_CHECKING:
     from launcher.balance.taylor_solve import TaylorAnswer
@@ -82,6 +86,7 @@ def balance_yaml(options: argparse.Namespace, constants: Sequence[str]) -> int:
         memory = [(read_memory(constants, pipeline), pipeline, row) for pipeline, row in pairs]
     except BadTable as error:
         raise NotDone(findings=[_finding(text) for text in error.mistakes]) from None
+    page = page_of(sys.stdout)
     answers: list[TaylorAnswer] = []
     failed: list[tuple[Pipeline, str]] = []
     for (values, source), pipeline, row in memory:
@@ -91,12 +96,12 @@ def balance_yaml(options: argparse.Namespace, constants: Sequence[str]) -> int:
             continue
         answers.append(answer)
         if not options.json:
-            _show(answer, options, source)
+            print("\n".join(_lines(answer, options, source, page)))
     answers.sort(key=lambda answer: answer.cost_ms if answer.cost_ms is not None else answer.objective)
     for pipeline, reason in failed:
-        print(f"launch balance: {pipeline.name}: {reason}", file=sys.stderr)
+        print_remark("balance", f"{pipeline.name}: {reason}")
     if Path(options.yaml).is_dir() and answers and not options.json:
-        print("\n" + "\n".join(_ranking(answers)))
+        print("\n" + "\n".join(_ranking(answers, page)))
     if options.output and answers:
         _write(options, answers)
     if options.json:
@@ -119,7 +124,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Pipeline, Measured | None]
         names = ", ".join(pipeline.name for pipeline in lacking[:5])
         raise BadTable([f"{options.profile_result}: nothing was measured for {names}; there is {known}"])
     for pipeline in lacking:
-        print(f"launch balance: {pipeline.name}: no row in {options.profile_result}: left out", file=sys.stderr)
+        print_remark("balance", f"{pipeline.name}: no row in {options.profile_result}: left out")
     return [(pipeline, row) for pipeline, row in pairs if row is not None]
 
 
@@ -163,46 +168,38 @@ def _solved(
         return str(error)
 
 
-def _show(answer: TaylorAnswer, options: argparse.Namespace, source: str) -> None:
-    """Print one balanced pipeline in Taylor's terms."""
+def _lines(answer: TaylorAnswer, options: argparse.Namespace, source: str, page: Page) -> Iterator[str]:
+    """Yield one balanced pipeline in Taylor's terms, its objective first."""
     from launcher.balance.taylor_solve import even_time
+    from launcher.cli.balance_screen import proof
 
-    pipeline, solved = answer.pipeline, answer.balanced
-    proof = f"{'proven ' if solved.optimal else 'not proven: at most '}{100 * solved.gap:.2g} %"
-    print(
-        f"{pipeline.name}: {pipeline.stages} stages x {pipeline.chunks} chunks, "
-        f"{pipeline.micro_batches} micro-batches, "
-        f"{pipeline.dense_layers} dense and {pipeline.moe_layers} MoE layers (prediction layers among them)"
-    )
-    print(f"memory constants: {source}")
-    ratios = answer.ratios
-    print(
-        f"ratios: dense/MoE {ratios.dense:g}, backward/forward {ratios.backward:g}, head {ratios.head:g}, "
-        f"recomputation {ratios.recompute:g}{'' if options.corrected else ' (dense layers: 1, as Taylor counts them)'}"
-    )
-    even = even_time(answer)
+    pipeline, solved, ratios = answer.pipeline, answer.balanced, answer.ratios
     cost = f", cost {answer.cost_ms:.4g} ms" if answer.cost_ms is not None else ""
-    print(
-        f"objective {answer.objective:.2f} (forward of a MoE layer = 1){cost}; {proof} above the best; "
-        f"even layers, all recomputed: {even:.2f}; {solved.seconds:.1f} s"
-    )
+    title = f"{pipeline.name}: objective {answer.objective:.2f} (forward of a MoE layer = 1){cost}"
+    even = f"even layers, all recomputed: {even_time(answer):.2f}"
+    yield from page.join([title, proof(solved), even, f"solved in {solved.seconds:.1f} s"], "", "  ", sign="; ")
+    layers = f"{pipeline.dense_layers} dense and {pipeline.moe_layers} MoE layers (prediction layers among them)"
+    chunks = f"{counted(pipeline.stages, 'stage')} x {counted(pipeline.chunks, 'chunk')}"
+    yield from page.join([chunks, f"{pipeline.micro_batches} micro-batches", layers], "", "  ", sign=", ")
+    yield from page.wrap(f"memory constants: {source}", "", "  ")
+    dense = "" if options.corrected else " (dense layers: 1, as Taylor counts them)"
+    texts = [f"dense/MoE {ratios.dense:g}", f"backward/forward {ratios.backward:g}", f"head {ratios.head:g}"]
+    yield from page.join([*texts, f"recomputation {ratios.recompute:g}{dense}"], "ratios: ", "  ", sign=", ")
     one = pipeline.chunks == 1
-    print(f"offset: {answer.offset[0] if one else answer.offset}")
-    print(f"recompute: {answer.recompute[0] if one else answer.recompute}")
-    peaks = ", ".join(
-        f"{used:.0f}/{limit:.0f}" for used, limit in zip(solved.memory, answer.problem.limits, strict=True)
-    )
-    print(f"MB of the limit by stage: {peaks}")
+    yield from page.wrap(f"offset: {answer.offset[0] if one else answer.offset}", "", "  ")
+    yield from page.wrap(f"recompute: {answer.recompute[0] if one else answer.recompute}", "", "  ")
+    pairs = zip(solved.memory, answer.problem.limits, strict=True)
+    peaks = [f"{used:.0f}/{limit:.0f}" for used, limit in pairs]
+    yield from page.join(peaks, "MB of the limit by stage: ", "  ", sign=", ")
 
 
-def _ranking(answers: Sequence[TaylorAnswer]) -> Iterator[str]:
-    yield f"{'dp':>4} {'tp':>3} {'pp':>3} {'ep':>4} {'vp':>3}  {'objective':>10}  {'cost ms':>10}  file"
+def _ranking(answers: Sequence[TaylorAnswer], page: Page) -> list[str]:
+    rows = []
     for answer in answers:
         sizes, cost = answer.pipeline.sizes(), "" if answer.cost_ms is None else f"{answer.cost_ms:.1f}"
-        yield (
-            f"{sizes['dp']:>4} {sizes['tp']:>3} {sizes['pp']:>3} {sizes['ep']:>4} {answer.pipeline.chunks:>3}  "
-            f"{answer.objective:>10.2f}  {cost:>10}  {answer.pipeline.name}"
-        )
+        layout = [*(str(sizes[name]) for name in ("dp", "tp", "pp", "ep")), str(answer.pipeline.chunks)]
+        rows.append([*layout, f"{answer.objective:.2f}", cost, answer.pipeline.name])
+    return table_text(page, rows, ["dp", "tp", "pp", "ep", "vp", "objective", "cost ms", "file"], right=range(7))
 
 
 def _write(options: argparse.Namespace, answers: Sequence[TaylorAnswer]) -> None:

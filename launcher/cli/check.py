@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,14 @@ from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import FINDINGS, JOB
 from launcher.pipeline import judge, variants_of
-from launcher.report.findings import print_findings
+from launcher.report.findings import headline, print_findings
+from launcher.report.text_page import Page, page_of
 from launcher.rules.engine import ordered
 from launcher.syntax import PACKAGE, escaped
 
 if TYPE_CHECKING:
     from launcher.mapping.backend import Backend
+    from launcher.rules.repair import Repair
 
 _VERSION = "backend.version="
 
@@ -91,13 +93,13 @@ def _existing(options: argparse.Namespace) -> Answer:
 def _composed(options: argparse.Namespace) -> Answer:
     job = composed(options)
     outcome = judge(job)
-    label = escaped(f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}")
+    name, label = escaped(job.name or "job"), f" on {outcome.backend.title} {outcome.version}"
     findings = list(outcome.findings)
     if options.deep and outcome.ok:
         from launcher.rehearse.deep import deep_findings
 
         findings = ordered([*findings, *deep_findings(outcome)])
-    return _show(options, findings, outcome.job, label, job if options.fix else None)
+    return _show(options, findings, outcome.job, (name, label), job if options.fix else None)
 
 
 def _imported(options: argparse.Namespace, path: str, words: list[str]) -> Answer:
@@ -115,11 +117,12 @@ def _imported(options: argparse.Namespace, path: str, words: list[str]) -> Answe
         # It says what the file is written for: no other arguments are judged.
         words = [word for word in words if not word.startswith(_VERSION)]
         imported = import_file(path, backend=backend.name, version=said)
-    label = f"{path} for {backend.title} {imported.version}"
+    label = escaped(path), f" for {backend.title} {imported.version}"
     if words:
         job = job_with_overrides(imported, path, words, options.config_dir)
         outcome = judge(job)
-        changed = f"{path} with {' '.join(without_secrets(words))} on {outcome.backend.title} {outcome.version}"
+        changes = escaped(" ".join(without_secrets(words)))
+        changed = escaped(path), f" with {changes} on {outcome.backend.title} {outcome.version}"
         return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
     job, _ = with_known_model(imported)
     findings = list(judge_existing(imported).findings)
@@ -139,15 +142,15 @@ def _show(
     options: argparse.Namespace,
     findings: list[Finding],
     job: Job,
-    label: str,
+    label: tuple[str, str],
     broken: Job | None,
     assumed: Collection[str] = (),
 ) -> Answer:
     errors = sum(finding.severity == "error" for finding in findings)
     tree: dict[str, object] = {"ok": not errors, "findings": [finding.as_tree() for finding in findings]}
     if not options.json:
+        print("\n".join(headline(*label, findings, page_of(sys.stdout))))
         print_findings(findings, job, sys.stdout)
-        print(f"{label}: {f'{errors} error' + 's' * (errors != 1) if errors else 'ok'}")
     if broken is not None:
         tree["fixed"] = _fix(broken, options, assumed)
     return Answer(code=1 if errors else 0, tree=tree)
@@ -160,21 +163,27 @@ def _fix(job: Job, options: argparse.Namespace, assumed: Collection[str]) -> dic
     if options.output:
         _write(Path(options.output), found.as_tree())
     if not options.json:
-        print(f"fixes: {' '.join(found.overrides)}" if found.overrides else "fixes: none found")
-        if found.affects_training:
-            print(f"  changes training: {', '.join(found.affects_training)}")
-        if found.asks:
-            print(f"  specify: {' '.join(found.asks)}")
-        if options.output:
-            print(f"written: {options.output} (add +strategy={options.output} instead of the overrides it changes)")
-        for finding in found.left:
-            print(f"  not fixed: {finding.rule}: {finding.message}")
+        print("\n".join(_fix_lines(found, options.output, page_of(sys.stdout))))
     return {
         "overrides": list(found.overrides),
         "affects_training": list(found.affects_training),
         "ask": list(found.asks),
         "left": [finding.as_tree() for finding in found.left],
     }
+
+
+def _fix_lines(found: "Repair", output: str | None, page: Page) -> Iterator[str]:
+    yield from page.join(found.overrides or ["none found"], "fixes: ", "  ", sign=" ")
+    if found.affects_training:
+        yield from page.join(found.affects_training, "  changes training: ", "    ", sign=", ")
+    if found.asks:
+        yield from page.join(found.asks, "  specify: ", "    ", sign=" ")
+    if output:
+        yield from page.wrap(
+            f"written: {output} (add +strategy={output} instead of the overrides it changes)", "", "  "
+        )
+    for finding in found.left:
+        yield from page.wrap(f"not fixed: {finding.rule}: {finding.message}", "  ", "    ")
 
 
 def _write(path: Path, tree: dict[str, object]) -> None:

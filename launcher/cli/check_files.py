@@ -18,6 +18,7 @@ from launcher.report.findings import print_findings
 from launcher.report.github import annotations
 from launcher.report.junit import junit
 from launcher.report.sarif import sarif
+from launcher.report.text_page import page_of
 from launcher.syntax import escaped
 
 FORMATS = ("text", "sarif", "github", "junit")
@@ -104,7 +105,8 @@ def _print(file: CheckedFile) -> None:
     if not shown:
         return
     label = f" ({file.label})" if file.label else ""
-    print(escaped(f"== {file.path}{label}"), flush=True)
+    page = page_of(sys.stdout)
+    print("\n".join(page.wrap(escaped(f"== {file.path}{label}"), "", "  ")), flush=True)
     print_findings(list(map(_with_place, shown)), file.job, sys.stdout)
 
 

@@ -2,6 +2,7 @@
 
 from launcher.job import Job
 from launcher.pipeline import Outcome
+from launcher.terminal import counted
 
 
 def device_layout(outcome: Outcome) -> list[str]:
@@ -20,7 +21,7 @@ def device_layout(outcome: Outcome) -> list[str]:
     experts = f", experts ep {parallel.ep}" if parallel.ep > 1 else ""
     if parallel.ep > 1 and parallel.etp and parallel.etp > 1:
         experts += f" × etp {parallel.etp}"
-    parts = [f"{_count(world, 'device')}: {shown}{experts}"]
+    parts = [f"{counted(world, 'device')}: {shown}{experts}"]
     if parallel.tp > 1:
         parts.append(f"each tensor is split over {parallel.tp} neighbours, such as {_range(0, parallel.tp)}")
     if parallel.pp > 1 and not parallel.dp_outermost:
@@ -33,7 +34,7 @@ def _stages(job: Job, devices: int) -> list[str]:
     chunks = f" in {job.parallel.vpp} chunks" if (job.parallel.vpp or 1) > 1 else ""
     rows = []
     for number in range(job.parallel.pp):
-        held = "" if layers is None else f" has {_count(layers[number], 'layer')}{chunks}"
+        held = "" if layers is None else f" has {counted(layers[number], 'layer')}{chunks}"
         rows.append(f"stage {number}{held} on {_range(number * devices, devices)}")
     if len(rows) > 4:
         rows = [rows[0], rows[1], "…", rows[-1]]
@@ -60,7 +61,3 @@ def _layers(job: Job) -> list[int] | None:
 
 def _range(first: int, count: int) -> str:
     return f"device {first}" if count == 1 else f"devices {first}–{first + count - 1}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

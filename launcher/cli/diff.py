@@ -1,6 +1,7 @@
 """`launch diff`: compares files and jobs, or one job on several backends, after each backend's own defaults."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 
 from launcher.cli.diff_columns import sides, sorted_words
 from launcher.cli.notes import printable
@@ -8,15 +9,18 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
 from launcher.job.finding import Finding
+from launcher.report.text_page import Page, page_of
+from launcher.report.text_table import table
 from launcher.rules.computations import computed_differently
 from launcher.rules.effects import DEFAULT, WRITTEN
+from launcher.syntax import escaped
+from launcher.terminal import counted
 
 _EXAMPLES = """\
 launch diff old.sh new.sh
   launch diff job.yaml train.sh batch.global_batch_size=256
   launch diff +recipe=qwen3_moe --backends {cuda},{npu}
   launch diff old.sh --backends {cuda}@{old},{cuda}@{new}"""
-_WIDEST = 44
 
 
 def main(words: list[str]) -> int:
@@ -43,7 +47,7 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json(_tree(rows, computed, columns))
     else:
-        _show(rows, computed, columns)
+        print("\n".join(_lines(rows, computed, columns, page_of(sys.stdout))))
     return 1 if rows or computed else 0
 
 
@@ -67,37 +71,57 @@ def _tree(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Si
     }
 
 
-def _show(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Side]) -> None:
+def _lines(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Side], page: Page) -> Iterator[str]:
+    """Yield the answer, what is compared, the differing values side by side, and what is computed differently."""
     several_jobs = len({side.job_id for side in columns}) > 1
+    yield from page.wrap(_answer(rows, computed, columns, several_jobs), "", "  ")
     for side in columns if several_jobs else ():
-        print(f"# {side.about}")
-    if not rows and not computed:
-        print(("the same: " if several_jobs else "the same on ") + " and ".join(side.label for side in columns))
-        return
+        yield from page.wrap(printable(side.about), "", "  ")
     if rows:
-        _show_fields(rows, columns)
+        yield ""
+        yield from _fields(rows, columns, page)
     for finding in computed:
         works = f"; the same with {' or '.join(map(str, finding.fixes))}" if finding.fixes else ""
-        print(printable(f"{finding.message}{works}  [{finding.source}]"))
+        yield from page.wrap(printable(f"{finding.message}{works}  [{finding.source}]"), "", "  ")
 
 
-def _show_fields(rows: Sequence[Row], columns: Sequence[Side]) -> None:
-    table = [["field", *(side.label for side in columns)]]
+def _answer(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Side], several_jobs: bool) -> str:
+    if not rows and not computed:
+        return ("the same: " if several_jobs else "the same on ") + " and ".join(side.label for side in columns)
+    training = sum(row.affects_training is True for row in rows)
+    unknown = sum(row.affects_training is None for row in rows)
+    effects = [f"{training} of them change{'s' * (training == 1)} training" if training else "none changes training"]
+    effects += [f"{unknown} of unknown effect"] if unknown else []
+    parts = [f"{counted(len(rows), 'value')}, {', '.join(effects)}"] if rows else []
+    parts += [f"{counted(len(computed), 'value')} computed differently"] if computed else []
+    return f"different: {'; '.join(parts)}"
+
+
+def _fields(rows: Sequence[Row], columns: Sequence[Side], page: Page) -> Iterator[str]:
+    cells = []
     for row in rows:
         mark = {True: " *", None: " ?", False: ""}[row.affects_training]
-        table.append([row.path + mark, *(_cell(effect.value, effect.how) for effect in row.effects)])
-    widths = [max(len(line[index]) for line in table) for index in range(len(table[0]))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        cells.append([escaped(row.path) + mark, *(escaped(_cell(effect.value, effect.how)) for effect in row.effects)])
+    yield from table(page, cells, ["field", *(escaped(side.label) for side in columns)])
+    yield from page.join(_legend(rows), "", "  ")
     for row in rows:
         if row.does:
-            print(f"{row.path}: {row.does}")
-    unknown = " · ? unknown effect" if any(row.affects_training is None for row in rows) else ""
-    print(f"* changes training{unknown}")
+            yield from page.wrap(printable(f"{row.path}: {row.does}"), "", "  ")
+
+
+def _legend(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what the marks mean that the table has."""
+    effects = {row.affects_training for row in rows}
+    if True in effects:
+        yield "* changes training"
+    if None in effects:
+        yield "? unknown effect"
+    if any(effect.how == DEFAULT and not is_empty(effect.value) for row in rows for effect in row.effects):
+        yield f"(default) {DEFAULT}"
 
 
 def _cell(value: object, how: str) -> str:
-    shown = text(value)
-    if len(shown) > _WIDEST:
-        shown = shown[: _WIDEST - 1] + "…"
-    return shown if is_empty(value) and how in (WRITTEN, DEFAULT) else f"{shown} ({how})"
+    """Return a value, and where it comes from unless it is written."""
+    if how == WRITTEN or (is_empty(value) and how == DEFAULT):
+        return text(value)
+    return f"{text(value)} ({'default' if how == DEFAULT else how})"

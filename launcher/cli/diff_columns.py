@@ -20,6 +20,7 @@ from launcher.importing.side_by_side import Side, side_of
 from launcher.job import Job
 from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.terminal import counted, machines
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
 Target = tuple[Backend, str]
@@ -148,12 +149,12 @@ def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
 
 def _about(label: str, read: _Read, side: Side) -> str:
     backend, version, job = side.meaning.backend, side.meaning.version, side.meaning.job
-    machines = f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
+    size = machines(job.cluster.nodes, job.cluster.devices_per_node)
     imported = read.imported
     program = f"{imported.program or 'arguments'}, " if imported is not None else ""
     remarks = len(imported.warnings) + len(imported.problems) if imported is not None else 0
-    more = f"; {remarks} remark(s): launch import {read.word}" if remarks else ""
-    return f"{label}: {program}{backend.title} {version}, {machines}{more}"
+    more = f"; {counted(remarks, 'remark')}: launch import {read.word}" if remarks else ""
+    return f"{label}: {program}{backend.title} {version}, {size}{more}"
 
 
 def _labels(words: Sequence[str]) -> list[str]:

@@ -11,9 +11,11 @@ from launcher.mapping.native import NativeArg
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.shell import one_line, settled
-from launcher.report.findings import print_findings
+from launcher.report.findings import headline, print_findings
 from launcher.report.text_page import Page, page_of
+from launcher.report.text_table import table
 from launcher.syntax import escaped
+from launcher.terminal import counted
 
 _OTHER = "without a field"
 
@@ -59,12 +61,7 @@ def _head(
     outcome: Outcome, plan: LaunchPlan, page: Page, here: str, estimate: str | None, convert: Offer | None
 ) -> Iterator[str]:
     job, backend = outcome.job, outcome.backend
-    errors = sum(finding.severity == "error" for finding in outcome.findings)
-    warnings = sum(finding.severity == "warning" for finding in outcome.findings)
-    verdict = page.paint(f"refused, {_count(errors, 'error')}", "error") if errors else page.paint("ok", "ok")
-    if warnings:
-        verdict += f", {page.paint(_count(warnings, 'warning'), 'warning')}"
-    yield f"{page.paint(escaped(job.name or 'job'), 'bold')} on {backend.title} {outcome.version}: {verdict}"
+    yield from headline(escaped(job.name or "job"), f" on {backend.title} {outcome.version}", outcome.findings, page)
     yield from page.wrap(escaped(plan.what), "", "  ")
     yield from page.wrap(f"here: {here}", "", "  ")
     if estimate:
@@ -89,7 +86,7 @@ def differs(arg: NativeArg, outcome: Outcome) -> bool:
 def _differing(outcome: Outcome, page: Page) -> Iterator[str]:
     shown = [arg for arg in outcome.native if differs(arg, outcome)]
     total = len(outcome.native.args)
-    title = f"{len(shown)} of {_count(total, 'argument')} differ from the recipe and the backend's defaults"
+    title = f"{len(shown)} of {counted(total, 'argument')} differ from the recipe and the backend's defaults"
     yield from page.wrap(f"{title} (--all: every one; --why NAME: where it comes from)", "", "  ")
     for section, args in _by_section(shown):
         yield page.paint(section, "bold")
@@ -111,35 +108,35 @@ def _by_section(args: Sequence[NativeArg]) -> list[tuple[str, list[NativeArg]]]:
 
 def _every(outcome: Outcome, environment: Sequence[Explained], page: Page) -> Iterator[str]:
     """Yield every argument, what the backend sets itself, and the variables of the first node, each with its origin."""
-    yield page.paint(f"{_count(len(outcome.native.args), 'argument')}", "bold")
+    yield page.paint(f"{counted(len(outcome.native.args), 'argument')}", "bold")
     for section, args in _by_section(outcome.native.args):
         yield page.paint(section, "bold")
-        for arg in args:
-            origin = " ".join(filter(None, (arg.field or "", arg.origin, arg.where)))
-            yield from _row(page, arg.flag, value_text(arg.value), origin)
+        rows = [(arg.flag, value_text(arg.value), _words(arg.field, arg.origin, arg.where)) for arg in args]
+        yield from _rows(rows, page)
     if outcome.effective.changes:
         yield page.paint(f"{outcome.backend.title} sets these itself", "bold")
-        for each in outcome.effective.changes:
-            was = f"was {value_text(each.before)} rule:{each.rule}"
-            yield from _row(page, each.flag, value_text(each.after), was)
+        changes = [
+            (each.flag, value_text(each.after), f"was {value_text(each.before)} rule:{each.rule}")
+            for each in outcome.effective.changes
+        ]
+        yield from _rows(changes, page)
     if environment:
         yield page.paint("variables", "bold")
+        variables = []
         for variable in environment:
             source = f"[{variable.source}]" if variable.source else ""
-            origin = " ".join(filter(None, (variable.origin, variable.where, source)))
-            yield from _row(page, variable.name, one_line([variable.value]), origin)
+            origin = _words(variable.origin, variable.where, source)
+            variables.append((variable.name, one_line([variable.value]), origin))
+        yield from _rows(variables, page)
 
 
-def _row(page: Page, name: str, value: str, origin: str) -> Iterator[str]:
-    """Yield a name with its value, and its origin beside it, or below where both do not fit."""
-    name, value, origin = escaped(name), escaped(value), escaped(origin)
-    line = f"  {name:32}  {value:24}  {origin}"
-    if page.width is None or len(line) <= page.width:
-        yield f"  {name:32}  {value:24}  {page.paint(origin, 'dim')}".rstrip()
-        return
-    yield from page.wrap(f"{name}  {value}", "  ", "    ")
-    for text in page.wrap(origin, "      "):
-        yield page.paint(text, "dim")
+def _words(*parts: str | None) -> str:
+    return " ".join(filter(None, parts))
+
+
+def _rows(rows: Sequence[Sequence[str]], page: Page) -> list[str]:
+    """Return names with their values, and where each comes from."""
+    return table(page, [list(map(escaped, row)) for row in rows], indent="  ", dim_last=True)
 
 
 def value_text(value: object) -> str:
@@ -183,7 +180,9 @@ def _command(node: NodePlan) -> Iterator[str]:
     parts = [f"{key}={one_line([value])}" for key, value in node.env.items()]
     groups: list[list[str]] = [[]]
     for word in node.argv:
-        if _is_option(word) and groups[-1]:
+        # After an option with its value: the program that a starter such as msrun runs.
+        is_program = word.endswith(".py") and len(groups[-1]) > 1 and _is_option(groups[-1][0])
+        if groups[-1] and (_is_option(word) or is_program):
             groups.append([])
         groups[-1].append(word)
     parts += [one_line(group) for group in groups if group]
@@ -195,10 +194,6 @@ def _command(node: NodePlan) -> Iterator[str]:
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def default_of(backend: Backend, version: str, flag: str) -> str | None:

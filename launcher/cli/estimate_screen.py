@@ -115,8 +115,8 @@ def _changes(answer: Estimate, page: Page) -> Iterator[str]:
         yield from ("", page.paint("makes it fit, the fastest first", "bold"))
         for change in answer.changes:
             seconds = f", {change.step_s:.3g} s/step" if change.step_s is not None else ""
-            text = f"{' '.join(change.overrides)}  ({change.peak_reserved / GIB:.1f} GiB{seconds})"
-            yield from page.wrap(text, "  ", "    ")
+            figures = f"({change.peak_reserved / GIB:.1f} GiB{seconds})"
+            yield from page.join([*change.overrides[:-1], f"{change.overrides[-1]} ", figures], "  ", "    ", sign=" ")
     elif answer.fits is False:
         text = (
             "no change of recomputation, layout, cross entropy, optimizer or micro-batch makes it fit on these devices"

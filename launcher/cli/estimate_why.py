@@ -7,9 +7,9 @@ from launcher.estimate.profile import Profile
 from launcher.estimate.result import Estimate
 from launcher.job import override_text
 from launcher.report.text_page import Page
+from launcher.report.text_table import table
 
 _PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "peak_allocated", "peak_reserved")
-_SHORT = {"gradients": "grads", "optimizer": "optim", "activations": "activ", "workspace": "work", "allocated": "alloc"}
 
 
 def why_lines(answer: Estimate, page: Page) -> list[str]:
@@ -47,17 +47,12 @@ def _profile(profile: Profile) -> str:
 
 def _memory(answer: Estimate, page: Page) -> list[str]:
     """Return a row for each group of equal stages, a column for each kind."""
-    names = [part.replace("peak_", "") for part in _PARTS]
-    widths = [max(9, len(name) + 2) for name in names]
-    if page.width is not None and page.width < 12 + sum(widths):
-        names, widths = [_SHORT.get(name, name) for name in names], [10] * len(names)
-        widths = [max(7, len(name) + 1) for name in names]
-    rows = ["GiB".ljust(14) + "".join(name.rjust(width) for name, width in zip(names, widths, strict=True))]
-    for label, stage in folded(answer.stages):
-        figures = (getattr(stage, part) / GIB for part in _PARTS)
-        text = "".join(f"{figure:.2f}".rjust(width) for figure, width in zip(figures, widths, strict=True))
-        rows.append(f"{label:14}{text}")
-    return [*rows, f"outside the framework's allocator on each device: {answer.outside / GIB:.2f} GiB"]
+    rows = [
+        [label, *(f"{getattr(stage, part) / GIB:.2f}" for part in _PARTS)] for label, stage in folded(answer.stages)
+    ]
+    heading = ["GiB", *(part.removeprefix("peak_") for part in _PARTS)]
+    lines = table(page, rows, heading, right=range(1, len(heading)))
+    return [*lines, f"outside the framework's allocator on each device: {answer.outside / GIB:.2f} GiB"]
 
 
 def _grouped(missing: tuple[str, ...]) -> list[str]:

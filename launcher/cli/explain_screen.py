@@ -5,6 +5,7 @@ from typing import Any
 
 from launcher.report.text_page import Page
 from launcher.syntax import escaped
+from launcher.terminal import counted
 
 _RULES = 4
 
@@ -107,9 +108,7 @@ def _rules(rules: Sequence[Mapping[str, Any]], page: Page, every: bool) -> Itera
         (str(rule["rule"]) for rule in rules), key=lambda name: not name.startswith(("PAR-", "BATCH-", "MOE-"))
     )
     text = ", ".join(names[:_RULES]) + (", …" if len(names) > _RULES else "")
-    yield from page.wrap(
-        f"{len(rules)} rule{'s' * (len(rules) != 1)}: {text}" + (" (--all)" if len(rules) > _RULES else "")
-    )
+    yield from page.wrap(f"{counted(len(rules), 'rule')}: {text}" + (" (--all)" if len(rules) > _RULES else ""))
 
 
 # -- everything else

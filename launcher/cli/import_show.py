@@ -14,8 +14,11 @@ from launcher.job.cluster import Cluster
 from launcher.mapping.backend import get_backend
 from launcher.outputs.files import check_output
 from launcher.outputs.kinds import JOB
+from launcher.report.text_page import Page, page_of
+from launcher.report.text_table import table
+from launcher.terminal import counted, machines
 
-_COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value before its middle is omitted
+_LONGEST = 400  # characters of a value before its middle is omitted
 
 
 def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool) -> int:
@@ -64,36 +67,55 @@ def write(path: str, text: str) -> None:
 
 
 def _report(imported: Imported, source: str, output: str | None) -> None:
-    """Print how each argument was mapped; remarks go to stderr."""
-    title = get_backend(imported.backend).title
-    mapped = sum(bool(each.fields) for each in imported.mapped_args)
-    cluster = imported.job.cluster
-    print(
-        f"# {source}: {imported.program or 'arguments'}, {title} {imported.version}, "
-        f"{cluster.nodes} node(s) x {cluster.devices_per_node} device(s)"
-    )
-    shown = ("nodes", "devices_per_node")
-    asked = [name for name in cluster.__dataclass_fields__ if name not in shown and _is_set(cluster, name)]
-    if asked:
-        print(printable("# cluster: " + ", ".join(f"{name}={_value(getattr(cluster, name))}" for name in asked)))
-    for line in _table([*_arguments(imported), *_variables(imported)]):
-        print(printable(line))
-    implied = sum(each.implied for each in imported.mapped_args)
-    rest = len(imported.mapped_args) - mapped - implied
-    print(
-        f"# {len(imported.mapped_args)} arguments: {mapped} became fields, {implied} are implied, "
-        f"{rest} are passed through"
-    )
-    if imported.exact:
-        print(f"# also passed through, to reproduce the exact command: {', '.join(imported.exact)}")
-    if output is not None:
-        print(f"# written: {output}   next: launch dry-run +job={output}")
+    """Print what became of the arguments, first in numbers, then of each; remarks go to stderr."""
+    page = page_of(sys.stdout)
+    for line in _head(imported, source, output, page):
+        print(line)
     sys.stdout.flush()
     for kind, notes in (("error", imported.problems), ("warning", imported.warnings)):
         for note in notes[:MOST_NOTES]:
             print_note(kind, note)
         if len(notes) > MOST_NOTES:
             print(f"{kind}  and {len(notes) - MOST_NOTES} more; --json lists all", file=sys.stderr)
+    sys.stderr.flush()
+    rows = [*_arguments(imported), *_variables(imported)]
+    if not rows:
+        return
+    print()
+    for line in table(page, [[printable(shortened(cell, _LONGEST)) for cell in row] for row in rows]):
+        print(line)
+    if any(len(cell) > _LONGEST for row in rows for cell in row):
+        print("… stands for the middle of a long value (--json has it)")
+
+
+def _head(imported: Imported, source: str, output: str | None, page: Page) -> Iterator[str]:
+    title, cluster = get_backend(imported.backend).title, imported.job.cluster
+    size = machines(cluster.nodes, cluster.devices_per_node)
+    program = imported.program or "arguments"
+    yield from page.wrap(printable(f"{source}: {program}, {title} {imported.version}, {size}"), "", "  ")
+    mapped = sum(bool(each.fields) for each in imported.mapped_args)
+    implied = sum(each.implied for each in imported.mapped_args)
+    rest = len(imported.mapped_args) - mapped - implied
+    counts = [f"{mapped} became fields"]
+    counts += [f"{implied} implied"] if implied else []
+    counts += [f"{rest} passed through"] if rest else []
+    problems = page.paint(f", {counted(len(imported.problems), 'problem')}", "error") if imported.problems else ""
+    yield f"{counted(len(imported.mapped_args), 'argument')}: {', '.join(counts)}{problems}"
+    if imported.exact:
+        names = map(printable, imported.exact)
+        yield from page.join(names, "also passed through, to reproduce the exact command: ", "  ", sign=", ")
+    shown = ("nodes", "devices_per_node")
+    asked = [name for name in cluster.__dataclass_fields__ if name not in shown and _is_set(cluster, name)]
+    if asked:
+        values = [printable(f"{name}={_value(getattr(cluster, name))}") for name in asked]
+        yield from page.join(values, "cluster: ", "  ", sign=", ")
+    if output is not None:
+        yield from written(output, page)
+
+
+def written(output: str, page: Page) -> list[str]:
+    """Return which job file was written, and what to do with it."""
+    return page.join([f"written: {output}", f"next: launch dry-run +job={output}"], "", "  ", sign="   ")
 
 
 def _is_set(cluster: Cluster, name: str) -> bool:
@@ -111,20 +133,11 @@ def _variables(imported: Imported) -> Iterator[tuple[str, str, str]]:
         yield name, value, f"backend.env.{name}"
 
 
-def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield aligned lines; text longer than its column shifts the rest, text longer than a line is shortened."""
-    names = min(_COLUMNS[0], max((len(name) for name, _, _ in rows), default=0))
-    values = min(_COLUMNS[1], max((len(value) for _, value, _ in rows), default=0))
-    for name, value, target in rows:
-        yield f"{shortened(name, _LINE).ljust(names)}  {shortened(value, _LINE).ljust(values)}  {target}"
-
-
 def _set_fields(imported: Imported, paths: tuple[str, ...]) -> list[str]:
     from launcher.job import fields, value_at
 
     changed = [path for path in paths if value_at(imported.job, path) != fields()[path].default]
-    more = [f"and {len(changed) - 3} more"] if len(changed) > 4 else []
-    return [*changed[:3], *(more or changed[3:])] or list(paths[:1])
+    return changed or list(paths[:1])
 
 
 def _value(value: object) -> str:

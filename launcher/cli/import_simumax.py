@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 
 from launcher.cli.notes import printable, shortened
@@ -11,12 +12,16 @@ from launcher.importing.simumax.files import Described, describe, job_text, simu
 from launcher.importing.simumax.rows import DROPPED, IMPLIED, MAPPED, NEAREST, UNKNOWN, Row, repr_of
 from launcher.mapping.backend import get_backend
 from launcher.outputs.kinds import HARDWARE, HARDWARE_HEAD, JOB
+from launcher.report.text_page import Page, page_of
+from launcher.report.text_table import table
+from launcher.terminal import counted, machines
 
 # Options of `launch import` that need a command line or a script.
 _OTHERS = ("backend_version", "to", "accept", "set", "all_commands", "partial")
 _STATUSES = (MAPPED, NEAREST, IMPLIED, DROPPED, UNKNOWN)
-# Fields of a job shown for one field of SimuMax, and fields of SimuMax without one that share a reason.
-_FIELDS, _MOST = 2, 6
+# Fields of a job shown for one field of SimuMax, fields of SimuMax without one that share a reason, and characters of
+# a value.
+_FIELDS, _MOST, _VALUE = 2, 6, 24
 
 
 def import_simumax(options: argparse.Namespace, paths: Sequence[str]) -> int | None:
@@ -44,7 +49,7 @@ def import_simumax(options: argparse.Namespace, paths: Sequence[str]) -> int | N
     if options.json:
         print_json(described.as_tree())
     else:
-        print("\n".join(map(printable, _lines(described, options.output))))
+        print("\n".join(_lines(described, options.output, page_of(sys.stdout))))
     return 0
 
 
@@ -56,37 +61,39 @@ def _hardware_text(described: Described) -> str:
     return "\n".join([*head, *notes, *figures]) + "\n"
 
 
-def _lines(described: Described, output: str | None) -> Iterator[str]:
+def _lines(described: Described, output: str | None, page: Page) -> Iterator[str]:
+    yield from _head(described, output, page)
+    shown = [row for row in described.rows if row.fields]
+    if shown:
+        yield ""
+        cells = [[_name(row), shortened(repr_of(row.value), _VALUE), _meaning(row)] for row in shown]
+        yield from table(page, [list(map(printable, row)) for row in cells])
+    for status in (UNKNOWN, DROPPED, NEAREST, IMPLIED):
+        for line in _without_field(status, [row for row in described.rows if row.status == status and not row.fields]):
+            yield from page.wrap(printable(line), "", "  ")
+
+
+def _head(described: Described, output: str | None, page: Page) -> Iterator[str]:
     names = ", ".join(f"{file.path} ({file.kind})" for file in described.files)
     cluster = described.job.cluster
-    devices = f", {cluster.nodes} node(s) x {cluster.devices_per_node} device(s)" if described.has_job else ""
-    yield f"# SimuMax: {names}{devices}"
-    shown = [row for row in described.rows if row.fields]
-    width = max((len(_name(row)) for row in shown), default=0)
-    values = [shortened(repr_of(row.value), 24) for row in shown]
-    of_values = max(map(len, values), default=0)
-    for row, value in zip(shown, values, strict=True):
-        yield f"{_name(row).ljust(width)}  {value.ljust(of_values)}  {_meaning(row)}"
-    for status in (UNKNOWN, DROPPED, NEAREST, IMPLIED):
-        yield from _without_field(status, [row for row in described.rows if row.status == status and not row.fields])
+    size = f", {machines(cluster.nodes, cluster.devices_per_node)}" if described.has_job else ""
+    yield from page.wrap(printable(f"SimuMax: {names}{size}"), "", "  ")
     given = [row for row in described.rows if row.given]
-    counts = {
-        status: sum(row.status == status for row in given) for status in (MAPPED, NEAREST, IMPLIED, DROPPED, UNKNOWN)
-    }
-    yield (
-        f"# {len(given)} fields: {counts[MAPPED]} became fields, {counts[NEAREST]} the nearest that there is, "
-        f"{counts[IMPLIED]} are implied, {counts[DROPPED]} dropped, {counts[UNKNOWN]} unknown"
-    )
+    counts = {status: sum(row.status == status for row in given) for status in _STATUSES}
+    words = {MAPPED: "became fields", NEAREST: "the nearest that there is", IMPLIED: "implied"}
+    parts = [f"{count} {words.get(status, status)}" for status, count in counts.items() if count]
+    yield from page.join(parts, f"{counted(len(given), 'field')}: ", "  ", sign=", ")
     if described.has_job and not described.hardware:
-        yield "# no system file: the estimate needs a device, such as hardware=h100_80g"
+        yield from page.wrap("no system file: the estimate needs a device, such as hardware=h100_80g", "", "  ")
     if output is None:
         return
     if described.has_job:
         device = "" if described.hardware else " hardware=h100_80g"
         backend = get_backend(described.backend).title
-        yield f"# written: {output} ({backend})   next: launch estimate +job={output}{device}"
+        parts = [f"written: {output} ({backend})", f"next: launch estimate +job={output}{device}"]
     else:
-        yield f"# written: {output}   use it as hardware={output}"
+        parts = [f"written: {output}", f"use it as hardware={output}"]
+    yield from page.join(map(printable, parts), "", "  ", sign="   ")
 
 
 def _without_field(status: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -95,7 +102,7 @@ def _without_field(status: str, rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         reasons.setdefault(row.note, []).append(row)
     for reason, same in reasons.items():
-        names = [f"{row.field}={shortened(repr_of(row.value), 24)}" for row in same if row.given]
+        names = [f"{row.field}={shortened(repr_of(row.value), _VALUE)}" for row in same if row.given]
         if names:
             more = f" and {len(names) - _MOST} more (--json has all)" if len(names) > _MOST else ""
             yield f"{status}  {', '.join(names[:_MOST])}{more}: {reason}"

@@ -1,8 +1,6 @@
 """`launch list`: recipes, models, hardware, backends with their versions, and rules, one line each."""
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Sequence
 
 from launcher.cli.listed import GROUPS, Listed
@@ -10,16 +8,15 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.compose.search_path import search_path
 from launcher.nearest import nearest
+from launcher.report.text_page import Page, page_of
 from launcher.syntax import escaped
 
 _EXAMPLES = """\
 launch list recipes qwen3 lora
   launch list backends
   launch list rules MOE --json"""
-# The column of names is never wider than this part of a terminal.
+# Names that are wider than this part of a terminal do not widen their column.
 _NAMES = 0.4
-# A narrower terminal gets lines of this width, which it wraps itself.
-_LEAST = 40
 # So many lines are wrapped, not cut.
 _FEW = 5
 # Characters of a text that nothing holds, as a refusal repeats it.
@@ -42,7 +39,7 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json([each.tree for each in found])
     else:
-        _show(found, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+        _show(found, page_of(sys.stdout))
     return 0
 
 
@@ -60,17 +57,17 @@ def _nothing(group: str, texts: Sequence[str], whole: Sequence[Listed]) -> NotDo
     return NotDone(f"none of the {group} contains {asked}", *(near or (f"launch list {group}",)))
 
 
-def _show(found: Sequence[Listed], columns: int | None) -> None:
-    """Print the lines with the names in one column, whole where they are few or no terminal reads them, else cut."""
-    width = max(len(each.name) for each in found)
-    if columns is not None:
-        columns = max(columns, _LEAST)
-        width = min(width, int(columns * _NAMES))
-    for each in found:
-        line = escaped(f"{each.name:{width}}  {each.what}".rstrip())
-        if columns is None:
-            print(line)
-        elif len(found) <= _FEW:
-            print("\n".join(textwrap.wrap(line, columns, subsequent_indent=" " * (width + 2))))
-        else:
-            print(line if len(line) <= columns else f"{line[: columns - 1].rstrip()}…")
+def _show(found: Sequence[Listed], page: Page) -> None:
+    """Print a line each, the names in one column; longer ones wrapped where they are few, else cut, with a remark."""
+    rows = [(escaped(each.name), escaped(each.what)) for each in found]
+    if page.width is None or len(found) <= _FEW:
+        print("\n".join(page.pairs(rows, "")))
+        return
+    whole = Page().pairs(rows, "", widest=int(page.width * _NAMES))
+    cut = [page.clip(line) for line in whole]
+    print("\n".join(cut))
+    if cut != whole:
+        text = (
+            f"… stands for what {page.width} columns do not hold: add TEXT to see fewer, or | less -S for whole lines"
+        )
+        print("\n".join(page.wrap(text, "", "  ")), file=sys.stderr)

@@ -4,6 +4,7 @@ import sys
 from typing import TextIO
 
 from launcher.importing.notes import ImportRefused, Note
+from launcher.report.text_page import page_of
 
 MOST_NOTES = 20
 _LONGEST = 400  # characters of a remark
@@ -11,7 +12,15 @@ _LONGEST = 400  # characters of a remark
 
 def print_note(kind: str, note: Note, stream: TextIO | None = None) -> None:
     """Print a remark with its location and alternatives (default: to standard error)."""
-    print("\n".join(_note_lines(kind, note)), file=stream or sys.stderr)
+    out = stream or sys.stderr
+    page = page_of(out)
+    first, *rest = page.wrapped(_note_lines(kind, note))
+    print("\n".join([first.replace(kind, page.paint(kind, kind), 1), *rest]), file=out)
+
+
+def print_remark(verb: str, text: str) -> None:
+    """Print a remark of a verb about its options or files to standard error."""
+    print("\n".join(page_of(sys.stderr).wrap(printable(f"launch {verb}: {text}"), "", "  ")), file=sys.stderr)
 
 
 def _note_lines(kind: str, note: Note) -> list[str]:

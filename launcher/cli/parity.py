@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,12 @@ from backends import CORE_BACKEND
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.backend import UnknownVersion, backend_names, get_backend
+from launcher.report.text_page import page_of
 from launcher.syntax import is_variable
 from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
-    from launcher.parity.compare import Compared
-    from launcher.parity.request import Request, Result
+    from launcher.parity.request import Request
 
 _EXAMPLE = f"launch parity +recipe=tiny_qwen3_moe --backends {CORE_BACKEND[0]},{{cuda}}"
 _ITERATIONS = 10
@@ -87,8 +86,10 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json(tree)
     else:
+        from launcher.cli.parity_screen import screen
+
         progress.end()
-        _show(result)
+        print("\n".join(screen(result, page_of(sys.stdout))))
     return 0 if result.agrees else 1
 
 
@@ -205,62 +206,3 @@ class _Progress:
         if self.open:
             print(file=sys.stderr, flush=True)
         self.open = False
-
-
-def _show(result: Result) -> None:
-    from launcher.parity.compare import table
-
-    rows = table(result.trained)
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-    first = result.trained[0]
-    if first.problem:
-        print(f"{first.label} failed: {first.problem} (log: {first.log})")
-    if result.reordered is not None and result.spread_problem:
-        print(
-            f"the spread of {first.label} is not known, so rounding alone is allowed: its second run failed: "
-            f"{result.spread_problem} (log: {result.reordered.log})"
-        )
-    for each in result.compared:
-        print(_verdict(each, result))
-        for line in _routing(each, result):
-            print(f"  {line}")
-        if each.label in result.parameters:
-            print(f"  {result.parameters[each.label].line()}")
-        if each.label in result.located:
-            for line in result.located[each.label].lines():
-                print(f"  {line}")
-    print(f"details: {result.folder / 'parity.json'}")
-
-
-def _routing(each: Compared, result: Result) -> Iterator[str]:
-    """Yield the routing flips of a side, and of the reference itself when its sums are in another order."""
-    from launcher.parity.routing import AGAIN
-
-    flips, spread = result.routing.get(each.label), result.routing.get(AGAIN)
-    if flips is not None and not each.problem:
-        own = f"; {result.trained[0].label} again: {spread.counted}" if spread is not None and spread.counts else ""
-        yield flips.line() + own
-
-
-def _verdict(each: Compared, result: Result) -> str:
-    from launcher.parity.compare import QUANTITIES, finite
-
-    reference = result.trained[0].label
-    side = next(one for one in result.trained if one.label == each.label)
-    if each.problem:
-        return f"{each.label} {'failed' if side.problem else 'not compared'}: {each.problem} (log: {side.log})"
-    sizes = ", ".join(
-        f"{QUANTITIES[name]} {value:.1e}" if finite(value) is not None else f"{QUANTITIES[name]} not reported"
-        for name, value in each.largest.items()
-    )
-    if each.agrees:
-        return f"{each.label} agrees with {reference}: largest relative difference of {sizes}"
-    part = each.first
-    assert part is not None
-    return (
-        f"{each.label} differs from {reference} at iteration {part.iteration}: {QUANTITIES[part.quantity]} "
-        f"{part.value:.9g} against {part.reference:.9g}, relative difference {part.relative:.1e}, "
-        f"tolerance {part.tolerance:.1e}"
-    )

@@ -95,14 +95,8 @@ def _on_page(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if "\n" in line or "\x1b" in line:
             yield line
-            continue
-        text = line.lstrip(" ")
-        indent = line[: len(line) - len(text)]
-        head, sign, rest = text.partition("works: ")
-        if sign and not head:
-            yield from page.join(rest.split(" · "), f"{indent}works: ", f"{indent}  ")
         else:
-            yield from page.wrap(text, indent, f"{indent}  ")
+            yield from page.wrapped([line])
 
 
 def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:

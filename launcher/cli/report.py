@@ -16,6 +16,8 @@ from launcher.outputs.kinds import REPORT
 from launcher.report.content import Entry, entry_of
 from launcher.report.findings import print_findings
 from launcher.report.page import EXTRA, Missing, Searched, page, require
+from launcher.report.text_page import redraw
+from launcher.terminal import can_redraw
 
 # More jobs are no comparison that a person reads.
 _MOST = 24
@@ -128,9 +130,10 @@ def _searched(job: Job, options: argparse.Namespace) -> Searched | None:
         search = begin(job)
     except CannotSearch as error:
         raise NotDone(findings=error.findings, job=job) from None
+    drawn = not options.json and can_redraw(sys.stderr)
     for number in search.run():
-        if not options.json and sys.stderr.isatty():
-            print(f"\r\x1b[Ksearching: {number:,} of {len(search.layouts):,} layouts", end="", file=sys.stderr)
-    if not options.json and sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if drawn:
+            redraw(f"searching: {number:,} of {len(search.layouts):,} layouts", sys.stderr)
+    if drawn:
+        redraw("", sys.stderr)
     return Searched(job=job, found=search.found)

@@ -3,11 +3,13 @@
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.balance.profile import BadTable
 from launcher.cli import search_profile
+from launcher.cli.notes import print_remark
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
 from launcher.cli.plot import drawable, plotted
 from launcher.cli.refusal import NotDone, WrongUse
@@ -18,11 +20,14 @@ from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE
 from launcher.report.findings import print_findings
+from launcher.report.text_page import page_of, redraw
 from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
+    from launcher.search.compare import Comparison
     from launcher.search.found import Found
+    from launcher.search.rerank import Ranking
     from launcher.search.search import Search
 
 # Seconds between progress lines in a log, updates on a terminal, and writes of the state.
@@ -55,9 +60,9 @@ def main(words: list[str]) -> int:
     taylor = translated("search", words)
     options = parse(made, taylor.words)
     for note in taylor.notes:
-        print(f"launch search: {note}", file=sys.stderr)
+        print_remark("search", note)
     readable("--yaml", options.yaml)
-    from launcher.search.screen import CANDIDATES
+    from launcher.search.output import CANDIDATES
     from launcher.search.state import STATE
 
     if options.top < 1:
@@ -76,7 +81,7 @@ def main(words: list[str]) -> int:
     if options.yaml is None:
         return _search(composed(options), options)
     note = f"{options.yaml}: the model, batch and devices are read from it; recomputation and data are not"
-    print(f"launch search: {note}", file=sys.stderr)
+    print_remark("search", note)
     return _search(job_of_yaml(options.yaml, options.overrides, options.config_dir, search=True), options)
 
 
@@ -89,8 +94,7 @@ def _search(job: Job, options: argparse.Namespace) -> int:
     try:
         table = search_profile.read(job, options)
         search = begin(job, names, top=options.top)
-        if options.space == "taylor":
-            _like_taylor(search, quiet=options.json)
+        notes = _like_taylor(search) if options.space == "taylor" else []
         if options.compare:
             _keep_own(search, job)
         mark = digest(job, (*names, options.space, *(("compare",) if options.compare else ())))
@@ -111,10 +115,10 @@ def _search(job: Job, options: argparse.Namespace) -> int:
             progress.tell(number, search.found)
     except KeyboardInterrupt:
         progress.end(search.found)
-        _show(search, options, table)
+        _show(search, options, table, notes)
         return 130
     progress.end(search.found)
-    return _show(search, options, table)
+    return _show(search, options, table, notes)
 
 
 def _keep_own(search: "Search", job: Job) -> None:
@@ -130,36 +134,35 @@ def _keep_own(search: "Search", job: Job) -> None:
     search.rank_own(own(job))
 
 
-def _like_taylor(search: "Search", *, quiet: bool) -> None:
-    """Keep the layouts of Taylor's own space and rules, and print how many remain."""
+def _like_taylor(search: "Search") -> list[str]:
+    """Keep the layouts of Taylor's own space and rules; return how many remain."""
     from launcher.search.taylor import narrowed, prune, setting_of
 
     kept = prune(setting_of(search.job))
     search.layouts = narrowed(search.layouts, kept, search.job.cluster.world_size)
-    if not quiet:
-        rejected = ", ".join(f"{name}: {count:,}" for name, count in kept.rejected.items())
-        print(f"Taylor's space: {kept.raw:,} configurations, {len(kept.points):,} after its rules ({rejected})")
-        print(f"{len(kept.layouts)} of dp, tp, cp, pp; {len(search.layouts):,} layouts with ep and vpp are searched\n")
+    rejected = ", ".join(f"{name}: {count:,}" for name, count in kept.rejected.items())
+    return [
+        f"Taylor's space: {kept.raw:,} configurations, {len(kept.points):,} after its rules ({rejected})",
+        f"{len(kept.layouts)} of dp, tp, cp, pp; {len(search.layouts):,} layouts with ep and vpp are searched",
+    ]
 
 
 def _unusable(mistake: str) -> Finding:
     return Finding(rule="SEARCH-PROFILE", severity="error", message=mistake, fields=(), source="launch search")
 
 
-def _show(search: "Search", options: argparse.Namespace, table: "Table | None") -> int:
+def _show(search: "Search", options: argparse.Namespace, table: "Table | None", notes: Sequence[str]) -> int:
     from launcher.report.strategy import strategy_text
     from launcher.search.begin import varied
-    from launcher.search.compare import comparison, comparison_screen, comparison_tree
-    from launcher.search.ranking import ranking_screen, ranking_tree
-    from launcher.search.screen import CANDIDATES, as_tree, csv_text, screen
+    from launcher.search.compare import comparison, comparison_tree
+    from launcher.search.output import CANDIDATES, as_tree, csv_text
+    from launcher.search.ranking import ranking_tree
 
     job, found = search.user_job, search.found
     ranked = search_profile.ranking(job, found, table)
     compared = comparison(search) if search.own is not None else None
     if not options.json:
-        print(screen(job, found) if ranked is None else ranking_screen(job, found, ranked))
-        if compared is not None:
-            print(f"\n{comparison_screen(compared, found.limit)}")
+        _print(job, found, ranked, compared, notes)
     profiles = search_profile.emit(job, found, options)
     if options.csv:
         write_file(options.csv, csv_text(job, found), CANDIDATES)
@@ -174,7 +177,7 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None") 
 
         chart = pareto_chart(job, found)
         if chart is None:
-            print("launch search: nothing fits, so --plot has nothing to draw", file=sys.stderr)
+            print_remark("search", "nothing fits, so --plot has nothing to draw")
         else:
             plotted(options.plot, [chart], f"{job.name or 'job'}: search")
     if options.json:
@@ -183,6 +186,18 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None") 
         findings = [finding.as_tree() for finding in varied(job)]
         print_json(as_tree(job, found) | extra | {"findings": findings})
     return 0 if values is not None else 1
+
+
+def _print(
+    job: Job, found: "Found", ranked: "Ranking | None", compared: "Comparison | None", notes: Sequence[str]
+) -> None:
+    from launcher.cli.search_screen import comparison_screen, ranking_screen, screen
+
+    page = page_of(sys.stdout)
+    for line in screen(job, found, page, notes) if ranked is None else ranking_screen(job, found, ranked, page):
+        print(line)
+    for line in ("", *comparison_screen(compared, found.limit, page)) if compared is not None else ():
+        print(line)
 
 
 class _Progress:
@@ -210,12 +225,14 @@ class _Progress:
         left = f", {(self.layouts - number) / rate:.0f} s left" if rate else ""
         best = f", best {found.best[0].step_s:.4g} s" if found.best else ""
         text = f"searching: {number:,} of {self.layouts:,} layouts ({rate:,.0f}/s{left}){best}"
-        print(f"\r\x1b[K{text}" if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr)
-        sys.stderr.flush()
+        if self.terminal:
+            redraw(text, sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     def end(self, found: "Found") -> None:
         if self.terminal and not self.quiet:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            redraw("", sys.stderr)
         if self.state:
             self._write(found)
 

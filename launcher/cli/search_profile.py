@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.cli.notes import print_remark
 from launcher.cli.options import readable
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job, Value, with_values
 from launcher.outputs.files import check_empty
+from launcher.report.text_page import page_of
+from launcher.terminal import counted
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
@@ -61,8 +64,8 @@ def ranking(job: Job, found: "Found", table: "Table | None") -> "Ranking | None"
 
 def best_values(found: "Found", ranked: "Ranking | None") -> dict[str, Value] | None:
     """Return the values to write for the best candidate; None: none fits."""
+    from launcher.search.output import strategy
     from launcher.search.rerank import strategy_of
-    from launcher.search.screen import strategy
 
     if ranked is None:
         return strategy(found.best[0]) if found.best else None
@@ -79,11 +82,12 @@ def emit(job: Job, found: "Found", options: argparse.Namespace) -> list[dict[str
     jobs = [with_values(job, candidate.point) for candidate in found.best]
     profiles = profile.emit(jobs, Path(options.emit_profile), options.profile_devices)
     if not options.json:
-        print(f"\nto measure on {options.profile_devices} devices, in {options.emit_profile}:")
+        page, written = page_of(sys.stdout), Path(options.emit_profile, "profile.csv")
+        print(f"\nto measure on {counted(options.profile_devices, 'device')}, in {options.emit_profile}:")
         for each in profiles:
-            print(f"  {each.file.name if each.file else each.name}: {'' if each.file else 'none, it '}{each.what}")
-        written = Path(options.emit_profile, "profile.csv")
-        print(f"fill in {written}, then: launch search … --profile-result {written}")
+            what = f"{each.file.name if each.file else each.name}: {'' if each.file else 'none, it '}{each.what}"
+            print("\n".join(page.wrap(what, "  ", "    ")))
+        print("\n".join(page.wrap(f"fill in {written}, then: launch search … --profile-result {written}", "", "  ")))
     if not any(each.file for each in profiles):
-        print("launch search: no candidate can be measured on so few devices", file=sys.stderr)
+        print_remark("search", "no candidate can be measured on so few devices")
     return [{**each.sizes, "file": str(each.file) if each.file else None, "what": each.what} for each in profiles]

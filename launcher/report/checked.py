@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.job import Job
 from launcher.job.finding import Finding
+from launcher.terminal import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,20 +94,16 @@ def totals(files: Sequence[CheckedFile]) -> str:
     checked = [each for each in files if not each.skipped]
     skipped = len(files) - len(checked)
     wrong = [each for each in checked if not each.ok]
-    parts = [f"{_count(len(checked), 'file')} checked"]
+    parts = [f"{counted(len(checked), 'file')} checked"]
     if checked:
         errors = sum(each.count("error") for each in wrong)
-        parts.append(f"{len(wrong)} with errors ({_count(errors, 'error')})" if wrong else "no errors")
+        parts.append(f"{len(wrong)} with errors ({counted(errors, 'error')})" if wrong else "no errors")
         warnings = sum(each.count("warning") for each in checked)
         if warnings:
-            parts.append(_count(warnings, "warning"))
+            parts.append(counted(warnings, "warning"))
     if skipped:
         parts.append(f"{skipped} skipped (no training script or job)")
     return ", ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def text_of(finding: Finding) -> str:

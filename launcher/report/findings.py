@@ -1,13 +1,14 @@
 """Formats findings: what is wrong, where it was set, why, and what would work."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from launcher.job import Job, fields, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.report.text_page import Page, page_of
 from launcher.syntax import escaped
+from launcher.terminal import counted
 
 _FAMILY = "model.model_type"
 _PASSED = "backend.args."
@@ -28,6 +29,26 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
         if finding is family and follow:
             names = ", ".join(path for each in follow for path in each.fields)
             print("\n".join(page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")), file=out)
+
+
+def headline(name: str, what: str, findings: Sequence[Finding], page: Page) -> list[str]:
+    """Return the first lines of a screen: what was checked, and the verdict.
+
+    Args:
+        name: of the job or file, which is emphasized.
+        what: the rest of the title.
+    """
+    plain = _verdict(findings, _PLAIN)
+    lines = page.join([*f"{name}{what}:".split(" "), plain], "", "  ", sign=" ")
+    lines[-1] = lines[-1].removesuffix(plain) + _verdict(findings, page)
+    return [lines[0].replace(name, page.paint(name, "bold"), 1), *lines[1:]]
+
+
+def _verdict(findings: Sequence[Finding], page: Page) -> str:
+    """Return the answer in a few words: ok, or refused, with the numbers of errors and warnings."""
+    errors, warnings = (sum(finding.severity == each for finding in findings) for each in ("error", "warning"))
+    text = page.paint(f"refused, {counted(errors, 'error')}", "error") if errors else page.paint("ok", "ok")
+    return f"{text}, {page.paint(counted(warnings, 'warning'), 'warning')}" if warnings else text
 
 
 def _of_family(findings: Sequence[Finding], job: Job | None) -> tuple[Finding | None, list[Finding]]:
@@ -72,7 +93,7 @@ def _place(path: str, job: Job | None) -> str:
     text = path
     if path in fields():
         value = value_at(job, path)
-        if value not in (None, ()):
+        if value not in (None, ()) and not isinstance(value, Mapping):
             text = f"{path}={_plain(value)}"
     elif path.removeprefix(_PASSED) in job.backend.args:
         text = f"{path}={_plain(job.backend.args[path.removeprefix(_PASSED)])}"

@@ -11,7 +11,7 @@ from launcher.job.finding import Finding, Findings
 from launcher.job.secret import redacted
 from launcher.runs import Run
 from launcher.search.found import SearchResult
-from launcher.search.screen import recompute_of, sizes_of
+from launcher.search.output import recompute_of, sizes_of
 
 # Grey of half opacity is visible on white and on black; text keeps the colour of the page.
 _LINE = "1px solid rgba(128,128,128,.5)"

@@ -20,7 +20,7 @@ from launcher.plan.shell import one_line
 from launcher.report.content import Command, Entry
 from launcher.report.figures import Chart, pareto_chart, peak_chart, step_chart
 from launcher.search.found import Found
-from launcher.search.screen import sizes_of
+from launcher.search.output import sizes_of
 
 # The fastest layouts of a search, with a command each.
 _BEST = 5

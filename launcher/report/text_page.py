@@ -14,7 +14,7 @@ from launcher.terminal import has_colour
 
 # Narrower terminals are written as if they had this width.
 _NARROWEST = 40
-_CODES = {"error": "31", "warning": "33", "change": "36", "ok": "32", "dim": "2", "bold": "1"}
+_CODES = {"error": "31", "warning": "33", "change": "36", "note": "36", "ok": "32", "dim": "2", "bold": "1"}
 _JOINT = "\u00a0"
 
 
@@ -31,7 +31,7 @@ class Page:
     colour: bool = False
 
     def paint(self, text: str, meaning: str) -> str:
-        """Return a text in the colour of a meaning: error, warning, change, ok, dim or bold."""
+        """Return a text in the colour of a meaning: error, warning, change, note, ok, dim or bold."""
         return f"\x1b[{_CODES[meaning]}m{text}\x1b[0m" if self.colour and text else text
 
     def wrap(self, text: str, first: str = "", rest: str | None = None) -> list[str]:
@@ -63,14 +63,43 @@ class Page:
         text = sign.join(item.replace(" ", _JOINT) if cells(item) <= room else item for item in items)
         return [line.replace(_JOINT, " ") for line in self.wrap(text, first, rest)]
 
-    def pairs(self, rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
-        """Return rows of two columns; the second is wrapped in its column."""
-        widest = 44 if self.width is None else max(16, min(44, self.width // 2))
-        column = min(widest, max((cells(name) for name, _ in rows), default=0))
+    def clip(self, text: str) -> str:
+        """Return a text cut to one line; its end then is `…`."""
+        if self.width is None or cells(text) <= self.width:
+            return text
+        while cells(text) >= self.width:
+            text = text[: min(len(text) - 1, self.width)]
+        return f"{text.rstrip()}…"
+
+    def wrapped(self, lines: Iterable[str]) -> list[str]:
+        """Return lines wrapped as their blanks indent them; those of alternatives (works: a · b) between these."""
+        found: list[str] = []
+        for line in lines:
+            text = line.lstrip(" ")
+            indent = line[: len(line) - len(text)]
+            head, sign, rest = text.partition("works: ")
+            if sign and not head:
+                found += self.join(rest.split(" · "), f"{indent}works: ", f"{indent}  ")
+            else:
+                found += self.wrap(text, indent, f"{indent}  ")
+        return found
+
+    def pairs(self, rows: Sequence[tuple[str, str]], indent: str = "  ", *, widest: int | None = None) -> list[str]:
+        """Return rows of two columns; the second is wrapped in its column, or below a name that leaves no room for it.
+
+        Args:
+            widest: wider names do not widen their column; None: 44 characters, at most half a page.
+        """
+        if widest is None:
+            widest = 44 if self.width is None else max(16, min(44, self.width // 2))
+        column = max((cells(name) for name, _ in rows if cells(name) <= widest), default=0)
         lines = []
         for name, value in rows:
             head = f"{indent}{name}{' ' * (column - cells(name))}  "
-            lines += self.wrap(value, head, " " * (len(indent) + column + 2))
+            rest = " " * (len(indent) + column + 2)
+            if self.width is not None and max(map(cells, value.split(" "))) > self.width - len(rest):
+                rest = f"{indent}    "
+            lines += self.wrap(value, head, rest)
         return lines
 
 
@@ -82,6 +111,17 @@ def page_of(stream: TextIO) -> Page:
     else:
         width = shutil.get_terminal_size().columns if stream.isatty() else None
     return Page(width=None if width is None else max(_NARROWEST, width), colour=has_colour(stream))
+
+
+def redraw(text: str, stream: TextIO) -> None:
+    """Write a line of progress over the one before; what a terminal has no columns for is left out, as it would scroll.
+
+    Args:
+        stream: a terminal on which lines can be redrawn (`can_redraw`).
+    """
+    columns = page_of(stream).width or len(text)
+    stream.write(f"\r\x1b[K{text[: columns - 1]}")
+    stream.flush()
 
 
 def cells(text: str) -> int:

@@ -8,16 +8,14 @@ from typing import Any
 
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
-from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import judge
 from launcher.search.found import Candidate
 from launcher.search.points import layout_of
-from launcher.search.screen import shown
 from launcher.search.search import SHORT, Search
 
-_TERMS = {
+TERMS = {
     "forward_s": "forward",
     "backward_s": "backward",
     "bubble_s": "bubble",
@@ -78,34 +76,13 @@ def comparison(search: Search) -> Comparison:
 def _terms(job: Job, own: Candidate, winner: Candidate) -> dict[str, tuple[float, float]]:
     times = [quick(with_values(job, each.point), exact=True).time for each in (own, winner)]
     trees = [asdict(time) for time in times if time is not None]
-    return {name: (trees[0][name], trees[1][name]) for name in _TERMS} if len(trees) == len(times) else {}
+    return {name: (trees[0][name], trees[1][name]) for name in TERMS} if len(trees) == len(times) else {}
 
 
 def _values(own: Candidate, winner: Candidate) -> dict[str, tuple[Value, Value]]:
     paths = dict.fromkeys((*own.point, *winner.point))
     pairs = {path: (own.point.get(path), winner.point.get(path)) for path in paths}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def comparison_screen(found: Comparison, limit: int) -> str:
-    """Return the comparison for people."""
-    own, winner = found.own, found.winner
-    head = f"your layout: {own.step_s:.4g} s/step, {own.peak / GIB:.1f} GiB"
-    if not own.fits:
-        head += f": exceeds memory by {(own.peak - limit) / GIB:.1f} GiB on stage {own.stage}"
-    elif found.rank is not None:
-        head += f": number {found.rank:,} by step time"
-    if winner is None:
-        return head
-    lines = [head, f"the fastest: {winner.step_s:.4g} s/step, {winner.peak / GIB:.1f} GiB", ""]
-    lines.append(f"  {'seconds of a step':<24}{'yours':>10}{'fastest':>10}{'':>4}difference")
-    for name, title in _TERMS.items():
-        if name in found.terms:
-            mine, its = found.terms[name]
-            lines.append(f"  {title:<24}{mine:>10.4g}{its:>10.4g}{'':>4}{its - mine:+.4g}")
-    lines.append("")
-    lines += [f"  {path}: {shown(mine)} → {shown(its)}" for path, (mine, its) in sorted(found.values.items())]
-    return "\n".join(lines)
 
 
 def comparison_tree(found: Comparison) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def _search(sender: Connection, folders: Sequence[str], words: Sequence[str]) ->
 def _searched(sender: Connection, words: Sequence[str]) -> dict[str, Any]:
     from launcher.compose import compose
     from launcher.search.begin import begin as prepared
-    from launcher.search.screen import as_tree
+    from launcher.search.output import as_tree
 
     job = compose(words, here=False)
     running, last = prepared(job), 0.0

@@ -20,15 +20,35 @@ from launcher.cli.dry_run_screen import command_lines
 from launcher.cli.estimate_screen import folded
 from launcher.cli.explain_names import explained, load_all
 from launcher.cli.name_search import search_names
+from launcher.cli.parity_screen import screen as parity_screen
 from launcher.estimate.result import StageMemory
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.parity.compare import compared, tolerances
+from launcher.parity.parameters import ParameterDifference
+from launcher.parity.request import Result
+from launcher.parity.routing import Flips
 from launcher.pipeline import judge
 from launcher.report.text_page import Page, cells
 from launcher.runtime import planned
+from tests.conftest import ROOT
+from tests.parity.test_compare import trained
 
 FOLDER = Path(__file__).with_name("screens")
 WIDTHS = (80, 120, 200)
 MOE = ("+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g")
+FILES = "tests/importing/data"
+SMALL = (
+    *("+recipe=tiny_qwen3_moe", "backend=megatron_lm", "hardware=h100_80g", "cluster.devices_per_node=4"),
+    "search.axes=[tp,ep,etp,micro_batch_size,dispatcher,recompute]",
+)
+PIPELINE = (
+    *("+recipe=qwen3_8b", "hardware=ascend_910b", "cluster.nodes=1", "parallel.tp=1", "parallel.pp=4"),
+    *("parallel.vpp=2", "batch.micro_batch_size=2", "batch.seq_length=8192"),
+)
+TAYLOR = (
+    *("+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"),
+    *("search.axes=[tp,pp,ep]", "batch.global_batch_size=1024"),
+)
 SCREENS = {
     "dry_run": ("dry-run", *MOE, "parallel.tp=2", "parallel.sequence_parallel=true"),
     "dry_run_refused": ("dry-run", "+recipe=deepseek_v3", "backend=mindspeed", "parallel.tp=3"),
@@ -47,12 +67,42 @@ SCREENS = {
     "explain_argument": ("explain", "--max_epochs"),
     "explain_search": ("explain", "resume"),
     "explain_rule": ("explain", "PAR-TP-HEADS"),
+    "search": ("search", *SMALL, "--top", "4"),
+    "search_does_not_fit": (
+        *("search", "+recipe=llama3_70b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1"),
+        "search.axes=[tp,pp,recompute]",
+    ),
+    "search_compare": (
+        *("search", "+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "search.axes=[tp,pp,recompute]"),
+        *("--compare", "--top", "3"),
+    ),
+    "search_taylor": ("search", *TAYLOR, "--space", "taylor", "--top", "2"),
+    "balance": ("balance", *PIPELINE, "backend=mindformers", "--quick"),
+    "balance_one_number": (
+        *("balance", "+recipe=tiny_qwen3", "backend=megatron_lm", "hardware=h100_80g"),
+        *("cluster.devices_per_node=2", "parallel.pp=2"),
+    ),
+    "diff": ("diff", f"{FILES}/mindspeed_qwen3.sh", f"{FILES}/qwen3_32b.sh"),
+    "diff_backends": ("diff", "+recipe=qwen3_moe", "--backends", "megatron,mindspeed,mindformers,megatron_lm"),
+    "import": ("import", f"{FILES}/swift_sft.sh"),
+    "import_remarks": ("import", f"{FILES}/mindspeed_qwen3.sh"),
+    "import_port": ("import", f"{FILES}/swift_3_5_moe.sh", "--to", "mindspeed"),
+    "check_file": ("check", f"{FILES}/mindformers_qwen3.yaml"),
+    "check_fix": ("check", "+recipe=qwen3_moe", "backend=megatron", "parallel.tp=3", "--fix"),
+    "check_files": ("check", f"{FILES}/*.sh"),
+    "list_backends": ("list", "backends"),
+    "list_hardware": ("list", "hardware"),
     "unknown_field": ("check", "+recipe=qwen3_moe", "backend=megatron", "paralel.tp=2"),
 }
+COLOURED = ("search_does_not_fit", "balance_one_number", "diff", "import_port", "check_files")
 # What depends on the machine that the tests run on.
 _HERE = re.compile(r"^here: .*\n(?:  .*\n)*", re.MULTILINE)
+# Seconds that a search or a solver took.
+_SECONDS = re.compile(r"((?:estimated|solved)\s+in\s+)\d+\.\d(?= s)")
 # Lines of recipes and models move whenever somebody edits these.
 _LINES = re.compile(r"(?<=\.yaml:)\d+")
+# Progress, which the screen redraws until it is done.
+_PROGRESS = re.compile(r"(?:\r\x1b\[K[^\r\n]*)*\r\x1b\[K")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -72,9 +122,14 @@ def screen(words, stream):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name, width, monkeypatch):
+    monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(width))
     text = _HERE.sub("here: …\n", screen(SCREENS[name], io.StringIO()))
-    text = _LINES.sub("N", text)
+    check(name, width, _SECONDS.sub(r"\1…", _LINES.sub("N", text)))
+
+
+def check(name, width, text):
+    """Compare a screen with its file, or write it; assert that no line is longer than it must be."""
     path = FOLDER / f"{name}.{width}.txt"
     if os.environ.get("LAUNCH_WRITE_SCREENS"):
         FOLDER.mkdir(exist_ok=True)
@@ -84,20 +139,50 @@ def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name, width, monkeypat
     assert all(len(line.split()) <= 3 for line in long), long  # a name or path that is wider than the screen
 
 
-@pytest.mark.parametrize("name", ["dry_run_refused", "estimate", "explain_field"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_comparison_of_trainings_begins_with_its_answer(width):
+    values = [(6.25 - 0.1 * number, 2.5 - 0.01 * number) for number in range(1, 6)]
+    sides = [trained(label, *values) for label in ("megatron_lm 0.16.1", "megatron 4.6.0", "mindspeed 26.1.0")]
+    sides[2] = trained("mindspeed 26.1.0", *values[:3], (5.9, 2.47), (5.8, 2.5))
+    allowed = tolerances("fp32", sides[0], None, None)
+    each = tuple(compared(sides[0], side, allowed, iterations=5) for side in sides[1:])
+    parameters = ParameterDifference(
+        name="model.layers.1.mlp.gate.weight", relative=3e-4, tolerance=1e-2, compared=34, absent=()
+    )
+    result = Result(
+        folder=Path("launch_output/parity-1"),
+        sides=(),
+        trained=tuple(sides),
+        reordered=None,
+        compared=each,
+        parameters={"megatron 4.6.0": parameters},
+        routing={"megatron 4.6.0": Flips(counts={1: (0, 1024), 2: (3, 1024)})},
+    )
+    text = "\n".join(parity_screen(result, Page(width=width))) + "\n"
+    assert text.startswith("not the same training\n")
+    check("parity", width, text)
+
+
+@pytest.mark.parametrize("name", ["dry_run_refused", "estimate", "explain_field", *COLOURED])
 def test_colour_changes_nothing_but_colour(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    coloured = screen(SCREENS[name], Terminal())
+    monkeypatch.chdir(ROOT)
+
+    def shown(stream):
+        return _SECONDS.sub(r"\1…", _PROGRESS.sub("", screen(SCREENS[name], stream)))
+
+    coloured = shown(Terminal())
     assert "\x1b[" in coloured
-    plain = screen(SCREENS[name], io.StringIO())
+    plain = shown(io.StringIO())
     assert _ESCAPES.sub("", coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
-    assert screen(SCREENS[name], Terminal()) == plain
+    assert shown(Terminal()) == plain
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
-    assert screen(SCREENS[name], Terminal()) == plain
+    assert screen(SCREENS[name], Terminal()).count("\x1b") == 0
+    assert shown(Terminal()) == plain
 
 
 def test_errors_are_red_and_warnings_yellow(monkeypatch):
@@ -115,6 +200,16 @@ def test_a_pipe_gets_whole_lines(monkeypatch):
     assert (
         "seq_length 4096 is not divisible by tp 3 × cp 1 = 3  [megatron-core 0.16.1 tensor_parallel/mappings.py" in text
     )
+
+
+@pytest.mark.parametrize("name", ["search", "balance", "diff", "diff_backends", "import_remarks", "check_file"])
+def test_80_columns_have_every_word_that_a_pipe_has(name, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(ROOT)
+    piped = _SECONDS.sub(r"\1…", _LINES.sub("N", screen(SCREENS[name], io.StringIO())))
+    narrow = (FOLDER / f"{name}.80.txt").read_text(encoding="utf-8")
+    assert set(piped.split()) <= {*narrow.split(), "field"}  # the title above names, where no row is in columns
+    assert max(map(cells, piped.splitlines())) > 80
 
 
 @pytest.mark.parametrize("backend", ["megatron", "megatron_lm", "mindspeed"])

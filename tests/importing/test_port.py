@@ -290,7 +290,7 @@ def test_the_text_reports_everything_and_accepting_lets_it_pass(
     text = capsys.readouterr().out
     assert "error PORT-LEFT-OUT" in text
     assert "use-te-activation-func: changes the activation function" in text
-    assert "of these 1 change training" in text
+    assert "1 dropped (1 of them changes training)" in text
     main([*argv, "--accept", "use-te-activation-func"])
     assert "error PORT-LEFT-OUT" not in capsys.readouterr().out
 

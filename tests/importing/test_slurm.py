@@ -144,4 +144,4 @@ def test_the_job_file_asks_the_same(tmp_path: Path) -> None:
 
 def test_the_report_shows_what_slurm_is_asked_for(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text(f"#SBATCH -p gpu -t 1:00:00\n{RUN}\n")
-    assert "# cluster: executor=slurm, partition=gpu, time_limit=1:00:00" in launch("import", "x.sh").out
+    assert "cluster: executor=slurm, partition=gpu, time_limit=1:00:00" in launch("import", "x.sh").out

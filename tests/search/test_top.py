@@ -10,10 +10,11 @@ import pytest
 
 from backends.mindspeed.rehearse import NATIVE_CPU
 from launcher.api import compose
+from launcher.cli.search_screen import screen
 from launcher.job import Job, with_values
 from launcher.pipeline import judge
+from launcher.report.text_page import Page
 from launcher.search.begin import CannotSearch, begin
-from launcher.search.screen import screen
 from launcher.search.search import Search
 from tests.backends.megatron.test_real_parser import _case as swift_case
 from tests.backends.megatron.test_real_parser import swift_python  # noqa: F401
@@ -61,7 +62,7 @@ def top(recipe: str, backend: str, *more: str) -> list[Job]:
     for _ in search.run():
         pass
     if not search.found.best:
-        reason = screen(job, search.found).splitlines()[2].strip()
+        reason = next(screen(job, search.found, Page()))
         pytest.skip(f"{backend} runs {recipe}, but nothing fits: {reason}")
     return [with_values(job, candidate.values) for candidate in search.found.best]
 

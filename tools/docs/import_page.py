@@ -72,7 +72,9 @@ def _without_source(path: Path) -> str:
 
 def _block(match: re.Match[str], folder: str) -> str:
     command, lines = match["command"], match["lines"]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "COLUMNS": "120"}
+    # As in a shell, which does not export COLUMNS: a pipe has whole lines.
+    width = {} if " | " in command else {"COLUMNS": "120"}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), **width}
     args = command.replace("launch ", f"{sys.executable} -m launcher ", 1)
     done = subprocess.run(
         ["bash", "-c", f"{args} 2>&1"], cwd=folder, env=environment, capture_output=True, text=True, check=False

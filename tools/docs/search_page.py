@@ -20,8 +20,7 @@ _PAGE = _ROOT / "docs" / "search.md"
 _TEXT = Path(__file__).with_name("search_page.md")
 MEASURED = Path(__file__).with_name("search_measured.csv")
 _SECONDS = (
-    (re.compile(r"(estimated), [\d.]+ s$", re.MULTILINE), r"\1, … s"),
-    (re.compile(r"(; (?:proven within|not proven)[^\n]*), [\d.]+ s$", re.MULTILINE), r"\1, … s"),
+    (re.compile(r"((?:estimated|solved)\s+in\s+)[\d.]+ s$", re.MULTILINE), r"\1… s"),
     (re.compile(r"^searching: .*\n", re.MULTILINE), ""),
 )
 

@@ -7,7 +7,7 @@ from launcher.estimate.memory import GIB
 from launcher.job import Job
 from launcher.report.figures.chart import ORANGE, RED, SKY, Chart, layout
 from launcher.search.found import Candidate, Found
-from launcher.search.screen import recompute_of, sizes_of
+from launcher.search.output import recompute_of, sizes_of
 
 # Layouts that are drawn, the fastest first; beyond three times the best step none is.
 _MOST, _SLOWEST = 1500, 3.0
