@@ -101,6 +101,8 @@ _HERE = re.compile(r"^here: .*\n(?:  .*\n)*", re.MULTILINE)
 _SECONDS = re.compile(r"((?:estimated|solved)\s+in\s+)\d+\.\d(?= s)")
 # Lines of recipes and models move whenever somebody edits these.
 _LINES = re.compile(r"(?<=\.yaml:)\d+")
+# Every new rule changes how many there are.
+_RULES = re.compile(r"^\d+(?= rules: )", re.MULTILINE)
 # Progress, which the screen redraws until it is done.
 _PROGRESS = re.compile(r"(?:\r\x1b\[K[^\r\n]*)*\r\x1b\[K")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -125,7 +127,7 @@ def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name, width, monkeypat
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(width))
     text = _HERE.sub("here: …\n", screen(SCREENS[name], io.StringIO()))
-    check(name, width, _SECONDS.sub(r"\1…", _LINES.sub("N", text)))
+    check(name, width, _RULES.sub("N", _SECONDS.sub(r"\1…", _LINES.sub("N", text))))
 
 
 def check(name, width, text):
