@@ -85,7 +85,18 @@ BACKEND = Backend(
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (
-            *("general", "pipeline", "keys", "layers", "model", "pynative", "rehearsal", "values", "known_names"),
+            *(
+                "general",
+                "pipeline",
+                "keys",
+                "layers",
+                "model",
+                "pynative",
+                "rehearsal",
+                "values",
+                "known_names",
+                "registered",
+            ),
             *("effective.defaults", "effective.model", "effective.training", "effective.unread"),
         )
     ),

@@ -54,6 +54,8 @@ BROKEN = {
     "alltoall dispatcher and --moe-alltoall-overlap-comm (alltoall_feature)",
     "test_grace_exit_save_ckpt.yaml": "its test builds another model in Python; with 4 heads on 8 key/value heads this "
     "model would repeat them 0 times (llama_transformer.py:147)",
+    "test_utils/test_tensorboard/test_tensorboard.yaml": "its test builds the optimizer in Python; "
+    "FP32StateAdamWeightDecay is no class of these versions",
     "mindspore/pretrain_deepseek3_671b.yaml": "this version's TopkBiasBalanceCallback takes no num_layers and no "
     "mtp_depth",
     "telechat3_moe/pretrain_telechat3_105b_a4b_4k.yaml": "45 layers on 8 stages with offset 0: MindFormers refuses it",

@@ -6,64 +6,11 @@ from typing import Any
 
 from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.general import SIZES
-from backends.mindformers.rules.terms import ACCUMULATION, BACKENDS, OLD, STATIC, resets_wrapper, whole
+from backends.mindformers.rules.terms import ACCUMULATION, BACKENDS, OLD, STATIC, whole
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# What its registry holds after `import mindformers.trainer`, by section.
-_REGISTERED: Mapping[str, frozenset[str]] = {
-    "trainer": _words("CausalLanguageModelingTrainer GeneralTaskTrainer MultiModalToTextGenerationTrainer general"),
-    "optimizer": _words(
-        "ASGD AdaFactor AdaMax AdaSumByDeltaWeightWrapCell AdaSumByGradWrapCell Adadelta Adagrad Adam AdamOffload "
-        "AdamW AdamWeightDecay Came FTRL LARS Lamb LazyAdam Momentum OptTFTWrapper Optimizer ProximalAdagrad RMSProp "
-        "Rprop SGD adafactor adagrad adam sgd"
-    ),
-    "lr_schedule": _words(
-        "ConstantWarmUpLR ConstantWithCoolDownLR CosineAnnealingLR CosineAnnealingWarmRestarts CosineDecayLR "
-        "CosineWithRestartsAndWarmUpLR CosineWithWarmUpLR ExponentialDecayLR InverseDecayLR LearningRateSchedule "
-        "LearningRateWiseLayer LinearWithWarmUpLR NaturalExpDecayLR PolynomialDecayLR PolynomialWithWarmUpLR WarmUpLR "
-        "WarmUpStableDecayLR constant_with_warmup cosine cosine_annealing cosine_annealing_warm_restarts "
-        "cosine_with_restarts linear polynomial"
-    ),
-    "runner_wrapper": _words(
-        "AdaptiveLossScaleUpdateCell DistributedGradReducer DynamicLossScaleUpdateCell FixedLossScaleUpdateCell "
-        "ForwardValueAndGrad GetNextSingleOp GradAccumulationCell MFPipelineWithLossScaleCell MFTrainOneStepCell "
-        "MicroBatchInterleaved ParameterUpdate PipelineCell PipelineGradReducer TimeDistributed TrainOneStepCell "
-        "TrainOneStepWithLossScaleCell VirtualDatasetCellTriple WithEvalCell WithGradCell WithLossCell "
-        "loss_scale_wrapper mf_wrapper pipeline_wrapper wrapper"
-    ),
-    "train_dataset_task": _words(
-        "CausalLanguageModelDataset GeneralDataset KeyWordGenDataset ModalToTextSFTDataset MultiTurnDataset"
-    ),
-    "train_dataset.data_loader": _words(
-        "ADGenDataLoader AGNewsDataset AmazonReviewDataset BaseMultiModalDataLoader BlendedMegatronDatasetDataLoader "
-        "CLUEDataset CMUArcticDataset CSVDataset Caltech101Dataset Caltech256Dataset CelebADataset Cifar100Dataset "
-        "Cifar10Dataset CityscapesDataset CoNLL2000Dataset CocoDataset CommonDataLoader DBpediaDataset DIV2KDataset "
-        "EMnistDataset EnWik9Dataset FakeImageDataset FashionMnistDataset FlickrDataset Flowers102Dataset "
-        "Food101Dataset GTZANDataset GeneratorDataset IMDBDataset IWSLT2016Dataset IWSLT2017Dataset "
-        "ImageFolderDataset IndexedDataLoader KITTIDataset KMnistDataset LFWDataset LJSpeechDataset LSUNDataset "
-        "LibriTTSDataset ManifestDataset MindDataset MnistDataset Multi30kDataset MultiSourceDataLoader "
-        "NumpySlicesDataset OBSMindDataset OmniglotDataset PaddedDataset PennTreebankDataset PhotoTourDataset "
-        "Places365Dataset QMnistDataset RandomDataset RenderedSST2Dataset SBDataset SBUDataset SFTDataLoader "
-        "SQuADDataset SST2Dataset STL10Dataset SUN397Dataset SVHNDataset SemeionDataset SogouNewsDataset "
-        "SpeechCommandsDataset TFRecordDataset TedliumDataset TextFileDataset ToolAlpacaDataLoader "
-        "TrainingDataLoader UDPOSDataset USPSDataset VOCDataset WIDERFaceDataset WikiTextDataset "
-        "YahooAnswersDataset YelpReviewDataset YesNoDataset generator"
-    ),
-    "callbacks": _words(
-        "BackupAndRestore Callback CheckpointMonitor ColdHotExpertMonitor EarlyStopping EvalCallBack "
-        "FlopsUtilizationCollector History LambdaCallback LearningRateScheduler LossMonitor MFLossMonitor "
-        "MoEDropRateCallback ModelCheckpoint OnRequestExit ProfileMonitor ReduceLROnPlateau SDCMonitor "
-        "StressDetectCallBack StressTestModelMonitor SummaryCollector SummaryLandscape SummaryMonitor TimeMonitor "
-        "TopkBiasBalanceCallback TrainCallBack TrainFaultTolerance TrainingStateMonitor"
-    ),
-}
 # Keywords of set_auto_parallel_context with a type check: mindspore 2.7.0 context.py:964-970 and the setters of
 # parallel/_auto_parallel_context.py, which take null as false for four of them.
 _KEYWORDS: Mapping[type, tuple[str, ...]] = {
@@ -111,7 +58,6 @@ _LOADER = "train_dataset.data_loader.type"
 _OP_SWAP = "swap_config.op_swap"
 _EPOCHS = "runner_config.epochs"
 _SINK_SIZE = "runner_config.sink_size"
-_REGISTER = "auto_register"
 # Null replaces the default of the template, and what reads these takes no null.
 _NOT_NULL = (
     *("runner_config.batch_size", _EPOCHS, "micro_batch_interleave_num", "parallel.parallel_mode"),
@@ -127,42 +73,6 @@ _CHECKED = frozenset(
     | {"moe_config.aux_loss_factor", "train_dataset.seed", "train_dataset.batch_size", "runner_config.num_classes"}
     | {_TOTAL}
 )
-
-
-# Classes of older models' configuration; mcore models are found by model_type.
-_CONFIGS = ("ChatGLM2Config", "LlamaConfig", "Qwen2Config")
-
-
-def _unregistered(context: RuleContext) -> str:
-    reset = {"callbacks", *(["runner_wrapper"] if resets_wrapper(context) else [])}
-    named = [(section, context[f"{section}.type"]) for section in _REGISTERED if section not in reset]
-    written = (key for key in context.written if key.startswith("callbacks."))
-    kinds = dict.fromkeys(key.split(".")[1].partition("#")[0] for key in written)
-    named += [("callbacks", kind) for kind in kinds]
-    wrong = [f"{section} {name}" for section, name in named if name and name not in _REGISTERED[section]]
-    wrong += ["callbacks ''"] if "" in kinds else []
-    model = context[f"{MODEL}type"]
-    if context["use_legacy"] is not False and model and model not in _CONFIGS:
-        wrong.append(f"{MODEL}type {model}")
-    return ", ".join(wrong)
-
-
-def _registers(context: RuleContext) -> bool:
-    """Return whether the file imports modules that may register classes of their own."""
-    return any(key.rpartition(".")[2] == _REGISTER for key in context.written)
-
-
-def _unknown(context: RuleContext) -> Any:
-    wrong = "" if _registers(context) else _unregistered(context)
-    return wrong and f"{wrong}: no such class is registered"
-
-
-def _outside(context: RuleContext) -> Any:
-    wrong = _unregistered(context) if _registers(context) else ""
-    return (
-        wrong
-        and f"{wrong}: not a class of MindFormers; a module of --register_path, which is not read here, may define it"
-    )
 
 
 def _quoted(context: RuleContext) -> Any:
@@ -421,27 +331,6 @@ VALUES = (
         fields=("backend.args",),
         check=lambda context: isinstance(context[MODEL + "fine_grain_interleave"], str),
         message="fine_grain_interleave must be a whole number",
-    ),
-    Rule(
-        id="MF-CLASS",
-        doc="Sections that build an object name a class that MindFormers has registered.",
-        source="mindformers 1.6.0 tools/register/register.py:296-307",
-        flags=tuple(f"{section}.type" for section in _REGISTERED),
-        fields=("backend.args",),
-        check=_unknown,
-        reads="*",
-        until=OLD,
-    ),
-    Rule(
-        id="MF-CLASS-OUTSIDE",
-        doc="A class of a module that auto_register imports is known when training starts, not before.",
-        source="mindformers 1.6.0 tools/register/register.py:371,456-472",
-        flags=tuple(f"{section}.type" for section in _REGISTERED),
-        fields=("backend.args",),
-        check=_outside,
-        reads="*",
-        severity="warning",
-        until=OLD,
     ),
     Rule(
         id="MF-TEXT-NUMBER",

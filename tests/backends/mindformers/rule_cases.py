@@ -195,11 +195,7 @@ LAYERS: Mapping[str, Pair] = {
         both(_PP2, keys(recompute_config__select_comm_recompute=[1, 1, 1])),
         both(_PP2, keys(recompute_config__select_comm_recompute=[1, 1])),
     ),
-    "MF-CLASS": Pair(
-        keys(train_dataset_task__type="CausalDataset"),
-        keys(train_dataset_task__type="CausalLanguageModelDataset"),
-        version="1.6.0",
-    ),
+    "MF-CLASS": Pair(keys(optimizer__type="Lion"), keys(optimizer__type="Muon")),
     "MF-CLASS-OUTSIDE": Pair(
         keys(train_dataset_task__type="Mine", train_dataset_task__auto_register="mine.Mine"),
         keys(train_dataset_task__type="CausalLanguageModelDataset", train_dataset_task__auto_register="mine.Mine"),
