@@ -68,8 +68,8 @@ def verdict_of_rules(version: str, changes: str, *, moe: bool) -> tuple[dict[str
     catalogue = BACKEND.catalogue(version)
     refused = [name for name, value in values.items() if catalogue.check(name, value)]
     found = rule_cases.findings(BACKEND, version, values, ENVIRONMENT)
-    rules = [f.rule for f in found if f.severity == "error" and not RULES[f.rule].is_stricter(version)]
-    return values, refused + rules
+    errors = [f.rule for f in found if f.severity == "error" and not RULES[f.rule].is_stricter(version)]
+    return values, refused + [rule for rule in errors if rule not in ARGUED]
 
 
 @pytest.mark.slow
