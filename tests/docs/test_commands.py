@@ -4,6 +4,7 @@
 """
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tools.docs.commands.pages import (
     topics,
     translation,
 )
+from tools.docs.commands.session import Session
 
 PAGES = commands_pages()
 TRANSLATED = [*DOCS.glob("start/*.md"), *DOCS.glob("guides/*.md")]
@@ -109,6 +111,33 @@ def test_elided_output(recorded: str, printed: str, same: bool) -> None:
 )
 def test_output_is_recorded_anew_as_it_was_elided(recorded: str, printed: str, again: str) -> None:
     assert recorded_anew(recorded.splitlines(), printed.splitlines()) == again.splitlines()
+
+
+INLINE = re.compile(
+    r"`launch (?P<verb>[a-z-]+(?: (?:hf|mcore)-to-\w+| reshard| verify| merge| add| list| remove)?)(?P<words>[^`]*)`"
+)
+# Taylor's own options, which launch translates: they are in no help.
+TAYLORS = {"-yaml", "-dryrun", "-check", "-layer_ratio", "-b_ratio", "--yaml_path", "--gbs", "--parser_result"}
+
+
+@pytest.mark.slow
+def test_verbs_and_options_that_sentences_name_exist(server: SocketServer, tmp_path: Path) -> None:
+    session = Session(tmp_path, server)
+    named: dict[str, set[str]] = {}
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "README.zh-CN.md"]:
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for match in INLINE.finditer(prose):
+            options = re.findall(r"(?<=[ \[])--?[a-z][\w-]*", match["words"].partition(" -- ")[0])
+            verb = "convert hf-to-mcore" if match["verb"] == "convert" else match["verb"]
+            named.setdefault(verb, set()).update(set(options) - TAYLORS)
+    assert len(named) > 20
+    unknown = []
+    for verb, options in sorted(named.items()):
+        command = [str(tmp_path / "bin" / "launch"), *verb.split(), "--help"]
+        done = subprocess.run(command, env=session.env, capture_output=True, text=True, check=False)
+        known = re.findall(r"(?<![\w-])--?[a-z][\w-]*", done.stdout)
+        unknown += [verb] if done.returncode else [f"{verb} {option}" for option in sorted(options - set(known))]
+    assert unknown == []
 
 
 def test_a_page_that_differs_is_reported_and_rewritten(server: SocketServer, tmp_path: Path) -> None:
