@@ -10,7 +10,8 @@ _LAYERS = "mindformers 2.1.0 parallel_core/training_graph"
 _MOE = "job.model.is_moe"
 
 _ACTIVATIONS: Names = {**named("gelu", "swiglu", "silu"), **named("fusedswiglu", versions=("1.7", None))}
-_SCORES: Names = {**named("softmax", "sigmoid"), **named("sqrtsoftplus", versions=("2.0", None))}
+# The pynative trainer also has sqrtsoftplus.
+_SCORES = named("softmax", "sigmoid")
 _FLOATS = ("float64", "fp64", "float32", "fp32", "bfloat16", "bf16", "float16", "fp16")
 _OTHERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _TYPES = named(*_FLOATS, *_OTHERS, "complex64", "complex128")
@@ -25,7 +26,8 @@ declare((
     known_names("MF-NORMALIZATION", MODEL + "normalization", named("LayerNorm", "RMSNorm"),
                 "Layers have one of these normalizations.", f"{_LAYERS}/transformer/norm.py:414,455"),
     known_names("MF-ACTIVATION", MODEL + "hidden_act", _ACTIVATIONS, "Layers have one of these activation functions.",
-                f"{_LAYERS}/activation.py:227", any_case=True),
+                f"{_LAYERS}/activation.py:227", any_case=True,
+                when="!job.model.is_moe"),
     known_names("MF-DISPATCHER", MODEL + "moe_token_dispatcher_type",
                 named("alltoall", "alltoall_deredundency", "alltoall_zero_redundancy"),
                 "Tokens are dispatched to experts in one of these ways.", f"{_LAYERS}/transformer/moe/ffn.py:105",
