@@ -18,6 +18,8 @@ def screen(result: Result, page: Page) -> Iterator[str]:
         indent = line[: len(line) - len(text)]
         yield from page.wrap(text, indent, f"{indent}  ")
     heading, *rows = rows_of(result.trained)
+    for side in result.trained:
+        heading = [title.replace(f"{side.label} ", f"{side.label}\n", 1) for title in heading]
     if rows:
         yield ""
         yield from table(page, rows, heading, right=range(len(heading)))

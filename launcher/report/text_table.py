@@ -26,12 +26,12 @@ def table(
 
     Args:
         rows: cells without line breaks and control characters; as many in each.
-        heading: titles of the columns, in several lines where the page is narrow; (): none.
+        heading: titles of the columns, in several lines where the page is narrow, first at line breaks; (): none.
         right: columns that are aligned to the right, as numbers are.
         dim_last: paint the last column dim.
     """
     layout = _Layout(page, heading, frozenset(right), indent, dim_last)
-    whole = [*([heading] if heading else []), *rows]
+    whole = [*([layout.joined] if heading else []), *rows]
     if not whole:
         return []
     widths = [max(cells(row[column]) for row in whole) for column in range(len(whole[0]))]
@@ -40,15 +40,19 @@ def table(
     room = page.width - len(indent)
     if _total(widths, _GAP) <= room:
         return layout.lines(rows, widths, _GAP)
-    least = [max(map(cells, title.split(" "))) for title in heading] if heading else [0] * len(widths)
-    bodies = [
-        max(least[column], *(cells(row[column]) for row in rows)) if rows else least[column]
-        for column in range(len(widths))
-    ]
-    for gap in (_GAP, 1) if right else (_GAP,):
-        if _total(bodies, gap) <= room:
-            return layout.lines(rows, bodies, gap)
+    sizes = [max((cells(row[column]) for row in rows), default=0) for column in range(len(widths))]
+    for sign in ("\n", None):  # titles in their own lines, then in as many as they have words
+        least = [max(map(cells, title.split(sign)), default=0) for title in heading] or [0] * len(widths)
+        bodies = list(map(max, least, sizes))
+        if _total(bodies, _GAP) <= room:
+            return layout.lines(rows, bodies, _GAP)
+    if right and _total(bodies, 1) <= room:
+        return layout.lines(rows, bodies, 1)
     return layout.lines(rows, _narrowed(rows, bodies, least, room), _GAP)
+
+
+def _wrapped(text: str, width: int, page: Page) -> list[str]:
+    return [text] if page.width is None else Page(width=width).wrap(text)
 
 
 def _total(widths: Sequence[int], gap: int) -> int:
@@ -77,6 +81,11 @@ class _Layout:
     def __init__(self, page: Page, heading: Row, right: frozenset[int], indent: str, dim_last: bool) -> None:
         self.page, self.heading, self.right, self.indent, self.dim_last = page, heading, right, indent, dim_last
 
+    @property
+    def joined(self) -> list[str]:
+        """Return the titles, in one line each."""
+        return [title.replace("\n", " ") for title in self.heading]
+
     def lines(self, rows: Sequence[Row], widths: Sequence[int], gap: int) -> list[str]:
         """Return heading and rows; a row with a cell that is wider than its column is stacked."""
         stacked_all = not any(widths)
@@ -101,8 +110,9 @@ class _Layout:
     def _titles(self, widths: Sequence[int], gap: int) -> list[str]:
         """Return the heading, in as many lines as its narrowest column needs; the last words are next to the rows."""
         titles = []
-        for title, width in zip(self.heading, widths, strict=True):
-            titles.append(Page(width=width).wrap(title) if self.page.width is not None else [title])
+        for title, joined, width in zip(self.heading, self.joined, widths, strict=True):
+            parts = [joined] if self.page.width is None or cells(joined) <= width else title.split("\n")
+            titles.append([line for part in parts for line in _wrapped(part, width, self.page)])
         height = max(map(len, titles))
         filled = [[""] * (height - len(title)) + title for title in titles]
         rows = zip(*filled, strict=True)
@@ -112,7 +122,7 @@ class _Layout:
         """Return the cells of a row below each other, with their titles; without any, the last below the rest."""
         page, further = self.page, f"{self.indent}    "
         if self.heading:
-            pairs = [(title, cell) for title, cell in zip(self.heading[1:], row[1:], strict=True) if cell]
+            pairs = [(title, cell) for title, cell in zip(self.joined[1:], row[1:], strict=True) if cell]
             return [*page.wrap(row[0], self.indent, further), *page.pairs(pairs, f"{self.indent}  ")]
         head, body = self.indent, "  ".join(row[:-1])
         if cells(row[0]) <= first:  # the first column goes on through the rows that do not fit

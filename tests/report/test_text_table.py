@@ -38,6 +38,10 @@ CASES = {
         *(12, [["1", "22"]], ("#", "seconds of a step"), (1,)),
         ["   seconds", "      of a", "#     step", "1       22"],
     ),
+    "a heading with a line break": (
+        *(12, [["1", "22"]], ("#", "of a\nlarger table"), (1,)),
+        ["     of a", "   larger", "#   table", "1      22"],
+    ),
     "less room between numbers": (11, [["1", "22222", "333"]], ("", "", ""), (0, 1, 2), ["1 22222 333"]),
     "a row that does not fit": (
         *(20, [["a", "b", "c"]] * 3 + [["a", "x" * 15, "c"]], (), ()),
