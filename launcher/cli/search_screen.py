@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from launcher.estimate.kin import spread
 from launcher.estimate.memory import GIB
@@ -19,6 +20,7 @@ from launcher.terminal import counted
 
 _UNEVEN = ("parallel.layout", "parallel.first_stage_layers", "parallel.last_stage_layers", "parallel.noop_layers")
 _SWITCHES = {"sp": "parallel.sequence_parallel", "zero": "parallel.distributed_optimizer"}
+_Group = TypeVar("_Group")
 # Rules whose numbers of rejected points are shown.
 _MOST = 6
 
@@ -111,7 +113,7 @@ def _numbered(rows: Sequence[Mapping[str, str]], page: Page, figures: set[str]) 
     same = [name for name in first if name not in figures and len(rows) > 1 and len({row[name] for row in rows}) == 1]
     columns = [name for name in first if name not in same]
     cells = [[str(number), *(row[name] for name in columns)] for number, row in enumerate(rows, start=1)]
-    right = [at for at, name in enumerate(["#", *columns]) if name not in ("recompute", "measured", *_SWITCHES)]
+    right = [at for at, name in enumerate(["#", *columns]) if name not in ("recompute", *_SWITCHES)]
     yield from table(page, cells, ["#", *columns], right=right)
     if same:
         yield from page.join([f"{name} {first[name]}" for name in same], "all: ", "  ", sign=", ")
@@ -121,17 +123,15 @@ def _also(shown: Sequence[Candidate], page: Page) -> Iterator[str]:
     """Yield the changes of candidates that no column has: first what all have in common, then each one's own."""
     each = [dict(_further(one)) for one in shown]
     common = dict(item for item in each[0].items() if all(item in other.items() for other in each))
-    own: dict[tuple[str, ...], list[int]] = {}
-    for number, values in enumerate(each, start=1):
-        texts = tuple(f"{path}={override_text(value)}" for path, value in values.items() if path not in common)
-        if texts:
-            own.setdefault(texts, []).append(number)
-    if not common and not own:
+    own = [{path: value for path, value in values.items() if path not in common} for values in each]
+    groups = [(common, "all")] if common else []
+    groups += [(dict(values), label) for values, label in _grouped([tuple(values.items()) for values in own])]
+    groups = [(values, label) for values, label in groups if values]
+    if not groups:
         return
     yield from ("", page.paint("also set", "bold"))
-    groups = [("all", [f"{path}={override_text(value)}" for path, value in common.items()])] if common else []
-    groups += [(_ranges(numbers), list(texts)) for texts, numbers in own.items()]
-    for label, changes in groups:
+    for values, label in groups:
+        changes = [f"{path}={override_text(value)}" for path, value in values.items()]
         yield from page.join(changes, f"  {label}: ", "    ", sign=", ")
 
 
@@ -140,6 +140,19 @@ def _further(candidate: Candidate) -> Iterator[tuple[str, Value]]:
     for path, value in candidate.values.items():
         if path in (*SWITCHED, *PARTLY) or (path in _UNEVEN and value not in (None, ())):
             yield path, value
+
+
+def _grouped(texts: Sequence[_Group]) -> Iterator[tuple[_Group, str]]:
+    """Yield each text once, with the numbers of the candidates that have it."""
+    groups: list[tuple[_Group, list[int]]] = []
+    for number, text in enumerate(texts, start=1):
+        same = next((numbers for other, numbers in groups if other == text), None)
+        if same is None:
+            groups.append((text, [number]))
+        else:
+            same.append(number)
+    for text, numbers in groups:
+        yield text, "all" if len(numbers) == len(texts) > 1 else _ranges(numbers)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -182,9 +195,12 @@ def ranking_screen(job: Job, found: Found, ranking: Ranking, page: Page) -> Iter
     for each in ranking.ranked:
         row = {**_layout(job, each.candidate), "recompute": recompute_of_ranked(each), "GiB": f"{each.peak / GIB:.1f}"}
         row["s/step"] = f"{each.step_s:.4g}" if each.fits else "-"
-        row["estimated"] = f"{each.candidate.step_s:.4g}"
-        rows.append(row | {"measured": ", ".join(figures_of(each)) or "nothing"})
+        rows.append(row | {"estimated": f"{each.candidate.step_s:.4g}"})
     yield from _numbered(rows, page, {"GiB", "s/step", "estimated"})
+    bases = [tuple(figures_of(each)) or ("nothing",) for each in ranking.ranked]
+    yield from ("", page.paint("measured", "bold"))
+    for figures, label in _grouped(bases):
+        yield from page.join(figures, f"  {label}: ", "    ", sign=", ")
     yield from _notes(ranking, page)
 
 
