@@ -21,7 +21,7 @@ _OTHERS = ("backend_version", "to", "accept", "set", "all_commands", "partial")
 _STATUSES = (MAPPED, NEAREST, IMPLIED, DROPPED, UNKNOWN)
 # Fields of a job shown for one field of SimuMax, fields of SimuMax without one that share a reason, and characters of
 # a value.
-_FIELDS, _MOST, _VALUE = 2, 6, 24
+_FIELDS, _MOST, _VALUE = 2, 6, 100
 
 
 def import_simumax(options: argparse.Namespace, paths: Sequence[str]) -> int | None:

@@ -68,6 +68,7 @@ SCREENS = {
     "explain_search": ("explain", "resume"),
     "explain_rule": ("explain", "PAR-TP-HEADS"),
     "search": ("search", *SMALL, "--top", "4"),
+    "search_measured": ("search", *SMALL, "--top", "4", "--profile-result", "tests/cli/measured.csv"),
     "search_does_not_fit": (
         *("search", "+recipe=llama3_70b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1"),
         "search.axes=[tp,pp,recompute]",
