@@ -39,7 +39,8 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json([each.tree for each in found])
     else:
-        _show(found, page_of(sys.stdout))
+        # Lines are cut for eyes only: a program that reads them gets them whole, whatever COLUMNS says.
+        _show(found, page_of(sys.stdout) if sys.stdout.isatty() else Page())
     return 0
 
 

@@ -127,7 +127,8 @@ def screen(words, stream):
 def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name, width, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(width))
-    text = _HERE.sub("here: …\n", screen(SCREENS[name], io.StringIO()))
+    monkeypatch.setenv("TERM", "dumb")  # neither colours nor progress
+    text = _HERE.sub("here: …\n", screen(SCREENS[name], Terminal()))
     check(name, width, _RULES.sub("N", _SECONDS.sub(r"\1…", _LINES.sub("N", text))))
 
 
