@@ -76,8 +76,8 @@ def main(words: list[str]) -> int:
 
 
 def _waits(state: State) -> Reason | None:
-    """Return the reason for which a run waits, if the queue's words name one."""
-    return reason_of(state.why, Kind.QUEUE) if state.state == "queued" and state.why else None
+    """Return the reason for which a run, or a part of it, waits, if the queue's words name one."""
+    return reason_of(state.why, Kind.QUEUE) if not state.ended and state.why else None
 
 
 def _check(options: Namespace, webhook: str | None) -> None:

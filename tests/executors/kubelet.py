@@ -392,10 +392,10 @@ class Kubelet:
             for pod in self.pods.values()
             if words[1] == "containerLogs" and (pod.space, pod.name) == tuple(words[2:4])
         ]
-        if not pods or pods[0].node in self.dead:
+        if not pods or pods[-1].node in self.dead:
             request.send_error(404)
             return
-        pod = pods[0]
+        pod = pods[-1]  # pods of Volcano that are started again have the same name
         since, follow = query.get("sinceTime", [""])[0][:19], query.get("follow", ["false"])[0] == "true"
         request.send_response(200)
         request.send_header("Content-Type", "text/plain")

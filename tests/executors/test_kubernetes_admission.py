@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executors.kubernetes.admission import rejected_pod, template_of
+from launcher.executors.kubernetes.admission import rejected_pod, template_of, wanted_pods
 from launcher.executors.kubernetes.kubectl import Refused
 from tests.executors.test_kubernetes import KINDS, manifest, pod_of
 from tests.executors.test_kubernetes_seen import program
@@ -46,3 +46,10 @@ def test_the_pod_is_that_of_the_job(kind: str):
     else:
         assert template is not None
         assert template["spec"] == pod_of(job)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_job_says_how_many_pods_it_asks_for(kind: str, nodes: int):
+    assert wanted_pods(manifest(kind, nodes)[-1]) == nodes
+    assert wanted_pods({"spec": {"replicatedJobs": "x", "completions": "2"}}) == 0

@@ -17,7 +17,8 @@ from launcher.executors.kubernetes.kubectl import Refused, ask, documents, items
 from launcher.executors.kubernetes.logs import fetch_logs, lines_after
 from launcher.executors.kubernetes.pods_seen import pods_in
 from launcher.executors.kubernetes.state import keep_disruptions, keep_exits, own_folder, seen, state_of
-from launcher.executors.record import Record, read_causes, read_exits, read_status, write_record
+from launcher.executors.record import Record, read_causes, read_exits, read_record, read_status, write_record
+from launcher.observe.failure import first_failure
 
 HANDLE = {"kind": "job", "name": "x-1", "namespace": "training"}
 
@@ -374,6 +375,47 @@ def test_a_run_of_which_some_pods_wait_says_how_many_and_for_what(tmp_path, monk
     )
     observed = state_of(HANDLE, seen(HANDLE))
     assert (observed.state, observed.why) == ("running", "1 of 2 pods wait: Unschedulable: 0/5 nodes")
+
+
+def test_a_run_of_which_some_pods_are_not_made_says_how_many_and_why(tmp_path, monkeypatch):
+    said = [
+        event("SuccessfulCreate", "Created pod: x-1-0-a", "2026-01-01T00:00:01Z", kind="Normal"),
+        event("FailedCreate", "exceeded quota: gpus", "2026-01-01T00:00:02Z"),
+    ]
+    made = {**job(), "spec": {"completions": 2}}
+    cluster(tmp_path, monkeypatch, [made, pod("x-1-0-a", phase="Running")], x_1=said)
+    observed = state_of(HANDLE, seen(HANDLE))
+    assert (observed.state, observed.why) == ("running", "1 of 2 pods are not made: FailedCreate: exceeded quota: gpus")
+    calls_of = cluster(tmp_path, monkeypatch, [made, *(pod(f"x-1-{n}-a", str(n), phase="Running") for n in (0, 1))])
+    calls_of.unlink()
+    assert state_of(HANDLE, seen(HANDLE)).why == ""
+    assert "events" not in calls_of.read_text(), "nothing is missing"
+
+
+def test_a_pod_of_a_machine_that_is_gone_is_named_with_what_removes_it(tmp_path, monkeypatch):
+    fails = {"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "limit"}
+    late = pod("x-1-1-a", "1", phase="Running")
+    late["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    command = "x-1-1-a should have: where its machine (m0) is gone, kubectl delete pod x-1-1-a --force"
+    cluster(tmp_path, monkeypatch, [job(conditions=[fails]), late])
+    assert state_of(HANDLE, seen(HANDLE)).why == f"BackoffLimitExceeded: limit; its pods end: {command}"
+    cluster(tmp_path, monkeypatch, [late])
+    assert state_of(HANDLE, seen(HANDLE)).why == f"its job was deleted, its pods end: {command}"
+
+
+def test_a_pod_that_vanished_with_its_machine_is_why_the_job_failed(tmp_path, monkeypatch):
+    handle = record(tmp_path / "out")
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
+    cluster(tmp_path, monkeypatch, [job(), pod("x-1-1-a", "1", phase="Running", conditions=[target])])
+    EXECUTOR.observe(handle)
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "limit"}
+    others = pod("x-1-0-a", "0", phase="Failed", containerStatuses=[ended(143, "Error", "2026-01-01T00:00:09Z")])
+    private.make_folder(tmp_path / "out/run/exits")
+    private.write(tmp_path / "out/run/exits/0.0", "143 m0 stopped\n")
+    cluster(tmp_path, monkeypatch, [job(conditions=[failed]), others])
+    assert EXECUTOR.observe(handle).state == "failed"
+    found = first_failure(read_record(tmp_path / "out"))
+    assert (found.node, found.reason) == (1, "tainted")
 
 
 def test_a_failed_job_without_an_exit_code_has_the_reason_of_its_events(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.executors.kubernetes.kubectl import Refused, ask
+from launcher.executors.kubernetes.kubectl import Refused, ask, mapping, mappings
 
 # The user may create jobs and not pods; or a policy is about pods that no controller made.
 _NOT_ASKED = re.compile(r"cannot create resource|admission webhook|ValidatingAdmissionPolicy|unable to parse")
@@ -51,3 +51,21 @@ def template_of(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
         spec = spec["pytorchReplicaSpecs"]["Master"]
     template: Mapping[str, Any] | None = spec.get("template")
     return template
+
+
+def wanted_pods(job: Mapping[str, Any]) -> int:
+    """Return how many pods a job object asks for; 0: it does not say."""
+    spec = mapping(job.get("spec"))
+    for each in mappings(spec.get("replicatedJobs")):
+        return _count(mapping(mapping(mapping(each.get("template")).get("spec"))).get("completions"))
+    roles = mapping(spec.get("pytorchReplicaSpecs"))
+    counts = [each.get("replicas") for each in (*mappings(spec.get("tasks")), *map(mapping, roles.values()))]
+    return (
+        sum(map(_count, counts))
+        or _count(spec.get("completions"))
+        or _count(mapping(spec.get("trainer")).get("numNodes"))
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -257,12 +257,13 @@ class Kubernetes(Executor):
     def _keep(self, handle: Mapping[str, Any], folder: Path, found: "Seen") -> int | None:
         """Save logs and exit codes of an ended job; return the code of the first failure."""
         from launcher.executors.kubernetes.logs import fetch_logs
-        from launcher.executors.kubernetes.state import keep_exits, seen
+        from launcher.executors.kubernetes.state import first_attempt, keep_exits, keep_vanished, seen
 
         fetch_logs(handle, folder, found.pods)
         if any(pod.code is None for pod in found.pods):  # it may have ended in between
             with suppress(Refused):  # those that had ended are known
                 found = seen(handle)
+        keep_vanished(folder, found.pods, max((pod.attempt for pod in found.pods), default=first_attempt(handle)))
         return keep_exits(folder, found.pods)
 
     def fetch(self, handle: Mapping[str, Any]) -> None:

@@ -43,6 +43,7 @@ class Pod:
         machine: name of the cluster node.
         grace: seconds that it has to end once it was asked to.
         before: end of its container before that was started again.
+        due: when it must be gone, since it was deleted; 0: it was not.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Pod:
     machine: str = ""
     grace: float = 0.0
     before: "Pod | None" = None
+    due: float = 0.0
 
 
 def earlier(pods: Sequence[Pod]) -> list[Pod]:
@@ -111,6 +113,7 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
         machine=_machine(tree),
         grace=_number(str((tree.get("spec") or {}).get("terminationGracePeriodSeconds", ""))),
         before=before,
+        due=_seconds(metadata.get("deletionTimestamp")),
     )
 
 

@@ -1,6 +1,7 @@
 """State of a run in a cluster: of its job object and its pods, whose exit codes are kept as files."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,18 +9,33 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executors import private
+from launcher.executors.kubernetes.admission import wanted_pods
 from launcher.executors.kubernetes.events import failed_for, waiting_in, waits_for
 from launcher.executors.kubernetes.kinds import KINDS, RUN_LABEL, kind_of
 from launcher.executors.kubernetes.kubectl import items, mapping, mappings, resource_of
 from launcher.executors.kubernetes.pods_seen import Pod, earlier, joined, pods_in
-from launcher.executors.record import EXITS, RUN, causes_file, read_causes, read_exits, read_record, write_causes
+from launcher.executors.record import (
+    CAUSES,
+    EXITS,
+    RUN,
+    causes_file,
+    read_causes,
+    read_exits,
+    read_record,
+    write_causes,
+)
 from launcher.plan.executor import Observed
 
 _MOST_ATTEMPTS = 1_000_000
+_KILLED = 137
 # Exit codes of SIGTERM and SIGKILL: those of pods that are ended after a failure.
 _ENDED_BY_OTHERS = (143, 137)
 # Reasons of pods that the cluster itself ended: their end is not the consequence of another pod's failure.
 _BY_CLUSTER = ("OOMKilled", "Evicted", "DeadlineExceeded", "Preemption", "EvictionBy", "DeletionBy", "TerminationBy")
+# Condition of a Job that has failed and whose pods still end. Source: batch/v1 JobConditionType FailureTarget.
+_FAILS = "FailureTarget"
+# Pods that were to be gone so long ago will not end by themselves; clocks differ less.
+_LATE_SECONDS = 60
 # Volcano's JobPhase (batch/v1alpha1 job.go).
 _PHASES = {
     "Pending": "queued",
@@ -73,23 +89,43 @@ def state_of(handle: Mapping[str, Any], seen: Seen) -> Observed:
     """Return the state of a run; "" where the cluster has no such job (any more)."""
     if seen.job is None:
         ending = any(pod.code is None for pod in seen.pods)
-        return Observed(state="running", why="its job was deleted, its pods end") if ending else Observed(state="")
+        why = f"its job was deleted, its pods end{_overdue(seen.pods)}"
+        return Observed(state="running", why=why) if ending else Observed(state="")
     status = mapping(seen.job.get("status"))
     machines = tuple(dict.fromkeys(pod.machine for pod in seen.pods if pod.machine))
     state, why = _of_phase(status) if KINDS[handle["kind"]].has_phase else _of_conditions(status)
     if not state or state == "queued":
         running = not state and any(pod.phase == "Running" for pod in seen.pods)
         state = "running" if running else "queued"
-        why = _incomplete(seen.pods) if running else waits_for(handle, seen.job, seen.pods) or why
+        why = _unfinished(handle, seen.job, seen.pods) if running else waits_for(handle, seen.job, seen.pods) or why
     elif state == "failed" and not any(pod.code for pod in seen.pods):
         why = "; ".join(filter(None, (failed_for(handle, seen.job), why)))
     return Observed(state=state, why=why, nodes=machines)
 
 
-def _incomplete(pods: Sequence[Pod]) -> str:
-    """Return how many pods of a run still wait, and for what; "" if none does."""
-    waiting = waiting_in(pods)
-    return f"{len(waiting)} of {len(pods)} pods wait: {waiting[0].why}" if waiting else ""
+def _unfinished(handle: Mapping[str, Any], job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+    """Return what keeps a run from having all its pods, or none any more; "" if nothing does."""
+    failed = [each for each in mappings(mapping(job.get("status")).get("conditions")) if each.get("type") == _FAILS]
+    if failed and failed[0].get("status") == "True":
+        return f"{joined(failed[0])}; its pods end{_overdue(pods)}"
+    if waiting := waiting_in(pods):
+        return f"{len(waiting)} of {len(pods)} pods wait: {waiting[0].why}"
+    wanted = wanted_pods(job)
+    missing = wanted - len({pod.node for pod in pods})
+    why = failed_for(handle, job) if missing > 0 else ""
+    return f"{missing} of {wanted} pods are not made: {why}" if why else ""
+
+
+def _overdue(pods: Sequence[Pod]) -> str:
+    """Return which pod is still there though the time that it had to end is over, and what removes it; "": none is."""
+    late = [pod for pod in pods if pod.due and pod.code is None and time.time() - pod.due > _LATE_SECONDS]
+    if not late:
+        return ""
+    more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+    return (
+        f": {late[0].name}{more} should have: where its machine ({late[0].machine}) is gone, "
+        f"kubectl delete pod {late[0].name} --force"
+    )
 
 
 def own_folder(handle: Mapping[str, Any]) -> Path | None:
@@ -144,6 +180,21 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
     # The cluster may have deleted the pods that failed; on a volume that it shares with us, nodes wrote their ends.
     last = max((end.attempt for end in kept), default=0)
     return next((end.code for end in kept if end.attempt == last and end.code and end.how != "stopped"), None)
+
+
+def keep_vanished(folder: Path, pods: Sequence[Pod], attempt: int) -> None:
+    """Write an end of pods that the cluster ended and deleted unseen: the job failed because of them."""
+    there = {pod.node for pod in pods}
+    for causes in sorted((folder / RUN / CAUSES).glob(f"{attempt}.*")):
+        node, file = causes.name.partition(".")[2], folder / RUN / EXITS / causes.name
+        if not node.isdecimal() or int(node) in there or file.exists():
+            continue
+        if any(text.startswith(_BY_CLUSTER) for text in read_causes(causes)):
+            with suppress(OSError):
+                private.make_folder(file.parent)
+                private.write(file, f"{_KILLED} unknown \n")
+                at = causes.stat().st_mtime
+                os.utime(file, (at, at))
 
 
 def keep_disruptions(folder: Path, pods: Sequence[Pod]) -> None:
