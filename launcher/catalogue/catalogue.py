@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from launcher.budgets import json_value
 from launcher.catalogue.versions import version_key
+from launcher.list_expression import may_be_list
 from launcher.nearest import nearest
 
 Value: TypeAlias = Any
@@ -380,7 +381,7 @@ _CHECKS: dict[str, Callable[[Value], bool]] = {
     "str": _is_str,
     "json": _is_json,
     "json_text": lambda value: not isinstance(value, str) or _parses(json_value, value),
-    "expr": lambda value: isinstance(value, (list, tuple)) or "[" in str(value) or _is_int(value),
+    "expr": lambda value: isinstance(value, (list, tuple)) or _is_int(value) or may_be_list(str(value)),
     "ints": lambda value: all(map(_is_int, str(value).strip("([])").split(","))),
     "truth": _is_str,
     "list": lambda value: isinstance(value, (list, tuple)),

@@ -8,6 +8,7 @@ from launcher.budgets import json_value
 from launcher.catalogue.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
 from launcher.importing.shell.placeholders import has_output, is_open, only, shown
 from launcher.job import Value
+from launcher.list_expression import may_be_list
 
 # What argparse takes for a value and not for an option (ArgumentParser._negative_number_matcher): no -1e-5, no -inf.
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
@@ -286,7 +287,7 @@ def _as_json_text(arg: str) -> Value:
 
 def _as_expression(arg: str) -> Value:
     """Return a list expression as it is; another value is a whole number (Megatron-LM's moe_freq_type)."""
-    return arg if "[" in arg else _as_int(arg)
+    return (arg if may_be_list(arg) else None) if "[" in arg else _as_int(arg)
 
 
 def _as_ints(arg: str) -> Value:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from launcher.api import compose
-from launcher.families.layer_pattern import expand
 from launcher.job import Job, Value, field_at, field_paths
 from launcher.job.build import build
+from launcher.list_expression import expand
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import read_back, translate
 from launcher.mapping.rows import NativeView, active_rows

@@ -2,7 +2,8 @@
 
 import pytest
 
-from launcher.families.layer_pattern import describe, expand, pattern
+from launcher.families.layer_pattern import describe, pattern
+from launcher.list_expression import expand
 
 CASES = [(layers, dense, every) for layers in (1, 4, 6, 9) for dense in range(layers) for every in (1, 2, 3, 4)]
 

@@ -108,6 +108,7 @@ ELSEWHERE = {
     "backends/megatron/rules/changes/seen.py": "rules about one family",
     "backends/megatron/mapping/model.py": "names of chat templates of another stack",
     "backends/mindformers/checkpoint/older.py": "layouts of one family's legacy class",
+    "backends/megatron/rules/known_names.py": "agent templates, some of which are named as families",
     "backends/mindformers/class_defaults.py": "defaults of classes, by the backend's own names",
     "backends/mindformers/mapping/attention_variants.py": "what one class does with keys",
     "backends/mindformers/mapping/legacy.py": "the family that a legacy class was written for",

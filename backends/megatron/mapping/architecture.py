@@ -9,8 +9,9 @@ from backends.megatron.mapping.model import overridden
 from backends.megatron.mapping.options import megatron_name
 from backends.megatron.versions import catalogue
 from launcher.catalogue.versions import in_range
-from launcher.families.layer_pattern import describe, expand, expert_pattern
+from launcher.families.layer_pattern import describe, expert_pattern
 from launcher.job import Job, Value
+from launcher.list_expression import expand
 from launcher.mapping.rows import NativeView, Row, Unsupported
 
 

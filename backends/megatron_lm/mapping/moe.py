@@ -14,8 +14,9 @@ from backends.megatron_lm.mapping.factories import (
     single,
     when_set,
 )
-from launcher.families.layer_pattern import describe, expand, expert_pattern, zeros
+from launcher.families.layer_pattern import describe, expert_pattern, zeros
 from launcher.job import Job, Value, value_at
+from launcher.list_expression import expand
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
 
 BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, PLAIN, SINCE_13, SINCE_15, config
-from launcher.families.layer_pattern import expand
 from launcher.job import Value
+from launcher.list_expression import expand
 from launcher.rules.registry import Range, RuleContext
 from launcher.rules.table import checked, declare
 
@@ -26,9 +26,9 @@ def _problem(
         divides: an interval must divide the number of layers, and 0 is none; elsewhere layers are counted modulo it.
     """
     given, layers = context.flag(flag), context.number("num-layers")
-    if given is None or layers <= 0:
-        return ""
     text = str(given)
+    if given is None or layers <= 0 or "$" in text:  # a variable that the script leaves open
+        return ""
     if text.removeprefix("-").isdigit():
         found = _of_interval(int(text), layers, divides)
     else:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.megatron_lm import BACKEND
-from launcher.families.layer_pattern import expand
+from launcher.list_expression import expand
 from tests.backends.megatron_lm import rule_cases
 
 LAYERS = 8  # of the models in rule_cases

@@ -9,8 +9,8 @@ from backends.megatron_lm.mapping.kernels import FLASH_SWITCH
 from backends.megatron_lm.mapping.positions import NO_POSITIONS
 from backends.megatron_lm.rules.effective.tables import ALONE, SIXTEEN, unread, unread_args
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, PLAIN, SINCE_12, arguments
-from launcher.families.layer_pattern import expand
 from launcher.job import Value
+from launcher.list_expression import expand
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import declare
 
