@@ -8,7 +8,7 @@ from launcher.compose.overrides import is_text, quote
 from launcher.job import fields
 
 # Words that Hydra's grammar takes as text without quotes.
-_PLAIN = re.compile(r"[A-Za-z_/][\w./\-]*")
+_PLAIN = re.compile(r"[A-Za-z_/][\w./\-]*", re.ASCII)
 _TYPED = re.compile(r"(?i)true|false|null|nan|inf|yes|no|on|off")
 _GROUP = "override /"
 # Mappings whose entries are overrides of their own; of every other one the field is set as a whole.
