@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.waiting import STUCK_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -54,7 +56,7 @@ class CommandServer:
 
     def __exit__(self, *_exception: object) -> None:
         self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.wait(30)
+        self.process.wait(timeout=STUCK_SECONDS)
         self.process.stdout.close()  # type: ignore[union-attr]
 
     def run(self, args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 240) -> Finished:
@@ -97,7 +99,7 @@ class SocketServer:
 
     def __exit__(self, *_exception: object) -> None:
         self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=STUCK_SECONDS)
 
 
 def _import_verbs() -> None:

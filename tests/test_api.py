@@ -13,6 +13,7 @@ from launcher.runs import NotStarted
 from launcher.search.begin import CannotSearch
 from tests.conftest import ROOT
 from tests.convert.tiny import tiny_llama
+from tests.waiting import STUCK_SECONDS
 
 MOE = ["backend=megatron", "hardware=h100_80g", "cluster.nodes=2", "cluster.devices_per_node=8"]
 HOSTILE = "</script><script>alert(1)</script>\"'&"
@@ -167,10 +168,10 @@ def test_a_run_is_started_followed_and_listed(tmp_path: Path, monkeypatch):
     )
     run = api.run(job)
     assert run.status().state in ("running", "queued", "done")
-    assert run.wait(timeout=200).state == "done", run.logs(tail=30)
+    assert run.wait(timeout=STUCK_SECONDS).state == "done", run.logs(tail=30)
     assert [each.id for each in api.runs()] == [run.id]
     assert any("iteration" in line for line in run.logs())
     second = api.run(job)
     assert second.folder != run.folder
     second.stop()
-    assert second.wait(timeout=120).state in ("stopped", "done")
+    assert second.wait(timeout=STUCK_SECONDS).state in ("stopped", "done")

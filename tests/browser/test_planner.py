@@ -32,7 +32,7 @@ _PARTS = {
     "Export": "#command:not(:empty)",
 }
 # Milliseconds: a guard against hanging on a busy machine, no measurement.
-_LONG = 60_000
+_LONG = 180_000
 
 
 @pytest.fixture(scope="module")

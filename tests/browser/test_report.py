@@ -46,7 +46,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(browser: "Browser", report: Path) -> Iterator[Opened]:
     """The report, opened once: a page takes a second to unpack. No test needs what another one leaves."""
     with opened(browser, report.as_uri()) as found:
-        found.page.set_default_timeout(90_000)
+        found.page.set_default_timeout(180_000)
         found.page.wait_for_selector("html[data-ready]")
         found.page.evaluate(DRAW)
         yield found
@@ -121,7 +121,7 @@ def test_the_timeline_zooms_by_keyboard_and_mouse(shown):
 
 def test_a_command_and_a_fix_are_copied(browser, report):
     with opened(browser, report.as_uri()) as found:
-        found.page.set_default_timeout(90_000)
+        found.page.set_default_timeout(180_000)
         found.page.wait_for_selector("html[data-ready]")
         found.page.evaluate(
             "document.addEventListener('copy', () => { window.copied = String(document.activeElement.value) })"
@@ -143,7 +143,7 @@ def test_a_command_and_a_fix_are_copied(browser, report):
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False), (400, True)])
 def test_it_is_accessible_and_fits_the_window(browser, report, width, dark):
     with opened(browser, report.as_uri(), width=width, dark=dark) as found:
-        found.page.set_default_timeout(90_000)
+        found.page.set_default_timeout(180_000)
         found.page.wait_for_selector("html[data-ready]")
         found.page.evaluate(DRAW)
         assert found.axe() == []
@@ -155,7 +155,7 @@ def test_it_is_accessible_and_fits_the_window(browser, report, width, dark):
 
 def test_it_prints_in_light_colours(browser, report):
     with opened(browser, report.as_uri(), dark=True) as found:
-        found.page.set_default_timeout(90_000)
+        found.page.set_default_timeout(180_000)
         found.page.wait_for_selector("html[data-ready]")
         found.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         found.page.evaluate(DRAW)

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Launch
+from tests.waiting import STUCK_SECONDS, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = "+recipe=tiny_qwen3"
@@ -67,11 +67,9 @@ def started(words: list[str], folder: Path) -> "subprocess.Popen[str]":
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     child = started([JOB, "-o", "hw.yaml"], tmp_path)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(tmp_path.glob("launch-calibrate-*/1/log.txt")):
-        time.sleep(0.2)
+    wait_until(lambda: list(tmp_path.glob("launch-calibrate-*/1/log.txt")))
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
+    child.communicate(timeout=STUCK_SECONDS)
     assert child.returncode == 130
     assert not list(tmp_path.glob("launch-calibrate-*"))
     assert not (tmp_path / "hw.yaml").exists()

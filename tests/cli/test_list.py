@@ -15,6 +15,7 @@ from launcher.cli.listed import GROUPS
 from launcher.compose.search_path import shipped
 from launcher.mapping.backend import backend_names, get_backend
 from tests.conftest import ROOT, Launch
+from tests.waiting import STUCK_SECONDS
 
 
 def in_terminal(columns: int, *words: str) -> list[str]:
@@ -32,7 +33,7 @@ def in_terminal(columns: int, *words: str) -> list[str]:
     except OSError:
         pass
     os.close(master)
-    assert process.wait(60) == 0, shown
+    assert process.wait(timeout=STUCK_SECONDS) == 0, shown
     return shown.decode().splitlines()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.commands import ROOT
 from tests.conftest import Launch
+from tests.waiting import STUCK_SECONDS
 
 JOB = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=messages", "data.paths=[train.jsonl]")
 
@@ -284,7 +285,7 @@ def working(overrides: tuple[str, ...], tmp_path: Path) -> Iterator["subprocess.
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(timeout=STUCK_SECONDS)
 
 
 def test_a_run_whose_folder_is_gone_is_seen_and_stopped_by_its_id(
@@ -295,7 +296,7 @@ def test_a_run_whose_folder_is_gone_is_seen_and_stopped_by_its_id(
     assert (row["id"], row["state"]) == ("qwen3_8b-1", "running")
     assert f"its folder {tmp_path}/out is gone" in launch("status", "qwen3_8b-1").out
     assert launch("stop", "qwen3_8b-1").code == 0
-    assert working.wait(60) != 0
+    assert working.wait(timeout=STUCK_SECONDS) != 0
     assert launch("ps", "--json").json == []
 
 
@@ -305,13 +306,13 @@ def test_who_first_asked_a_run_to_stop_is_who_stopped_it(
     (tmp_path / "out/run/stop.json").write_text('{"by": "somebody", "host": "elsewhere"}')
     stopped = launch("stop", "qwen3_8b-1", "--json")
     assert (stopped.code, stopped.json["why"]) == (0, "by somebody on elsewhere")
-    working.wait(60)
+    working.wait(timeout=STUCK_SECONDS)
 
 
 def test_who_stopped_a_run_is_known_before_it_ends(launch: Launch, working: "subprocess.Popen[bytes]", tmp_path: Path):
     assert launch("stop", "qwen3_8b-1", "--no-wait").code == 0
     assert json.loads((tmp_path / "out/run/stop.json").read_text())["by"] == getpass.getuser()
-    working.wait(60)
+    working.wait(timeout=STUCK_SECONDS)
     shown = launch("status", "qwen3_8b-1", "--json").json
     assert (shown["state"], shown["why"].split(" on ")[0]) == ("stopped", f"by {getpass.getuser()}")
     shutil.copytree(tmp_path / "out", tmp_path / "copy")

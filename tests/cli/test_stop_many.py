@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from launcher.executors.record import read_request
 from tests.cli.test_runs import overrides  # noqa: F401
 from tests.commands import ROOT
 from tests.conftest import Launch
+from tests.waiting import STUCK_SECONDS, wait_until
 
 Process = subprocess.Popen[bytes]
 
@@ -27,7 +27,7 @@ def started(overrides: tuple[str, ...], tmp_path: Path) -> Iterator[list[Process
     yield found
     for process in found:
         process.terminate()
-        process.wait(60)
+        process.wait(timeout=STUCK_SECONDS)
 
 
 def begin(folder: Path, *words: str) -> Process:
@@ -95,13 +95,10 @@ def test_a_sweep_on_this_machine_is_stopped_with_what_would_follow(
     program = tmp_path / "env" / "bin" / "megatron"
     program.write_text("#!/usr/bin/env bash\necho at work\n[ ! -e go ] || while :; do sleep 0.1; done\ntouch go\n")
     process = begin(tmp_path, "-m", *overrides, "optimizer.lr=1e-4,2e-4,3e-4")
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "out/2/run/run.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until((tmp_path / "out/2/run/run.json").exists)
     done = launch("stop", "--sweep", "qwen3_8b-1", "--json")  # the first has ended; the second runs
     assert [(row["id"], row["state"], row["sweep"]) for row in done.json] == [("qwen3_8b-2", "stopped", "qwen3_8b-1")]
-    assert process.wait(60) == 143
+    assert process.wait(timeout=STUCK_SECONDS) == 143
     assert not (tmp_path / "out/3").exists()
     request = read_request(tmp_path / "out/2")
     assert request is not None

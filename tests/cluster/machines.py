@@ -6,12 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.commands import ROOT, Finished
+from tests.waiting import wait_until
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 COUNT = 3
@@ -225,14 +225,6 @@ class Site:
         return [line for line in found if any(mark in line for mark in marks)]
 
 
-def wait_until(true: Callable[[], object], seconds: float = 40, what: str = "") -> None:
-    """Wait until something holds, or fail."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, what or "it did not happen in time"
-        time.sleep(0.2)
-
-
 def sites(folder: Path, machines: Machines) -> Iterator[Site]:
     """Yield a site, and end what a failed test left of it."""
     site = Site(folder=folder, machines=machines)
@@ -242,4 +234,4 @@ def sites(folder: Path, machines: Machines) -> Iterator[Site]:
         process.wait()
     for arg in machines.slurm("squeue", "-h", "-o", "%i").split():
         machines.slurm("scancel", arg)
-    wait_until(lambda: not site.left(), 70, f"left running: {site.left()}")
+    wait_until(lambda: not site.left(), site.left)

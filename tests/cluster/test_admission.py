@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.machines import Machines, Site, lacking, wait_until
+from tests.cluster.machines import Machines, Site, lacking
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -44,7 +45,7 @@ def test_busy_nodes_are_a_warning_with_the_expected_start(site: Site):
     assert done.code == 0, done
     assert "slurm warns: the nodes are busy: expected start 20" in done.err
     site.machines.slurm("scancel", "--name=wrap")
-    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == "done", 60)
+    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == "done")
 
 
 @pytest.mark.usefixtures("drained")
@@ -55,7 +56,7 @@ def test_drained_nodes_are_a_warning_and_the_job_runs_when_they_are_up(site: Sit
     assert "3 drained (n[1-3]: new disks)" in done.err
     assert site.launch("status", "out", "--json").json["state"] == "queued"
     up(site.machines)
-    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == "done", 90)
+    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == "done")
 
 
 @pytest.mark.usefixtures("drained")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.machines import Machines, Site, lacking, sites, wait_until
+from tests.cluster.machines import Machines, Site, lacking, sites
 from tests.cluster.trainings import losses, overrides, rank_processes
+from tests.waiting import wait_until
 from tools.bench.faults.case import Case, Result
 from tools.bench.faults.cases import CASES
 from tools.bench.faults.lanes import LANES
@@ -47,7 +48,7 @@ def job_of(site: Site) -> str:
 
 def test_slurm_a_killed_rank_costs_time_and_nothing_else(site: Site, whole: dict[int, str]):
     process = site.start("run", *overrides(site, "slurm", 2, 1, "out"), "fault_tolerance.max_restarts=1", "--wait")
-    wait_until(lambda: has_come(site, 6), 400)
+    wait_until(lambda: has_come(site, 6))
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
@@ -59,7 +60,7 @@ def test_slurm_a_killed_rank_costs_time_and_nothing_else(site: Site, whole: dict
 
 def test_slurm_a_killed_rank_without_restarts_is_the_job_s_failure(site: Site):
     process = site.start("run", *overrides(site, "slurm", 2, 1, "out"), "cluster.requeue=false", "--wait")
-    wait_until(lambda: has_come(site, 2), 400)
+    wait_until(lambda: has_come(site, 2))
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
     process.communicate(timeout=600)
     assert process.returncode == 1
@@ -67,12 +68,12 @@ def test_slurm_a_killed_rank_without_restarts_is_the_job_s_failure(site: Site):
     assert shown["state"] == "failed"
     first = min((end for end in shown["exits"] if end["code"]), key=lambda end: end["at"])  # type: ignore[attr-defined]
     assert shown["code"] == first["code"]
-    wait_until(lambda: not site.left(), 20)
+    wait_until(lambda: not site.left(), site.left)
 
 
 def test_ssh_a_lost_connection_costs_time_and_nothing_else(site: Site, whole: dict[int, str]):
     process = site.start("run", *overrides(site, "ssh", 2, 1, "out"), "fault_tolerance.max_restarts=1")
-    wait_until(lambda: has_come(site, 6), 400)
+    wait_until(lambda: has_come(site, 6))
     try:
         assert site.machines.kill("n2", "sshd")
     finally:
@@ -107,31 +108,31 @@ def goes_on(site: Site, executor: str, whole: dict[int, str]) -> None:
 @pytest.mark.parametrize("by", ["scancel", "stop"])
 def test_slurm_a_cancelled_job_goes_on_later_with_the_same_loss(site: Site, whole: dict[int, str], by: str):
     assert site.launch("run", *overrides(site, "slurm", 2, 1, "out")).code == 0
-    wait_until(lambda: has_come(site, 6), 400)
+    wait_until(lambda: has_come(site, 6))
     if by == "stop":
         assert site.launch("stop", "out").code == 0
     else:
         site.machines.slurm("scancel", job_of(site))
-    wait_until(lambda: status(site)["state"] == "stopped", 90)
+    wait_until(lambda: status(site)["state"] == "stopped")
     assert status(site)["code"] in (130, 143)
-    wait_until(lambda: not site.left(), 30)
+    wait_until(lambda: not site.left(), site.left)
     goes_on(site, "slurm", whole)
 
 
 def test_ssh_a_killed_launcher_leaves_nothing_and_the_job_goes_on_later(site: Site, whole: dict[int, str]):
     process = site.start("run", *overrides(site, "ssh", 2, 1, "out"))
-    wait_until(lambda: has_come(site, 6), 400)
+    wait_until(lambda: has_come(site, 6))
     process.kill()
-    wait_until(lambda: not site.left(), 90, "still running")
-    wait_until(lambda: status(site)["state"] == "stopped", 30)
+    wait_until(lambda: not site.left(), site.left)
+    wait_until(lambda: status(site)["state"] == "stopped")
     goes_on(site, "ssh", whole)
 
 
 def test_slurm_a_killed_launcher_harms_nothing(site: Site, whole: dict[int, str]):
     process = site.start("run", *overrides(site, "slurm", 2, 1, "out"), "--wait")
-    wait_until(lambda: has_come(site, 2), 400)
+    wait_until(lambda: has_come(site, 2))
     process.kill()
-    wait_until(lambda: status(site)["state"] == "done", 400)
+    wait_until(lambda: status(site)["state"] == "done")
     assert losses(site, "out") == whole
     assert not site.left()
 

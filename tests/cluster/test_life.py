@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.machines import Site, lacking, wait_until
+from tests.cluster.machines import Site, lacking
+from tests.waiting import STUCK_SECONDS, wait_until
 
 pytestmark = [pytest.mark.sample(keep=10, of="cluster"), pytest.mark.slow]
 SLURM = pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")
@@ -63,7 +64,7 @@ def test_in_slurm_ranks_save_before_the_time_limit(site: Site):
     done = site.launch("run", *args, "cluster.time_limit=2", env=env(site))
     assert done.code == 0, done
     assert "#SBATCH --signal=B:TERM@50" in (site.folder / "out/run/job.sbatch").read_text()
-    wait_until(lambda: status(site)["state"] not in ("queued", "running"), 200, site.log(0))
+    wait_until(lambda: status(site)["state"] not in ("queued", "running"), lambda: site.log(0))
     assert [f"rank {node} saved" in site.log(node) for node in (0, 1)] == [True, True], site.log(0)
     shown = status(site)
     assert (shown["state"], str(shown["why"]).partition(":")[0]) == ("stopped", "preempted"), shown
@@ -76,8 +77,8 @@ def test_in_slurm_a_stop_lets_ranks_save_for_longer_than_their_agent_would(site:
     wait_until(lambda: "rank 0 of" in site.log(0) and "rank 1 of" in site.log(1))
     time.sleep(1)
     assert site.launch("stop", "qwen3_8b-1").code == 0
-    wait_until(lambda: status(site)["state"] == "stopped", 60)
-    wait_until(lambda: not site.left(), 60)
+    wait_until(lambda: status(site)["state"] == "stopped")
+    wait_until(lambda: not site.left(), site.left)
     assert [f"rank {node} saved" in site.log(node) for node in (0, 1)] == [True, True], site.log(0)
     assert "agent told to end" not in site.log(0)
 
@@ -89,10 +90,10 @@ def test_over_ssh_a_signal_to_the_controller_lets_ranks_save(site: Site):
         run = site.start("run", *args)
     finally:
         del os.environ["MEGATRON_LM_PATH"]
-    wait_until(lambda: "rank 0 of" in site.log(0) and "rank 1 of" in site.log(1), 60)
+    wait_until(lambda: "rank 0 of" in site.log(0) and "rank 1 of" in site.log(1))
     time.sleep(1)
     run.terminate()
-    assert run.wait(60) == 143
+    assert run.wait(timeout=STUCK_SECONDS) == 143
     assert [f"rank {node} saved" in site.log(node) for node in (0, 1)] == [True, True], site.log(0)
     assert str(status(site)["why"]).startswith("preempted")
 
@@ -101,9 +102,9 @@ def test_a_start_without_a_first_iteration_is_ended_and_restarts_wait(site: Site
     site.program('[ "$ATTEMPT" = 1 ] || sleep 3050; step 1')
     limits = ["fault_tolerance.startup_minutes=0.05", "fault_tolerance.max_restarts=1"]
     run = site.start("run", *site.args("ssh", 1), *limits, "fault_tolerance.restart_wait_seconds=8")
-    wait_until(lambda: "waits until" in str(seen(site).get("reason")), 60)
+    wait_until(lambda: "waits until" in str(seen(site).get("reason")))
     assert status(site)["why"].endswith("before restart 1 of 1 (exit code 124)")  # type: ignore[attr-defined]
-    assert run.wait(60) == 0
+    assert run.wait(timeout=STUCK_SECONDS) == 0
     assert "no first iteration for" in (run.stdout.read() if run.stdout else "")
 
 
@@ -111,10 +112,10 @@ def test_a_launcher_that_is_killed_while_a_restart_waits_is_the_reason(site: Sit
     site.program("exit 3")
     more = ["fault_tolerance.max_restarts=1", "fault_tolerance.restart_wait_seconds=60"]
     run = site.start("run", *site.args("ssh", 1), *more)
-    wait_until(lambda: "waits until" in str(seen(site).get("reason")), 60)
+    wait_until(lambda: "waits until" in str(seen(site).get("reason")))
     run.kill()
     run.wait()
-    wait_until(lambda: seen(site).get("state") != "running", 30)
+    wait_until(lambda: seen(site).get("state") != "running")
     assert (seen(site)["state"], seen(site)["reason"]) == ("stopped", "the program that started it was killed")
 
 

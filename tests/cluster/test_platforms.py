@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.cluster.machines import SCRIPT, Site, lacking, wait_until
+from tests.cluster.machines import SCRIPT, Site, lacking
 from tests.cluster.trainings import JOB, losses, overrides, rank_processes
+from tests.waiting import STUCK_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -115,12 +116,12 @@ def test_a_job_that_its_platform_restarts_goes_on_with_the_same_loss(site: Site)
     assert whole.code == 0, whole
     reported = PLATFORMS["PyTorchJob"]
     nodes = [start(site, rank, reported, *command("out")) for rank in (0, 1)]
-    wait_until(lambda: any("iteration  6/12" in site.log(node) for node in (0, 1)), 400)
+    wait_until(lambda: any("iteration  6/12" in site.log(node) for node in (0, 1)))
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
-    wait_until(lambda: nodes[1].poll() is not None, 60)
-    nodes[0].wait(timeout=300)
+    wait_until(lambda: nodes[1].poll() is not None)
+    nodes[0].wait(timeout=STUCK_SECONDS)
     assert all(node.returncode for node in nodes)
-    wait_until(lambda: not site.left(), 20)
+    wait_until(lambda: not site.left(), site.left)
     again = [start(site, rank, reported, *command("out")) for rank in (0, 1)]
     out = ended(again)
     assert [node.returncode for node in again] == [0, 0], out

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.cluster.machines import Site, lacking
+from tests.waiting import STUCK_SECONDS
 
 pytestmark = [pytest.mark.sample(keep=10, of="cluster"), pytest.mark.slow]
 
@@ -37,7 +38,7 @@ def both(site: Site, executor: str, *more: str) -> tuple[list[int], list[str]]:
         )
         for number in (1, 2)
     ]
-    said = [run.communicate(timeout=200)[0] for run in runs]
+    said = [run.communicate(timeout=STUCK_SECONDS)[0] for run in runs]
     codes = [run.returncode for run in runs]
     ports = [site.log_of(f"out{number}").partition(", load")[0].rpartition(":")[2] for number in (1, 2)]
     print(*said, sep="\n")

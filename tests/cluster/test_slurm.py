@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.machines import Site, lacking, wait_until
+from tests.cluster.machines import Site, lacking
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -32,7 +33,7 @@ def test_a_job_is_submitted_seen_and_waited_for(site: Site):
     submitted = site.launch("run", *args, "cluster.gres=gpu:2", "cluster.time_limit=10", "--json")
     assert submitted.code == 0, submitted
     assert submitted.json["id"] == "qwen3_8b-1"
-    wait_until(lambda: status(site)["state"] == "running", 20)
+    wait_until(lambda: status(site)["state"] == "running")
     followed = site.launch("logs", "qwen3_8b-1", "-f", "--grep", "iteration|devices")
     assert sorted(set(followed.out.splitlines())) == sorted(
         f"node{node}: {line}"
@@ -87,7 +88,7 @@ def test_a_stopped_job_gives_ranks_time_to_save(site: Site, by: str):
         site.machines.slurm("scancel", job_of(site))
     wait_until(lambda: status(site)["state"] == "stopped")
     assert {path.name for path in site.folder.glob("saved.*")} == {"saved.0", "saved.1"}
-    wait_until(lambda: not site.left(), 20)
+    wait_until(lambda: not site.left(), site.left)
 
 
 RESUMES = """step 1
@@ -118,9 +119,9 @@ def test_a_job_is_requeued_when_a_node_dies_and_goes_on_elsewhere(site: Site):
         # The node is gone with all it ran; what is left when its parents are dead may be gone already.
         gone = [site.machines.kill(second, text) for text in ("run/node.sh", "slurm", "bin/megatron", "sleep 3000")]
         assert all(gone[:2])
-        wait_until(lambda: status(site)["state"] == "queued", 60, str(status(site)))
+        wait_until(lambda: status(site)["state"] == "queued", lambda: status(site))
         site.machines.slurm("scontrol", "update", f"JobId={job_of(site)}", "StartTime=now")
-        wait_until(lambda: status(site)["state"] == "done", 200, str(status(site)))
+        wait_until(lambda: status(site)["state"] == "done", lambda: status(site))
         assert second not in status(site)["machines"]  # type: ignore[operator]
         assert "10/10" in site.log(0)
     finally:
@@ -204,7 +205,7 @@ def test_a_sweep_is_one_array(site: Site, launcher: str):
     jobs = [tree["handle"]["job"] for tree in done.json]
     assert len({job.partition("_")[0] for job in jobs}) == 1
     assert [job.partition("_")[2] for job in jobs] == ["0", "1", "2"]
-    wait_until(lambda: all(row["state"] == "done" for row in site.launch("ps", "--json").json), 60)
+    wait_until(lambda: all(row["state"] == "done" for row in site.launch("ps", "--json").json))
     rates = [(Path(tree["output_dir"]) / "logs" / "node0.log").read_text() for tree in done.json]
     assert len(set(rates)) == 3
     assert all((Path(tree["output_dir"]) / "logs" / "node1.log").exists() for tree in done.json)
@@ -220,10 +221,10 @@ def test_one_job_of_a_sweep_is_stopped_and_the_others_go_on(site: Site):
     log = Path(done.json[0]["output_dir"]) / "logs" / "node0.log"
     wait_until(lambda: log.exists() and "iteration" in log.read_text())
     assert site.launch("stop", first).code == 0
-    wait_until(lambda: status(site, first)["state"] == "stopped", 60)
+    wait_until(lambda: status(site, first)["state"] == "stopped")
     assert list(site.folder.glob("saved.*")), "ranks had their time to save"
-    wait_until(lambda: status(site, second)["state"] == "done", 60)
-    wait_until(lambda: not site.left(), 20)
+    wait_until(lambda: status(site, second)["state"] == "done")
+    wait_until(lambda: not site.left(), site.left)
 
 
 def test_a_sweep_that_submitit_cannot_submit_leaves_nothing(site: Site):
@@ -271,7 +272,7 @@ def test_a_controller_that_does_not_answer_ends_no_job(site: Site):
 def test_the_time_limit_is_the_reason_although_ranks_were_told_to_stop(site: Site):
     site.program("trap 'exit 0' TERM; step 1; while :; do sleep 0.2; done")
     assert site.launch("run", *site.args("slurm"), "cluster.time_limit=1").code == 0
-    wait_until(lambda: status(site)["state"] in ("failed", "stopped"), 200, str(status(site)))
+    wait_until(lambda: status(site)["state"] in ("failed", "stopped"), lambda: status(site))
     shown = status(site)
     assert (shown["state"], str(shown["why"]).split()[:2]) == ("failed", ["Slurm:", "TIMEOUT"])
 
@@ -282,7 +283,7 @@ def test_an_end_that_only_the_queue_saw_is_written_down(site: Site):
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     # Nothing is left that could write how it ended: the batch script and all tasks are killed at once.
     site.machines.slurm("scancel", "--signal=KILL", "--full", job_of(site))
-    wait_until(lambda: status(site)["state"] != "running", 60)
+    wait_until(lambda: status(site)["state"] != "running")
     ended = status(site)
     assert ended["state"] in ("failed", "stopped")
     kept = json.loads((site.folder / "out/run/status.json").read_text())
@@ -298,7 +299,7 @@ def test_a_job_whose_folder_is_gone_is_cancelled_by_its_id(site: Site):
     assert [row["state"] for row in site.launch("ps", "--json").json] == ["running"]
     stopped = site.launch("stop", "qwen3_8b-1")
     assert stopped.code == 0, stopped
-    wait_until(lambda: not site.left(), 60)
+    wait_until(lambda: not site.left(), site.left)
 
 
 def logged(site: Site, *names: str) -> dict[str, str]:
@@ -331,7 +332,7 @@ def test_a_sweep_is_seen_by_one_query_and_stopped_by_one_command(site: Site):
     assert len(stopped.json) == 3
     assert sum(line.startswith("scancel") for line in calls.read_text().splitlines()) == 1
     assert not (site.folder / "out/2/logs/node0.log").exists()
-    wait_until(lambda: not site.left(), 20)
+    wait_until(lambda: not site.left(), site.left)
 
 
 def test_of_jobs_that_the_queue_has_forgotten_the_others_are_still_seen(site: Site):

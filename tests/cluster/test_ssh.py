@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.machines import Site, wait_until
+from tests.cluster.machines import Site
+from tests.waiting import STUCK_SECONDS, wait_until
 
 pytestmark = [pytest.mark.sample(keep=10, of="cluster"), pytest.mark.slow]
 
@@ -59,34 +60,34 @@ sleep 3000"""
 
 
 def test_a_killed_rank_ends_the_job(site: Site):
-    site.program("sleep 301 & child=$!; step 1; wait $child")
+    site.program("sleep 3010 & child=$!; step 1; wait $child")
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(1))
-    assert site.machines.kill("n2", "sleep 301")
-    process.wait(timeout=60)
+    assert site.machines.kill("n2", "sleep 3010")
+    process.wait(timeout=STUCK_SECONDS)
     assert process.returncode == 1
     assert status(site)["code"] == 137
     assert not site.left()
 
 
 def test_a_lost_connection_ends_the_job_on_both_sides(site: Site):
-    site.program("step 1; sleep 302")
+    site.program("step 1; sleep 3020")
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     try:
         assert site.machines.kill("n2", "sshd")
-        out, _ = process.communicate(timeout=90)
+        out, _ = process.communicate(timeout=STUCK_SECONDS)
         assert process.returncode == 1
         assert "n2: launch: the connection is lost" in out
         assert status(site)["code"] == 255
-        wait_until(lambda: not site.left(), 20, f"{site.left()}")
+        wait_until(lambda: not site.left(), site.left)
     finally:
         site.machines.call("sshd", "n2")
 
 
 @pytest.mark.parametrize("victim", ["launcher", "start.sh"])
 def test_nothing_is_left_when_the_local_side_is_killed(site: Site, victim: str):
-    site.program("step 1; sleep 303")
+    site.program("step 1; sleep 3030")
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     if victim == "launcher":
@@ -99,23 +100,23 @@ def test_nothing_is_left_when_the_local_side_is_killed(site: Site, victim: str):
                 continue
             if line[:2] == [b"bash", f"{site.folder}/out/run/start.sh".encode()]:
                 os.kill(int(entry.name), signal.SIGKILL)
-    wait_until(lambda: not site.left(), 30, "still running")
-    process.wait(timeout=30)
+    wait_until(lambda: not site.left(), site.left)
+    process.wait(timeout=STUCK_SECONDS)
     expected = {
         "launcher": ("stopped", "the program that started it was killed"),
         "start.sh": ("failed", "the script that starts its nodes was killed"),
     }[victim]
-    wait_until(lambda: (status(site)["state"], status(site)["reason"]) == expected, 30, str(status(site)))
+    wait_until(lambda: (status(site)["state"], status(site)["reason"]) == expected, lambda: status(site))
 
 
 def test_processes_that_a_killed_node_left_are_cleaned_up(site: Site):
-    site.program("step 1; sleep 306")
+    site.program("step 1; sleep 3060")
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     for name in ("watchdog", "run/node.sh", "sshd"):
         assert site.machines.kill("n2", name)
     site.machines.call("sshd", "n2")
-    process.wait(timeout=90)
+    process.wait(timeout=STUCK_SECONDS)
     assert process.returncode != 0
     assert site.left(), "nobody is there who ends what the killed script had started"
     cleaned = site.launch("clean", run_id(site), "--json")
@@ -123,7 +124,7 @@ def test_processes_that_a_killed_node_left_are_cleaned_up(site: Site):
     # The machines of the test share their process numbers: whichever is asked first ends them.
     assert {text.rpartition(" on ")[2] for text in cleaned.json["removed"]} <= {"n1", "n2"}
     assert cleaned.json["removed"]
-    wait_until(lambda: not site.left(), 20, f"{site.left()}")
+    wait_until(lambda: not site.left(), site.left)
     assert site.launch("clean", run_id(site), "--json").json["removed"] == []
     with site.machines.holding("n2", "import time; print(1, flush=True); time.sleep(307)"):
         assert site.launch("clean", run_id(site)).code == 0
@@ -142,7 +143,7 @@ def test_ctrl_c_gives_ranks_time_to_save(site: Site):
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     process.send_signal(signal.SIGINT)
-    process.wait(timeout=60)
+    process.wait(timeout=STUCK_SECONDS)
     assert process.returncode == 130
     assert (site.folder / "saved.0").exists()
     assert (site.folder / "saved.1").exists()
@@ -151,13 +152,13 @@ def test_ctrl_c_gives_ranks_time_to_save(site: Site):
 
 
 def test_a_run_is_stopped_by_its_id_from_elsewhere(site: Site):
-    site.program("step 1; sleep 304")
+    site.program("step 1; sleep 3040")
     process = site.start("run", *site.args("ssh"))
     wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
     stopped = site.launch("stop", run_id(site))
     assert stopped.code == 0, stopped
     assert "stopped" in stopped.out
-    process.wait(timeout=30)
+    process.wait(timeout=STUCK_SECONDS)
     assert not site.left()
     again = site.launch("stop", run_id(site))
     assert again.code == 1
@@ -230,7 +231,7 @@ def test_secrets_reach_the_nodes_and_no_file_or_command_line(site: Site):
     process = site.start("run", *site.args("ssh"))
     process.kill()
     process.communicate()
-    wait_until(lambda: not site.left(), 30)
+    wait_until(lambda: not site.left(), site.left)
     args = [arg.replace("output_dir=out", "output_dir=out2") for arg in site.args("ssh")]
     done = site.launch("run", *args, env={"HF_TOKEN": secret})
     assert done.code == 0, done
@@ -281,7 +282,7 @@ def test_a_second_job_in_the_same_folder_is_refused_and_the_first_is_not_harmed(
     refused = site.launch("run", *site.args("ssh"))
     assert refused.code == 1
     assert "qwen3_8b-1" in refused.err
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=STUCK_SECONDS) == 0
     assert status(site)["state"] == "done"
 
 
@@ -308,7 +309,7 @@ def test_more_hosts_than_the_fan_out_are_reached_through_others(
     site.program("step 1; until [ -e go ]; do sleep 0.2; done; step 10; echo $TOKEN_OF_SITE")
     words = ["run", *site.args("ssh", 3), f"cluster.ssh_fanout={fanout}", "backend.env.TOKEN_OF_SITE=x'y"]
     process = site.start(*words)
-    wait_until(lambda: all("iteration" in site.log(node) for node in range(3)), 90)
+    wait_until(lambda: all("iteration" in site.log(node) for node in range(3)))
     mark = f"{site.folder}/out/run/"
     lines = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     here = [line for line in lines.splitlines() if line.startswith("ssh ") and mark in line]
@@ -316,7 +317,7 @@ def test_more_hosts_than_the_fan_out_are_reached_through_others(
     assert {name: len(found) for name, found in inside.items()} == through
     assert len(here) == direct + sum(through.values())
     (site.folder / "go").touch()
-    out, _ = process.communicate(timeout=90)
+    out, _ = process.communicate(timeout=STUCK_SECONDS)
     assert process.returncode == 0, out
     assert all(f"n{rank + 1}: " in out for rank in range(3))
     assert [site.log(node).count("x'y") for node in range(3)] == [1, 1, 1]
@@ -336,7 +337,7 @@ def test_more_hosts_than_the_fan_out_are_reached_through_others(
 def test_nothing_is_left_of_nodes_that_others_reach(site: Site, fault: str, state: str, reason: str):
     site.program("step 1; sleep 3000")
     process = site.start("run", *site.args("ssh", 3), "cluster.ssh_fanout=1")
-    wait_until(lambda: all("iteration" in site.log(node) for node in range(3)), 90)
+    wait_until(lambda: all("iteration" in site.log(node) for node in range(3)))
     if fault == "stop":
         assert site.launch("stop", "out").code == 0
     elif fault == "launcher":
@@ -348,9 +349,9 @@ def test_nothing_is_left_of_nodes_that_others_reach(site: Site, fault: str, stat
             assert site.machines.kill("n3", "sshd")
         finally:
             site.machines.call("sshd", "n3")
-    process.wait(120)
-    wait_until(lambda: not site.left(), 90, "still running")
-    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == state, 60)
+    process.wait(timeout=STUCK_SECONDS)
+    wait_until(lambda: not site.left(), site.left)
+    wait_until(lambda: site.launch("status", "out", "--json").json["state"] == state)
     shown = site.launch("status", "out", "--json").json
     assert reason in shown["why"]
     if state == "failed":

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from tests.cluster.machines import Site, lacking, wait_until
+from tests.cluster.machines import Site, lacking
 from tests.cluster.trainings import losses, overrides, rank_processes
+from tests.waiting import STUCK_SECONDS, wait_until
 
 pytestmark = [
     pytest.mark.sample(keep=10, of="cluster"),
@@ -22,9 +23,9 @@ def test_a_killed_rank_costs_time_and_nothing_else(site: Site):
     assert whole.code == 0, whole
     process = site.start("run", *overrides(site, "ssh", 2, 2, "broken"), "fault_tolerance.max_restarts=1")
     log = site.folder / "broken" / "logs" / "node0.log"
-    wait_until(lambda: log.exists() and "iteration  6/12" in log.read_text(), 200)
+    wait_until(lambda: log.exists() and "iteration  6/12" in log.read_text())
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=STUCK_SECONDS)
     assert process.returncode == 0, out
     assert "resumes from" in out
     assert len(losses(site, "whole")) == 12
@@ -44,17 +45,17 @@ def test_three_nodes_through_slurm_go_on_after_a_node_is_gone(site: Site):
     def state() -> str:
         return str(site.launch("status", run_id, "--json").json["state"])
 
-    wait_until(lambda: "iteration  6/12" in site.log(0), 200)
+    wait_until(lambda: "iteration  6/12" in site.log(0))
     job = json.loads((site.folder / "out/run/run.json").read_text())["handle"]["job"]
     try:
         for text in ("run/node.sh", "slurm", "torchrun", "rehearse.core"):
             site.machines.kill("n3", text)
-        wait_until(lambda: state() == "queued", 60)
+        wait_until(lambda: state() == "queued")
         # Down first: a node that came back unnoticed would get the signals that were meant for the run before.
         site.machines.slurm("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
         site.machines.call("slurmd", "n3")
         site.machines.slurm("scontrol", "update", "NodeName=n3", "State=RESUME")
-        wait_until(lambda: "idle" in site.machines.slurm("sinfo", "-h", "-n", "n3", "-o", "%t"), 60)
+        wait_until(lambda: "idle" in site.machines.slurm("sinfo", "-h", "-n", "n3", "-o", "%t"))
 
         def is_done() -> bool:
             now = state()
@@ -62,7 +63,7 @@ def test_three_nodes_through_slurm_go_on_after_a_node_is_gone(site: Site):
                 site.machines.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
             return now == "done"
 
-        wait_until(is_done, 400, site.log(0)[-3000:])
+        wait_until(is_done, lambda: site.log(0)[-3000:])
     finally:
         site.machines.call("slurmd", "n3", check=False)
     assert losses(site, "out") == losses(site, "whole")
@@ -72,9 +73,9 @@ def test_three_nodes_through_slurm_go_on_after_a_node_is_gone(site: Site):
 def test_a_failure_of_one_rank_is_reported_as_that_rank_s(site: Site):
     """Rank 1 alone cannot write its checkpoint: the others only lose their connection."""
     process = site.start("run", *overrides(site, "ssh", 2, 2, "out"))
-    wait_until(lambda: "iteration  2/12" in site.log(0), 200)
+    wait_until(lambda: "iteration  2/12" in site.log(0))
     os.kill(rank_processes(site, "n1")[-1], signal.SIGSEGV)
-    out, _ = process.communicate(timeout=200)
+    out, _ = process.communicate(timeout=STUCK_SECONDS)
     assert process.returncode == 1
     shown = site.launch("status", "out", "--json").json
     assert shown["failure"]["rank"] == 1, (shown, out[-3000:])

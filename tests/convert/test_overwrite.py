@@ -19,6 +19,7 @@ from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
 from tests.convert.helpers import launch
 from tests.convert.test_replacing import ended_at
 from tests.convert.tiny import tiny_llama
+from tests.waiting import STUCK_SECONDS
 
 Say = pytest.CaptureFixture[str]
 
@@ -437,7 +438,7 @@ def test_ended_by_a_signal_at_any_time_the_old_or_the_new_is_whole(signal_number
             process.wait(chance.uniform(0.1, 1.2))
         except subprocess.TimeoutExpired:
             process.send_signal(signal_number)
-        process.wait(60)
+        process.wait(timeout=STUCK_SECONDS)
         beside = sorted(out.parent.iterdir())
         assert any(_is_whole(folder, here, capsys) for folder in beside), beside
     assert launch(*words_of("mcore-to-hf", here, out), "--overwrite") == 0

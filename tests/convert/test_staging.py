@@ -18,6 +18,7 @@ from launcher.convert.staging import Staging
 from tests.conftest import ROOT
 from tests.convert.containers import bytes_of
 from tests.convert.containers.converting import TENSORS
+from tests.waiting import STUCK_SECONDS
 
 COMMAND = [sys.executable, "-m", "tests.convert.containers.converting"]
 
@@ -28,7 +29,7 @@ def start(target: Path, *options: str, within: tuple[str, ...] = ()) -> subproce
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=STUCK_SECONDS)
     return process.returncode, out, err
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 from tests.executors.api_server import free_port
+from tests.waiting import STUCK_SECONDS
 
 Tree = dict[str, Any]
 MISSING = "example.invalid/missing"
@@ -340,7 +341,7 @@ class Kubelet:
         assert pod.process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             pod.over = True
-            pod.process.wait(20)
+            pod.process.wait(timeout=STUCK_SECONDS)
         terminated = {"exitCode": 137, "reason": "Error", "startedAt": now(pod.begun), "finishedAt": now()}
         self._status(pod, "Failed", {"terminated": terminated}, reason="Evicted", message=message)
 

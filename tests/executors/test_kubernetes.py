@@ -30,6 +30,7 @@ from launcher.plan.executor import Place, option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
+from tests.waiting import STUCK_SECONDS
 
 load(option_rules())
 PLACE = Place(id="Qwen3_8b-2", folder="/shared/it's here/out", launch_dir="/shared/it's here")
@@ -288,13 +289,13 @@ def test_a_pod_whose_ranks_save_does_not_hang(tmp_path: Path):
     said = next(line for line in process.stdout if "iteration 2" in line)
     time.sleep(1.5)
     process.terminate()
-    said += process.communicate(timeout=60)[0]
+    said += process.communicate(timeout=STUCK_SECONDS)[0]
     assert (process.returncode, "no new iteration" in said) == (0, False), said
     assert (tmp_path / "saved").exists()
 
 
 def test_a_pod_that_hangs_has_failed_whatever_its_node_wrote(tmp_path: Path):
-    body = "echo iteration 1; sleep 1.5; echo iteration 2; sleep 300"
+    body = "echo iteration 1; sleep 1.5; echo iteration 2; sleep 3000"
     given = plan("job", 1, hang=2.0)
     given = replace(given, nodes=(NodePlan(rank=0, argv=("bash", "-c", body)),), resume=None)
     given = replace(given, output_dir=str(tmp_path / "out"))

@@ -2,8 +2,7 @@
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from launcher.observe.reasons import reason_of
 from launcher.plan.executor import Place
 from tests.executors.api_server import api_server, lacking
 from tests.executors.test_kubernetes import PATCH, SITE, plan
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
@@ -57,15 +57,8 @@ def space(config: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     monkeypatch.chdir(tmp_path)
     found = Namespace(f"n{abs(hash(request.node.name)) % 10**8}", config)
     found.kubectl("create", "namespace", found.name)
-    wait(lambda: "default" in found.kubectl("get", "serviceaccount", "-o", "name"))
+    wait_until(lambda: "default" in found.kubectl("get", "serviceaccount", "-o", "name"))
     return found
-
-
-def wait(true: Callable[[], Any], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.5)
 
 
 def submit(space: Namespace, made: Any, folder: Path, run: str = "x-1") -> dict[str, Any]:
@@ -126,12 +119,12 @@ def test_a_profile_that_only_warns_is_a_warning(space: Namespace):
 def test_a_quota_that_is_used_up_is_a_warning_and_then_the_reason(space: Namespace, tmp_path: Path):
     hard = {"requests.nvidia.com/gpu": "4"}
     space.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": hard}})
-    wait(lambda: "gpu" in space.kubectl("get", "resourcequota", "gpus", "-o", "jsonpath={.status.hard}"))
+    wait_until(lambda: "gpu" in space.kubectl("get", "resourcequota", "gpus", "-o", "jsonpath={.status.hard}"))
     made = in_space(space)
     (warning,) = EXECUTOR.preflight(made)
     assert "wait for quota" in warning
     handle = submit(space, made, tmp_path / "out")
-    wait(lambda: EXECUTOR.observe(handle).why)
+    wait_until(lambda: EXECUTOR.observe(handle).why)
     observed = EXECUTOR.observe(handle)
     assert observed.state == "queued"
     assert "exceeded quota: gpus" in observed.why
@@ -142,17 +135,17 @@ def test_a_quota_that_is_used_up_is_a_warning_and_then_the_reason(space: Namespa
 
 def test_the_job_owns_the_others_and_clean_leaves_nothing(space: Namespace, tmp_path: Path):
     handle = submit(space, in_space(space), tmp_path / "out")
-    wait(lambda: len(space.names("pod")) == 2)
+    wait_until(lambda: len(space.names("pod")) == 2)
     for kind in ("configmap", "service"):
         owner = json.loads(space.kubectl("get", kind, handle["name"], "-o", "jsonpath={.metadata.ownerReferences}"))
         assert [(each["kind"], each["name"]) for each in owner] == [("Job", handle["name"])]
     space.kubectl("delete", "job", handle["name"], "--wait=false")
-    wait(lambda: space.names("job,configmap,service,pod") == [])
+    wait_until(lambda: space.names("job,configmap,service,pod") == [])
     again = submit(space, in_space(space), tmp_path / "out2", "x-2")
-    wait(lambda: len(space.names("pod")) == 2)
+    wait_until(lambda: len(space.names("pod")) == 2)
     # What the job owns, the cluster may delete before it is asked for.
     assert f"job.batch/{again['name']}" in EXECUTOR.clean(again, tmp_path / "out2")
-    wait(lambda: space.names("job,configmap,service,pod") == [])
+    wait_until(lambda: space.names("job,configmap,service,pod") == [])
     assert EXECUTOR.clean(again, tmp_path / "out2") == []
 
 
@@ -165,10 +158,10 @@ def end(space: Namespace, pod: str, code: int, reason: str, phase: str) -> None:
 
 def test_the_end_of_a_pod_is_the_end_of_the_run_and_its_reason_is_kept(space: Namespace, tmp_path: Path):
     handle = submit(space, in_space(space), tmp_path / "out")
-    wait(lambda: len(space.names("pod")) == 2)
+    wait_until(lambda: len(space.names("pod")) == 2)
     (first,) = (name for name in space.names("pod") if f"{handle['name']}-0-" in name)
     end(space, first, 137, "OOMKilled", "Failed")
-    wait(lambda: EXECUTOR.observe(handle).state == "failed")
+    wait_until(lambda: EXECUTOR.observe(handle).state == "failed")
     assert [(each.node, each.code) for each in read_exits(tmp_path / "out")] == [(0, 137)]
     assert read_causes(tmp_path / "out/run/causes/0.0") == ["OOMKilled"]
 
@@ -177,7 +170,7 @@ def test_an_ended_job_is_deleted_with_its_objects_after_its_time(space: Namespac
     made = in_space(space, nodes=1)
     made = replace(made, start=replace(made.start, settings=replace(made.start.settings, ttl=3)))
     handle = submit(space, made, tmp_path / "out")
-    wait(lambda: len(space.names("pod")) == 1)
+    wait_until(lambda: len(space.names("pod")) == 1)
     end(space, space.names("pod")[0], 0, "Completed", "Succeeded")
-    wait(lambda: space.names("job,configmap,service") == [])
+    wait_until(lambda: space.names("job,configmap,service") == [])
     assert EXECUTOR.observe(handle).state == ""

@@ -12,7 +12,8 @@ import pytest
 
 from tests.commands import CommandServer
 from tests.executors.api_server import BINARIES, lacking
-from tests.executors.test_kubernetes_resume import FAILS_ONCE, Site, wait_until
+from tests.executors.test_kubernetes_resume import FAILS_ONCE, Site
+from tests.waiting import wait_until
 from tools.bench.faults.kubernetes import Cluster, cluster
 
 OBJECTS = {
@@ -151,7 +152,7 @@ def test_all_pods_start_again_together(site: KindSite):
 
 @pytest.mark.parametrize("site", ["trainjob"], indirect=True)
 def test_a_container_that_the_runtime_starts_again_alone_is_shown(site: KindSite):
-    site.program('step 1; [ "$NODE_RANK" = 0 ] || sleep 60; exit 4')
+    site.program('step 1; [ "$NODE_RANK" = 0 ] || sleep 600; exit 4')
     assert site.launch("run", *site.args("cluster.training_runtime=again")).code == 0
     seen: list[Any] = []
 

@@ -2,8 +2,7 @@
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from tests.cluster.machines import PROGRAM
 from tests.commands import ROOT, CommandServer, Finished
 from tests.executors.api_server import lacking
+from tests.waiting import wait_until
 from tools.bench.faults.kubernetes import Cluster, cluster
 
 WHY = lacking(nodes=True)
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY), reason=WHY or "-")
 KINDS = "job,configmap,service,pod"
 # Fails once it has saved; from a checkpoint it trains on. `$GATE` is a file that it waits for.
 FAILS_ONCE = """step 1
-if [ -z "$load" ]; then [ "$NODE_RANK" = 0 ] || sleep 60; checkpoint 5; step 6; sleep 1; exit 3; fi
+if [ -z "$load" ]; then [ "$NODE_RANK" = 0 ] || sleep 600; checkpoint 5; step 6; sleep 1; exit 3; fi
 [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9
 step 10"""
 
@@ -84,13 +84,6 @@ def site(kube: Cluster, commands: CommandServer, request: pytest.FixtureRequest,
     folder = tmp_path / "here"
     folder.mkdir()
     return Site(folder, kube, commands, f"n{abs(hash(request.node.name)) % 10**8}")
-
-
-def wait_until(true: Callable[[], object], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.5)
 
 
 def test_a_failed_job_goes_on_as_new_objects_and_the_old_ones_are_gone(site: Site):

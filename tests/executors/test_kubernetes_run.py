@@ -5,8 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from tests.cluster.machines import PROGRAM
 from tests.commands import ROOT, CommandServer, Finished
+from tests.waiting import wait_until
 
 STUB = Path(__file__).parent / "stub"
 
@@ -85,13 +84,6 @@ def cluster(tmp_path: Path, commands: CommandServer) -> Cluster:
     return Cluster(folder=tmp_path / "here", state=state, commands=commands)
 
 
-def wait_until(true: Callable[[], object], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.3)
-
-
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano", "pytorchjob"])
 def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
@@ -138,7 +130,7 @@ def test_what_an_ended_job_left_is_cleaned_up(cluster: Cluster, kind: str):
 
 
 def test_the_first_failure_is_the_exit_code(cluster: Cluster):
-    cluster.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 300')
+    cluster.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 3000')
     done = cluster.launch("run", *cluster.args(), "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 7, "failed"), done
     assert done.json["failure"]["reason"] == "missing-file"
@@ -167,7 +159,7 @@ def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
 def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: str):
     cluster.program(
         'step 1; if [ -z "$load" ]; then [ "$NODE_RANK" != 0 ] || { checkpoint 5; step 6; sleep 1; exit 3; };'
-        'sleep 60; fi; [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9; step 10'
+        'sleep 600; fi; [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9; step 10'
     )
     done = cluster.launch("run", *cluster.args(kind), "fault_tolerance.max_restarts=1", "--wait", "--json")
     assert (done.code, done.json["state"]) == (0, "done"), done
@@ -177,7 +169,7 @@ def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: s
 
 
 FAILS_ONCE = """step 1
-if [ -z "$load" ]; then [ "$NODE_RANK" = 0 ] || sleep 60; checkpoint 5; step 6; sleep 1; exit 3; fi
+if [ -z "$load" ]; then [ "$NODE_RANK" = 0 ] || sleep 600; checkpoint 5; step 6; sleep 1; exit 3; fi
 [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9
 step 10"""
 
@@ -231,7 +223,7 @@ def test_a_job_without_a_checkpoint_on_a_volume_is_not_trained_anew_by_resume(cl
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 def test_restarts_are_counted(cluster: Cluster, kind: str):
-    cluster.program('echo once; [ "$NODE_RANK" = 1 ] || sleep 60; exit 5')
+    cluster.program('echo once; [ "$NODE_RANK" = 1 ] || sleep 600; exit 5')
     done = cluster.launch("run", *cluster.args(kind), "fault_tolerance.max_restarts=2", "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 5, "failed"), done
     assert (cluster.folder / "out/logs/node1.log").read_text().count("once") == 3
@@ -239,7 +231,7 @@ def test_restarts_are_counted(cluster: Cluster, kind: str):
 
 @pytest.mark.slow
 def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
-    cluster.program('if [ "$NODE_RANK" = 1 ]; then step 1; sleep 1; step 2; fi; sleep 305')
+    cluster.program('if [ "$NODE_RANK" = 1 ]; then step 1; sleep 1; step 2; fi; sleep 3050')
     done = cluster.launch("run", *cluster.args(), "fault_tolerance.hang_minutes=0.05", "--wait", "--json")
     assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 124, "failed"), done
     assert "no new iteration for" in (cluster.folder / "out/logs/node1.log").read_text()
@@ -247,7 +239,7 @@ def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
 
 @pytest.mark.slow
 def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster):
-    cluster.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 305')
+    cluster.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 3050')
     args = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait", "--json")
     done = cluster.launch("run", *cluster.args("jobset"), *args)
     assert (done.code, done.json["state"]) == (0, "done"), done

@@ -20,6 +20,7 @@ from launcher.executors.stop import Stop
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Start
 from tests.conftest import ROOT
 from tests.processes import alive
+from tests.waiting import STUCK_SECONDS
 
 
 def plan(folder: Path, code: str, *args: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
@@ -208,7 +209,7 @@ def test_a_reused_number_of_a_foreign_process_is_not_killed():
         time.sleep(0.2)
         assert foreign.poll() is None
         kill_all([now])
-        assert foreign.wait(timeout=10) == -signal.SIGKILL
+        assert foreign.wait(timeout=STUCK_SECONDS) == -signal.SIGKILL
         assert identified(foreign.pid) is None
     finally:
         foreign.kill()
@@ -264,7 +265,7 @@ def test_ctrl_c_leaves_no_process(tmp_path, child, slow, times):
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(1.0)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=STUCK_SECONDS)
     assert "ended 130 True" in out
     assert ("saved" in out) == (not slow)
     assert not alive(pid)
@@ -303,7 +304,7 @@ def test_a_lost_terminal_ends_the_run_cleanly(tmp_path, numbers):
         process.send_signal(number)
         time.sleep(0.1)
     process.stdout.close()
-    process.wait(timeout=30)
+    process.wait(timeout=STUCK_SECONDS)
     assert (tmp_path / "saved").read_text() == "saved"
     assert not alive(pid)
 
@@ -314,7 +315,7 @@ def test_nohup_keeps_the_run(tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGHUP)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=STUCK_SECONDS)
     assert out == "done\nended 0 False\n"
 
 
@@ -334,14 +335,14 @@ def test_a_signal_during_the_start_reaches_the_process(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
         process = subprocess.Popen(["sleep", "60"], start_new_session=True)
         stop.watch(process)
-        assert process.wait(timeout=10) == -signal.SIGTERM
+        assert process.wait(timeout=STUCK_SECONDS) == -signal.SIGTERM
     assert stop.received == [signal.SIGTERM]
 
 
 def test_a_script_that_ends_nodes_by_itself_has_the_time_that_ranks_may_save(monkeypatch):
     stop = Stop(200.0, passes_interrupt=True)
     with stop:
-        process = subprocess.Popen(["bash", "-c", "trap '' TERM; echo; sleep 60"], stdout=-1, start_new_session=True)
+        process = subprocess.Popen(["bash", "-c", "trap '' TERM; echo; sleep 600"], stdout=-1, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()
         stop.watch(process)
@@ -357,7 +358,7 @@ def test_a_script_that_ends_nodes_by_itself_has_the_time_that_ranks_may_save(mon
 
 
 def test_ranks_are_found_though_a_platform_sets_their_variable_for_the_node():
-    script = "LOCAL_RANK=0 bash -c 'echo $$; sleep 60 & wait' & wait"
+    script = "LOCAL_RANK=0 bash -c 'echo $$; sleep 600 & wait' & wait"
     agent = ["bash", "-c", 'bash -c "$1"; :', "agent", script]
     process = subprocess.Popen(agent, stdout=subprocess.PIPE, env={**os.environ, "RANK": "0"})
     assert process.stdout is not None

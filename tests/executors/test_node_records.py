@@ -14,6 +14,7 @@ from launcher.executors.ssh.executor import EXECUTOR, Hosts
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from launcher.plan.executor import Place
 from tests.processes import alive
+from tests.waiting import STUCK_SECONDS, wait_until
 
 ITERATION = r"iteration +[0-9]+/ *[0-9]+"
 
@@ -71,16 +72,11 @@ def test_a_node_that_fails_writes_the_lines_that_look_like_errors(tmp_path: Path
 
 def test_what_a_killed_node_script_started_is_ended(tmp_path: Path):
     process = started(tmp_path, "trap 'sleep 1; touch saved; exit' TERM; echo $$ >pid; while :; do sleep 0.1; done")
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(0.2)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     pid = int((tmp_path / "pid").read_text())
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not alive(pid)
+    wait_until(lambda: not alive(pid))
     assert (tmp_path / "saved").exists(), "it had its time to save"
 
 
@@ -89,31 +85,23 @@ def test_a_node_that_is_a_child_ends_with_its_parent(tmp_path: Path):
     (tmp_path / "out/run/command.sh").write_text("echo $$ >pid; exec sleep 60\n")
     text = "NODE_RANK=1 ATTEMPT=1 LAUNCH_CHILD=1 bash out/run/node.sh & wait"
     parent = subprocess.Popen(["bash", "-c", text], cwd=tmp_path)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(0.2)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     parent.kill()
     parent.wait()
     pid = int((tmp_path / "pid").read_text())
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not alive(pid)
+    wait_until(lambda: not alive(pid))
 
 
 def test_what_the_site_s_lines_leave_running_does_not_keep_ranks_of_a_killed_node(tmp_path: Path):
-    process = started(tmp_path, "echo $$ >pid; sleep 60", setup=("sleep 45 & echo $! >site",))
-    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
-        time.sleep(0.1)
+    process = started(tmp_path, "echo $$ >pid; sleep 600", setup=("sleep 4500 & echo $! >site",))
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     rank, site = (int((tmp_path / name).read_text()) for name in ("pid", "site"))
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 20
-    while alive(rank) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    ended = not alive(rank)
-    os.kill(site, signal.SIGKILL)
-    assert ended
+    try:
+        wait_until(lambda: not alive(rank))
+    finally:
+        os.kill(site, signal.SIGKILL)
 
 
 def test_ranks_save_first_though_a_platform_sets_their_variable_for_the_node(
@@ -127,5 +115,5 @@ def test_ranks_save_first_though_a_platform_sets_their_variable_for_the_node(
     while not (tmp_path / "up").exists():
         time.sleep(0.1)
     process.terminate()
-    process.wait(30)
+    process.wait(timeout=STUCK_SECONDS)
     assert (tmp_path / "saved").exists()

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +24,7 @@ from launcher.observe.state import state_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from tests.conftest import ROOT
 from tests.processes import alive
+from tests.waiting import STUCK_SECONDS, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -144,10 +144,7 @@ def test_a_killed_launcher_leaves_nothing_running():
     pid = int(line.split()[1])
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 20
-    while alive(pid):
-        assert time.monotonic() < deadline, "still running"
-        time.sleep(0.1)
+    wait_until(lambda: not alive(pid))
     assert Path("saved").exists()
     assert state_of(find_run("tiny-1")).state == "lost"
 
@@ -178,20 +175,16 @@ def status_after_kill(made: str, due: Callable[[], object]) -> dict[str, Any]:
     """Start a plan by a process of its own, kill that when it is due, and return the run's last status."""
     text = f"from tests.executors.test_restart import *\nrun_here(begin({made}, {{}}), quiet=True)"
     process = subprocess.Popen([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": str(ROOT)})
-    deadline = time.monotonic() + 60
-    while not due() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(due)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 120  # a start on a loaded machine may have used all of the first
-    while read_status(Path("out"))["state"] == "running" and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: read_status(Path("out"))["state"] != "running")
     return read_status(Path("out"))
 
 
 def test_a_run_whose_launcher_was_killed_is_stopped_and_says_so(tmp_path: Path):
     status = status_after_kill(
-        "plan('echo $$ >pid; sleep 60')", lambda: Path("pid").exists() and Path("pid").read_text()
+        "plan('echo $$ >pid; sleep 600')", lambda: Path("pid").exists() and Path("pid").read_text()
     )
     assert (status["state"], status["code"]) == ("stopped", 143)
     assert status["reason"] == "the program that started it was killed"
@@ -243,11 +236,9 @@ run_here(begin(plan(agent, hang_seconds=3, save_seconds=20), {}), quiet=True)
 def test_ranks_that_save_do_not_hang(tmp_path: Path):
     """The agent kills its rank soon after it is told to end, as torchrun does."""
     process = subprocess.Popen([sys.executable, "-c", SAVING], env={**os.environ, "PYTHONPATH": str(ROOT)})
-    deadline = time.monotonic() + 60
-    while not Path("up").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(Path("up").exists)
     process.terminate()
-    process.wait(60)
+    process.wait(timeout=STUCK_SECONDS)
     assert Path("saved").exists()
     assert read_status(Path("out"))["state"] == "stopped"
 

@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.convert.test_command import _large
 from tests.hostile.run import is_too_early
 from tests.sampling import dice, trials
+from tests.waiting import STUCK_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ def ended(folder: Path, args: list[str], number: int, delay: float) -> tuple[int
     ) as child:
         time.sleep(delay)
         child.send_signal(number)
-        _, reported = child.communicate(timeout=60)
+        _, reported = child.communicate(timeout=STUCK_SECONDS)
     return child.returncode, reported
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.convert.test_command import _large
 from tests.sampling import dice, trials
+from tests.waiting import STUCK_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def started(folder: Path, args: list[str]) -> subprocess.Popen[str]:
 
 def finished(folder: Path, args: list[str]) -> tuple[str, str]:
     with started(folder, args) as child:
-        out, err = child.communicate(timeout=120)
+        out, err = child.communicate(timeout=STUCK_SECONDS)
     assert child.returncode == 0, err
     return out, err
 
@@ -67,7 +68,7 @@ def test_a_conversion_killed_again_and_again_ends_like_one_that_was_not(tmp_path
         if (tmp_path / out).exists():
             # Perhaps killed between the last rename and the end: what is left beside it goes with the next start.
             with started(tmp_path, [*args, out]) as child:
-                assert "not empty" in child.communicate(timeout=120)[1]
+                assert "not empty" in child.communicate(timeout=STUCK_SECONDS)[1]
         else:
             finished(tmp_path, [*args, out])
         assert weights(tmp_path / out) == expected
@@ -82,7 +83,7 @@ def test_a_conversion_killed_again_and_again_ends_like_one_that_was_not(tmp_path
 def test_a_run_killed_at_random_leaves_no_process_and_a_record_that_can_be_read(tmp_path: Path) -> None:
     program = tmp_path / "env" / "bin" / "megatron"
     program.parent.mkdir(parents=True)
-    program.write_text("#!/usr/bin/env bash\nexec sleep 60\n")
+    program.write_text("#!/usr/bin/env bash\nexec sleep 600\n")
     program.chmod(0o755)
     (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
     args = ["run", "+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false"]
@@ -93,10 +94,7 @@ def test_a_run_killed_at_random_leaves_no_process_and_a_record_that_can_be_read(
             start = _killed_once_recorded(tmp_path, [*args, "output_dir=out0"])
         else:
             assert killed(tmp_path, [*args, f"output_dir=out{turn}"], chance.uniform(0.05, 2 * start))
-        deadline = time.monotonic() + 30
-        while left := _processes(tmp_path):
-            assert time.monotonic() < deadline, left
-            time.sleep(0.1)
+        wait_until(lambda: not _processes(tmp_path), lambda: _processes(tmp_path))
         runs = json.loads(finished(tmp_path, ["ps", "--json"])[0])
         assert all(run["state"] in ("lost", "failed", "stopped") for run in runs), runs
         recorded = len(runs)
@@ -109,7 +107,7 @@ def _killed_once_recorded(folder: Path, args: list[str]) -> float:
     with started(folder, args) as child:
         while not (folder / "out0" / "run" / "run.json").exists():
             assert child.poll() is None, child.communicate()
-            assert time.monotonic() - began < 120
+            assert time.monotonic() - began < STUCK_SECONDS
             time.sleep(0.02)
         seconds = time.monotonic() - began
         child.kill()

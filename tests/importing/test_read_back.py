@@ -14,6 +14,7 @@ from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
+from tests.waiting import STUCK_SECONDS
 
 CASES = Path(__file__).with_name("read_back.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n%%\n")
 _RUN = 'run() { printf run; printf "|%s" "$@"; printf "\\036"; } >&9\nexec 9>&1 >/dev/null\n'
@@ -32,7 +33,13 @@ def words_of(script: str) -> list[str]:
 def test_what_a_script_reads_from_itself_is_what_bash_reads(script: str, tmp_path: Path) -> None:
     env = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        ["bash", "-c", _RUN + script], capture_output=True, text=True, env=env, timeout=20, check=False, cwd=tmp_path
+        ["bash", "-c", _RUN + script],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=STUCK_SECONDS,
+        check=False,
+        cwd=tmp_path,
     )
     assert words_of(script) == done.stdout.split("\036")[:-1]
 

@@ -9,6 +9,7 @@ import pytest
 from launcher.importing.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
+from tests.waiting import STUCK_SECONDS
 
 IDIOMS = Path(__file__).with_name("idioms.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n%%\n")
 # `run` prints its words, whatever becomes of the output around it.
@@ -19,7 +20,7 @@ _ENOUGH = 250
 def by_bash(script: str) -> list[str]:
     env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        ["bash", "-c", _RUN + script], capture_output=True, text=True, env=env, timeout=20, check=False
+        ["bash", "-c", _RUN + script], capture_output=True, text=True, env=env, timeout=STUCK_SECONDS, check=False
     )
     return done.stdout.split("\036")[:-1]
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import ROOT, Launch
 from tests.rehearse.native.environments import swift_python
+from tests.waiting import STUCK_SECONDS
 
 UNFUSED = "kernels.cross_entropy_fusion=false"
 
@@ -252,7 +253,7 @@ def test_a_comparison_that_is_stopped_leaves_no_process(tmp_path: Path, name: st
                 break
             time.sleep(0.1)
         send(child.pid, number)
-        assert child.wait(timeout=60) == code
+        assert child.wait(timeout=STUCK_SECONDS) == code
     assert not [line for line in _processes() if str(tmp_path) in line]
     assert json.loads(record.read_text(encoding="utf-8").splitlines()[0])["iteration"] == 1
 

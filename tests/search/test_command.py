@@ -17,6 +17,7 @@ from launcher.pipeline import judge
 from launcher.search.begin import begin, varied
 from launcher.search.state import load, save
 from tests.conftest import ROOT
+from tests.waiting import STUCK_SECONDS
 
 # A small search of a few thousand points: seconds even on a busy machine.
 SMALL = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", "search.max_vpp=2"]
@@ -125,7 +126,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     while process.poll() is None and not found_something():
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=STUCK_SECONDS)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     stopped = json.loads(out)

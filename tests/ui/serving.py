@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.waiting import STUCK_SECONDS
 
 
 @dataclass(slots=True)
@@ -112,4 +113,4 @@ def planner(folder: Path, **env: str) -> Iterator[Planner]:
             yield found
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(timeout=STUCK_SECONDS)

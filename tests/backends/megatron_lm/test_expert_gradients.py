@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.waiting import STUCK_SECONDS
+
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 pytestmark = pytest.mark.slow
 _CHILD = "tests.backends.megatron_lm.expert_gradients_child"
@@ -33,7 +35,7 @@ def gradients(tp: int, etp: int, ep: int, world: int) -> tuple[Gradients, ...]:
             )
             for rank in range(world)
         ]
-        outputs = [rank.communicate(timeout=120) for rank in ranks]
+        outputs = [rank.communicate(timeout=STUCK_SECONDS) for rank in ranks]
     assert not any(rank.returncode for rank in ranks), outputs
     return tuple(json.loads(text.splitlines()[-1]) for text, _ in outputs)
 

@@ -17,6 +17,7 @@ import pytest
 from tests.convert import zoo
 from tests.convert.helpers import launch, tensors, with_mtp
 from tests.rehearse.native.environments import mindspeed_python
+from tests.waiting import STUCK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +236,7 @@ class Converter:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=STUCK_SECONDS)
         self.log.close()
 
 

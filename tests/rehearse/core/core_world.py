@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from launcher.rehearse.core.options import DataOptions, FakeWorld, LoraOptions, PreferenceOptions, TrainerOptions
+from tests.waiting import STUCK_SECONDS
 
 
 def split_args(text: str) -> list[str]:
@@ -85,7 +86,7 @@ class Zygote:
 
     def __exit__(self, *_exception: object) -> None:
         self.process.stdin.close()  # type: ignore[union-attr]
-        self.process.wait(30)
+        self.process.wait(timeout=STUCK_SECONDS)
 
     def run(
         self,

@@ -12,6 +12,7 @@ import pytest
 from core_world import DENSE, MOE, Zygote, split_args
 
 from launcher.rehearse.core.options import TrainerOptions
+from tests.waiting import STUCK_SECONDS, wait_until
 
 TOLERANCE = 1e-5
 HALF = split_args("--save-interval 3 --exit-interval 3")
@@ -148,7 +149,7 @@ def test_a_stop_leaves_a_complete_checkpoint_and_no_process(
 ) -> None:
     process, log = _start(tmp_path, start, "--save-interval 100000")
     (os.killpg if everyone else os.kill)(process.pid, number)
-    code = process.wait(60)
+    code = process.wait(timeout=STUCK_SECONDS)
     assert code == exit_code or (exit_code is None and code != 0), log.read_text()
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["interrupted"] in ("SIGINT", "SIGTERM")
@@ -163,7 +164,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     for _ in range(2):
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.05)
-    assert process.wait(20) == 130
+    assert process.wait(timeout=STUCK_SECONDS) == 130
     assert not _processes_of(process.pid)
 
 
@@ -171,7 +172,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
 def test_a_killed_run_leaves_its_last_checkpoint_complete(tmp_path: Path) -> None:
     process, _log = _start(tmp_path, OURS, "--save-interval 2")
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait(60)
+    process.wait(timeout=STUCK_SECONDS)
     iteration = int((tmp_path / "saved" / "latest_checkpointed_iteration.txt").read_text())
     assert (tmp_path / "saved" / f"iter_{iteration:07d}" / "metadata.json").is_file()
 
@@ -189,9 +190,7 @@ def _start(tmp_path: Path, start: list[str], saving: str) -> tuple[subprocess.Po
             start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         )
-    deadline = time.monotonic() + 120
-    while "iteration      3/" not in log.read_text() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.2)
+    wait_until(lambda: "iteration      3/" in log.read_text() or process.poll() is not None, log.read_text)
     return process, log
 
 
