@@ -4,8 +4,8 @@ from backends.megatron_lm.substitutes import unmasked_chunks
 from launcher.job import Job
 from launcher.mapping.substitute import (
     Substitute,
-    exchange_by_all_to_all,
-    plain_exchange,
+    alltoall_for_alltoall_seq,
+    alltoall_for_other_dispatchers,
     positive_seed,
     runs_of_the_job,
     stages_without_empty_layers,
@@ -23,7 +23,7 @@ def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
         positive_seed(),
-        plain_exchange(),
+        alltoall_for_alltoall_seq(),
         stages_without_empty_layers(),
         steps_of_epochs(),
         without(
@@ -38,7 +38,9 @@ def substitutes() -> tuple[Substitute, ...]:
             "packed samples are kept apart by their lengths, without a mask",
         ),
         unmasked_chunks(),
-        exchange_by_all_to_all("its sequences have variable lengths, which allgather does not support", "allgather"),
+        alltoall_for_other_dispatchers(
+            "its sequences have variable lengths, which allgather does not support", "allgather"
+        ),
         *runs_of_the_job(),
         *without_each(
             "precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from launcher.job import Job, Value
 from launcher.mapping.substitute import (
     Substitute,
-    plain_exchange,
+    alltoall_for_alltoall_seq,
     positive_seed,
     stages_without_empty_layers,
     steps_of_epochs,
@@ -19,7 +19,7 @@ def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
         positive_seed(),
-        plain_exchange(),
+        alltoall_for_alltoall_seq(),
         stages_without_empty_layers(),
         undistributed_activations(),
         Substitute(

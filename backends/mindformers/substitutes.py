@@ -3,8 +3,8 @@
 from backends.megatron_lm.substitutes import unmasked_chunks
 from launcher.mapping.substitute import (
     Substitute,
-    exchange_by_all_to_all,
-    plain_exchange,
+    alltoall_for_alltoall_seq,
+    alltoall_for_other_dispatchers,
     runs_of_the_job,
     without,
     without_each,
@@ -14,8 +14,8 @@ from launcher.mapping.substitute import (
 def substitutes() -> tuple[Substitute, ...]:
     """Return the table."""
     return (
-        plain_exchange(),
-        exchange_by_all_to_all("its experts exchange tokens by all-to-all", "allgather", "flex"),
+        alltoall_for_alltoall_seq(),
+        alltoall_for_other_dispatchers("its token dispatcher is all-to-all", "allgather", "flex"),
         *runs_of_the_job(),
         unmasked_chunks(),
         *without_each(

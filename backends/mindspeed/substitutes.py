@@ -40,8 +40,8 @@ def substitutes() -> tuple[Substitute, ...]:
             when=lambda job: (
                 job.lora.rank is not None and job.model.is_moe and job.moe.token_dispatcher_type in (None, "alltoall")
             ),
-            put=_sequential_exchange,
-            why="adapters of experts need it; the same tokens go to the same experts, in another order of exchanges",
+            put=_alltoall_seq,
+            why="adapters of experts need it; tokens go to the same experts, in another order of communication",
         ),
         *without_each(
             "optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype",
@@ -67,7 +67,7 @@ def substitutes() -> tuple[Substitute, ...]:
     )
 
 
-def _sequential_exchange(job: Job) -> Mapping[str, Value]:
+def _alltoall_seq(job: Job) -> Mapping[str, Value]:
     """Return the dispatcher, which splits experts as attention is split (MLM-SEQ-DISPATCHER-ETP)."""
     found: dict[str, Value] = {"moe.token_dispatcher_type": "alltoall_seq"}
     parallel = job.parallel

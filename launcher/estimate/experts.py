@@ -76,7 +76,7 @@ _EXPOSED_SHARE = 0.7
 
 
 def _exchange(builder: Builder) -> float:
-    """Return seconds of one exchange of tokens between the expert-parallel ranks."""
+    """Return seconds of dispatching or combining the tokens of a micro-batch once between expert-parallel ranks."""
     s, machine = builder.sizes, builder.machine
     stride = s.etp
     size = float(builder.local * s.hidden * builder.act)

@@ -20,12 +20,12 @@ def captured(scope: tuple[str, ...], operations: Sequence[Operation], *, shared_
 
     Source: `cuda_graph_scope`, megatron-core 0.16.1 transformer_config.py:784 and Megatron-LM
     docs/user-guide/features/cuda_graph.md: attn and mlp (or moe) are the two halves of a layer, moe_router is the
-    normalisation before it, the router, and shared experts that do not overlap with the exchange. What of the dispatch
-    moe_preprocess captures is counted as started by the host.
+    normalisation before it, the router, and shared experts that do not overlap with the token dispatch. The part of the
+    dispatch that moe_preprocess captures is counted as started by the host.
 
     Args:
         scope: parts of `kernels.cuda_graph.scope`; `layer`: all of it.
-        shared_overlaps: shared experts run beside the exchange of tokens.
+        shared_overlaps: shared experts run during the token dispatch.
     """
     places = range(len(operations))
     if WHOLE in scope or LAYER in scope:

@@ -58,18 +58,23 @@ def positive_seed() -> Substitute:
     )
 
 
-def plain_exchange() -> Substitute:
-    """Return the row of MindSpeed's order of the exchange of tokens, which other stacks have as `alltoall` alone."""
+def alltoall_for_alltoall_seq() -> Substitute:
+    """Return the row of the token dispatcher `alltoall_seq`, which MindSpeed alone has: the others have `alltoall`."""
     return Substitute(
         fields=("moe.token_dispatcher_type",),
         when=lambda job: job.moe.token_dispatcher_type == "alltoall_seq",
         put=lambda job: {"moe.token_dispatcher_type": "alltoall"},
-        why="the same tokens go to the same experts, in another order of exchanges",
+        why="the same tokens go to the same experts, in another order of communication",
     )
 
 
-def exchange_by_all_to_all(why: str, *kinds: str) -> Substitute:
-    """Return the row of other exchanges of tokens, where the backend has all-to-all only."""
+def alltoall_for_other_dispatchers(why: str, *kinds: str) -> Substitute:
+    """Return the row of token dispatchers that a backend lacks whose only one is `alltoall`.
+
+    Args:
+        why: why it has no other.
+        kinds: the dispatchers that it lacks.
+    """
     return Substitute(
         fields=("moe.token_dispatcher_type",),
         when=lambda job: job.moe.token_dispatcher_type in kinds,

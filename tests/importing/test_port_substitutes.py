@@ -37,8 +37,8 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
                               "change"),
     "local layers": ("mindspeed", f"{NPU} --transformer-impl local", "megatron", {"kernels.transformer_impl": None},
                      "change"),
-    "order of the exchange": ("mindspeed", f"{NPU} {MOE} --moe-token-dispatcher-type alltoall_seq", "megatron_lm",
-                              {"moe.token_dispatcher_type": "alltoall"}, "change"),
+    "alltoall_seq": ("mindspeed", f"{NPU} {MOE} --moe-token-dispatcher-type alltoall_seq", "megatron_lm",
+                     {"moe.token_dispatcher_type": "alltoall"}, "change"),
     "gathered tokens": ("megatron_lm", f"{LM} {MOE} --moe-token-dispatcher-type allgather", "megatron",
                         {"moe.token_dispatcher_type": "alltoall"}, "change"),
     "gathered tokens on MindFormers": (

@@ -50,7 +50,7 @@ CONDITIONS = {
     "placeholder": lambda each, job: bool(_PLACEHOLDER.match(each.source)),
     "the preset": lambda each, job: each.path not in job.model.overridden,
     "pretrained": lambda each, job: job.model.pretrained is not False,
-    "portable exchange": lambda each, job: job.moe.token_dispatcher_type == "alltoall",
+    "alltoall": lambda each, job: job.moe.token_dispatcher_type == "alltoall",
     "bf16": lambda each, job: job.precision.dtype == "bf16",
     "no evaluation": lambda each, job: job.evaluation.iters == 0,
     "no context parallelism": lambda each, job: job.parallel.cp == 1,

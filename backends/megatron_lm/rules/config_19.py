@@ -162,7 +162,7 @@ declare((
           "The weights of experts are one parameter in Transformer Engine's fused operations only.",
           configured(_V, 1579)),
     needs("MLM-NCCL-FLEX", "moe-flex-dispatcher-backend=ncclep", "moe-token-dispatcher-type=flex",
-          "NCCL exchanges tokens for the flex dispatcher only.", configured(_V, 1610)),
+          "NCCL dispatches tokens for the flex dispatcher only.", configured(_V, 1610)),
     checked("MLM-FLEX-MULTIPROCESSORS", _multiprocessors,
             "The two older names of --moe-flex-dispatcher-num-sms have one value.", configured(_V, 1630),
             when="!moe-flex-dispatcher-num-sms?", reads="moe-deepep-num-sms moe-hybridep-num-sms",

@@ -168,7 +168,9 @@ def _strategy_file() -> Row:
     return Row(fields=(path,), flags=_STRATEGY, emit=emit, read=read, note="strategy_ckpt_save_file is its older name")
 
 
-def _all_to_all() -> Row:
+def all_to_all_row() -> Row:
+    """Return the row of resharding by all-to-all."""
+
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.graph.alltoall is not None:
             yield ALLTOALL, job.graph.alltoall
@@ -206,8 +208,3 @@ def parallel_mode_rows() -> tuple[Row, ...]:
         same("graph.strategy_only", "only_save_strategy"),
         same("parallel.optimizer_shard_size", f"{_PARALLEL}parallel_optimizer_config.optimizer_weight_shard_size"),
     )
-
-
-def expert_exchange_row() -> Row:
-    """Return the row of resharding by all-to-all."""
-    return _all_to_all()

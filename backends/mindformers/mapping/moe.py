@@ -295,7 +295,7 @@ def _dispatcher(version: str) -> Row:
     flag = key("moe_token_dispatcher_type")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        why = "its experts exchange tokens by all-to-all (training_graph/transformer/moe/ffn.py:96 @2.1.0)"
+        why = "its token dispatcher is all-to-all (training_graph/transformer/moe/ffn.py:96 @2.1.0)"
         path = "moe.token_dispatcher_type"
         require(job.moe.token_dispatcher_type == "alltoall", path, why, f"{path}=alltoall")
         if version != "1.6.0":

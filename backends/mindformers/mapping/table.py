@@ -11,7 +11,7 @@ from backends.mindformers.mapping.data import cache_and_stream_rows, data_rows, 
 from backends.mindformers.mapping.evaluation import evaluation_rows
 from backends.mindformers.mapping.fault_tolerance import nan_check_row
 from backends.mindformers.mapping.generation import generation_rows
-from backends.mindformers.mapping.graph import context_rows, expert_exchange_row, sink_row
+from backends.mindformers.mapping.graph import all_to_all_row, context_rows, sink_row
 from backends.mindformers.mapping.irrelevant import IRRELEVANT
 from backends.mindformers.mapping.kernels import kernel_rows, sparse_mode_row
 from backends.mindformers.mapping.legacy import legacy_rows, modern
@@ -85,7 +85,7 @@ def table(version: str) -> Table:
         *memory_rows(version),
         *legacy_rows(),
         *map(modern, _mcore_model(version)),
-        expert_exchange_row(),
+        all_to_all_row(),
         *stage_rows(version),
         *map(modern, (*mask_rows(), *precision_rows())),
         *kernel_rows(version),

@@ -204,7 +204,7 @@ _ATTENTION = (
         "tunes context parallelism",
         SPEED,
         _ASCEND,
-        without="the other backend's exchange is used; sums differ in rounding only",
+        without="the other backend's communication is used; sums differ in rounding only",
     ),
     row(
         "adaptive-cp-*",
