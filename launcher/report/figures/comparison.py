@@ -1,8 +1,9 @@
 """Several jobs side by side: the parts of a step, and memory of the fullest stage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from textwrap import wrap
+from typing import Any
 
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
@@ -34,18 +35,14 @@ def step_chart(answers: Mapping[str, Estimate], name: str = "steps") -> Chart | 
         name=name,
         title="Seconds of one step",
         summary=f"The fastest is {fastest}: {times[fastest].step_s:.4g} seconds a step.",
-        data=[
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": part,
-                "y": list(times),
-                "x": [float(f"{getattr(time, field):.6g}") for time in times.values()],
-                "marker": {"color": colour},
-                "hovertemplate": f"%{{y}}<br>{part}: %{{x:.4g}} s<extra></extra>",
-            }
-            for field, part, colour in _TIMES
-        ],
+        data=_bars(
+            times,
+            "%{x:.4g} s",
+            (
+                (part, colour, [float(f"{getattr(time, field):.6g}") for time in times.values()])
+                for field, part, colour in _TIMES
+            ),
+        ),
         layout=_layout(list(times), "seconds"),
         head=("job", *(part for _, part, _ in _TIMES), "step"),
         rows=[
@@ -63,18 +60,14 @@ def peak_chart(answers: Mapping[str, Estimate], name: str = "peaks") -> Chart:
         name=name,
         title="Memory of the fullest device",
         summary=f"The smallest is {smallest}: {stages[smallest].peak_reserved / GIB:.1f} GiB reserved.",
-        data=[
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": kind,
-                "y": list(stages),
-                "x": [round(kinds_of(stage)[kind] / GIB, 3) for stage in stages.values()],
-                "marker": {"color": colour},
-                "hovertemplate": f"%{{y}}<br>{kind}: %{{x:.2f}} GiB<extra></extra>",
-            }
-            for kind, colour in KINDS
-        ],
+        data=_bars(
+            stages,
+            "%{x:.2f} GiB",
+            (
+                (kind, colour, [round(kinds_of(stage)[kind] / GIB, 3) for stage in stages.values()])
+                for kind, colour in KINDS
+            ),
+        ),
         layout=_layout(list(stages), "GiB"),
         head=("job", *(kind for kind, _ in KINDS), "peak"),
         rows=[
@@ -82,6 +75,27 @@ def peak_chart(answers: Mapping[str, Estimate], name: str = "peaks") -> Chart:
             for label, stage in stages.items()
         ],
     )
+
+
+def _bars(labels: Iterable[str], size: str, parts: Iterable[tuple[str, str, Sequence[float]]]) -> list[dict[str, Any]]:
+    """Return one trace of horizontal bars for each part: name, colour, and its size in each job.
+
+    Args:
+        size: the size as d3-format has it in a hover text.
+    """
+    rows = list(labels)
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": rows,
+            "x": sizes,
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{y}}<br>{name}: {size}<extra></extra>",
+        }
+        for name, colour, sizes in parts
+    ]
 
 
 def _layout(labels: Sequence[str], unit: str) -> dict[str, object]:
