@@ -1,6 +1,6 @@
 """Text for a terminal: its width, lines that are wrapped to it, and colours by meaning.
 
-Not rich: importing its console takes 45 ms of CPU, a fifth of a dry run, and wrapping at blanks is all that is needed.
+Not rich: importing its console takes 20 to 45 ms of CPU in each command, and wrapping at blanks is all that is needed.
 """
 
 import os

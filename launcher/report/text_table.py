@@ -1,4 +1,8 @@
-"""Tables as text: aligned columns where the page has room for them, else the cells of a row below each other."""
+"""Tables as text: aligned columns where the page has room for them, else the cells of a row below each other.
+
+Not rich's tables: in a narrow terminal they shorten names and paths in the middle of a word (`parallel.expert_te…`), or
+break them, so that they can be neither copied nor searched for; and in a pipe a row is several lines.
+"""
 
 from collections.abc import Collection, Sequence
 
