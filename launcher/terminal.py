@@ -1,6 +1,7 @@
-"""Capabilities of an output stream (colours, redrawn lines), and durations and numbers of things as text."""
+"""Capabilities of an output stream (colours, redrawn lines), and durations, numbers and lists of things as text."""
 
 import os
+from collections.abc import Sequence
 from typing import TextIO
 
 
@@ -29,6 +30,11 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number of things: 1 device, 8 devices."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def with_verb(names: Sequence[str], one: str, several: str) -> str:
+    """Return names as the subject of a verb: a has, a, b have."""
+    return f"{', '.join(names)} {one if len(names) == 1 else several}"
 
 
 def machines(nodes: int, devices: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from launcher.budgets import written_out
 from launcher.job import Job, value_at
 from launcher.rules.registry import RuleContext, Violation, rule
+from launcher.terminal import with_verb
 
 _PREFERENCE = ("dpo", "simpo", "kto", "cpo", "orpo", "reward_model", "grpo", "gkd")
 # Above these, pretrained weights are overwritten, not tuned: two orders of magnitude above papers and examples.
@@ -428,7 +429,8 @@ def loss_scale_belongs_to_fp16(context: RuleContext) -> Iterator[Violation]:
     given = [f"precision.{name}" for name in ("loss_scale", "initial_loss_scale") if getattr(precision, name)]
     if given and precision.dtype != "fp16":
         yield Violation(
-            message=f"{', '.join(given)} have no effect: the loss is scaled in fp16 only, not {precision.dtype}",
+            message=f"{with_verb(given, 'has', 'have')} no effect: the loss is scaled in fp16 only, not "
+            f"{precision.dtype}",
             fields=(*given, "precision.dtype"),
         )
 
@@ -447,7 +449,8 @@ def preference_options_belong_to_preferences(context: RuleContext) -> Iterator[V
     given = [f"task.{name}" for name in names if getattr(task, name) is not None]
     if given and task.type not in _PREFERENCE:
         yield Violation(
-            message=f"{', '.join(given)} have no effect with task.type={task.type}", fields=("task.type", *given)
+            message=f"{with_verb(given, 'has', 'have')} no effect with task.type={task.type}",
+            fields=("task.type", *given),
         )
 
 
@@ -464,4 +467,4 @@ def expert_options_need_experts(context: RuleContext) -> Iterator[Violation]:
     names = ("grouped_gemm", "permute_fusion", "shared_expert_overlap", "capacity_factor", "deepep", "z_loss_coeff")
     given = [f"moe.{name}" for name in names if getattr(job.moe, name)]
     if given and job.model.hidden_size is not None and not job.model.is_moe:
-        yield Violation(message=f"{', '.join(given)} have no effect: the model is dense", fields=tuple(given))
+        yield Violation(message=f"{with_verb(given, 'has', 'have')} no effect: the model is dense", fields=tuple(given))

@@ -8,6 +8,7 @@ from launcher.job.rehearse import SWITCHES
 from launcher.rules.known_names import MEGATRON_NAMES
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_host
+from launcher.terminal import with_verb
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
 _LAST_PORT = 65535
@@ -87,9 +88,9 @@ def adapters_have_layers(context: RuleContext) -> Iterator[Violation]:
     if model.is_mla and "linear_qkv" in lora.target_modules:
         wrong.append("linear_qkv")
     if wrong and model.hidden_size is not None:
-        has = "has" if model.is_mla else "has no"
+        exist, has = with_verb(wrong, "does", "do"), "has" if model.is_mla else "has no"
         yield Violation(
-            message=f"lora.target_modules {', '.join(wrong)} do not exist: the model {has} multi-head latent attention",
+            message=f"lora.target_modules {exist} not exist: the model {has} multi-head latent attention",
             fields=("lora.target_modules",),
         )
 

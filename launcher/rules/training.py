@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from launcher.job.model import Model
 from launcher.rules.registry import RuleContext, Violation, rule
+from launcher.terminal import with_verb
 
 # Where megatron-core and the models score groups of experts; see `group_scores_differ`.
 GROUP_SCORES = "megatron-core 0.16.1 moe_utils.py:553; Hugging Face modeling_deepseek_v2.py, modeling_deepseek_v3.py"
@@ -274,7 +275,7 @@ def recompute_has_granularity(context: RuleContext) -> Iterator[Violation]:
     ]
     if recompute.granularity is None and given:
         yield Violation(
-            message=f"{', '.join(given)} have no effect without recompute.granularity",
+            message=f"{with_verb(given, 'has', 'have')} no effect without recompute.granularity",
             fields=("recompute.granularity", *given),
         )
 
