@@ -50,6 +50,7 @@ OPEN = {
     "a function that runs a program": ("f() { nproc; echo 1; }; run $(f)", ["run|$(f)"]),
     "a list of unknown length": ("mapfile -t A < hosts; B=($(ls)); run ${#A[@]} ${#B[@]}", ["run|${#A[@]}|${#B[@]}"]),
     "a transformed value": ("X=a; run ${X@Q}", ["run|${X@Q}"]),
+    "a number of a variable that is not set": ("declare -i A=N*2; run $A $((N*2))", ["run|$((N*2))|$((N*2))"]),
     "a home": ("run ~/x", ["run|${HOME}/x"]),
 }
 

@@ -3,6 +3,7 @@
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.expand import LONGEST_ARRAY, Expander
 from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.placeholders import is_open, placeholder
 
 
 class Assignments:
@@ -100,9 +101,10 @@ class Assignments:
                 self.state.references[name] = value
             if "i" in options and word != "export" and isinstance(value, str):
                 try:
-                    self.state.set(name, str(evaluate(value, self.expander.look_up)))
+                    text = str(evaluate(value, self.expander.look_up))
                 except NotArithmetic:
-                    continue
+                    text = value if is_open(value) else placeholder(f"$(({value}))")
+                self.state.set(name, text)
 
     def _declare_words(self, words: list[str], *, is_export: bool) -> None:
         """Evaluate `export $(echo A=1 B=2)`: words that result from an expansion."""
