@@ -43,7 +43,7 @@ def installed(names: Sequence[str], python: str | None) -> Installed:
             try:
                 known[name] = version(name)
             except PackageNotFoundError:
-                continue
+                continue  # without an entry it is not installed
         return Installed(versions=known)
     return _queried(tuple(names), python)
 

@@ -55,7 +55,7 @@ def _declared(group: str) -> set[str] | None:
         except NotADirectoryError:
             return None  # an archive
         except OSError:
-            continue
+            continue  # Python, too, ignores folders that it cannot read
         if folder.endswith(".egg") or any(name.endswith(".egg") for name in found):
             return None
         for name in found:

@@ -31,7 +31,7 @@ def version_key(version: str) -> Version:
         try:
             return Version(text)
         except InvalidVersion:
-            continue
+            continue  # without its suffix, then, or a branch
     return _BRANCH
 
 

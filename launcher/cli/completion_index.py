@@ -181,7 +181,7 @@ def _backends() -> dict[str, Index]:
         try:
             backend = get_backend(name)
         except BrokenPlugin:
-            continue
+            continue  # every verb reports it; here only its names are missing
         versions = list(backend.versions)
         found[name] = {
             "name": name,

@@ -53,7 +53,7 @@ def options(folders: Sequence[str]) -> Iterator[str]:
         try:
             names = os.listdir(folder)
         except OSError:
-            continue
+            continue  # no candidates there; the verb reports the folder
         yield from sorted(name[: -len(".yaml")] for name in names if name.endswith(".yaml") and _is_plain(name))
 
 

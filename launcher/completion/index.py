@@ -18,7 +18,7 @@ FORMAT = 1
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # Folders whose files decide what is in the index; plug-ins and forks change the folders of the import path.
 _SOURCES = ("job", "cli", "completion", "rules", "executors")
-# After so many seconds an index is made again beside its use: forks and plug-ins elsewhere change it, too.
+# After so many seconds an index is made again beside its use: forks and plug-ins outside these folders change it, too.
 _OLD = 24 * 3600
 
 
@@ -88,4 +88,4 @@ def write(index: Index, name: str = "index") -> None:
             json.dump(content, file, ensure_ascii=False)
         os.replace(temporary, path)
     except OSError:
-        pass
+        return  # a Tab that has no index computes its candidates, and must print nothing else

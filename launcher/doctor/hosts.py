@@ -117,7 +117,7 @@ def _shared_files(plan: LaunchPlan) -> Iterator[dict[str, Path]]:
     with contextlib.ExitStack() as stack:
         files: dict[str, Path] = {}
         for folder in dict.fromkeys((Path(os.getcwd()), output)):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # not ours to write to: it is not asked for
                 file = stack.enter_context(NamedTemporaryFile("w", dir=folder, prefix=".launch-doctor-"))
                 token = f"{os.getpid()}.{time.time_ns()}"
                 file.write(token)
@@ -140,7 +140,7 @@ def _report(done: "CompletedProcess[str]", files: Mapping[str, Path]) -> _Report
     texts = [line.partition(" ")[2].strip() for line in lines if line.startswith("@file")]
     if texts:
         report.unshared = [str(file.parent) for token, file in files.items() if token not in texts]
-    with contextlib.suppress(ValueError, IndexError, StopIteration):
+    with contextlib.suppress(ValueError, IndexError, StopIteration):  # BusyBox's date has no %N
         report.clock = float(next(line for line in lines if line.startswith("@clock")).split()[1])
     try:
         versions = json.loads(next(line for line in reversed(lines) if line.startswith("{")))

@@ -144,7 +144,7 @@ def cann(environ: Mapping[str, str]) -> str | None:
             try:
                 found = _NUMBER.search((Path(str(folder)) / file).read_text(encoding="utf-8", errors="replace"))
             except OSError:
-                continue
+                continue  # each release has one of these files
             if found:
                 return found[1]
     return None

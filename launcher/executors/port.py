@@ -74,7 +74,7 @@ def release(port: int, mark: str) -> None:
     """Give up the reservation of a port, if it is this run's."""
     with _reservations() as folder:
         if folder is not None and _holder(folder / str(port)) == mark:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it expires by itself
                 (folder / str(port)).unlink(missing_ok=True)
 
 
@@ -117,7 +117,7 @@ def _runs_here(mark: str) -> bool:
     """Return whether a process of the run is on this machine."""
     sign = f"LAUNCH_RUN={mark}/".encode()
     for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # of another user, or ended
             if sign in entry.read_bytes():
                 return True
     return False

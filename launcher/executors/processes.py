@@ -85,7 +85,7 @@ def signal_all(processes: Iterable[Process], number: int) -> None:
         try:
             os.kill(process.pid, number)
         except (ProcessLookupError, PermissionError):
-            continue
+            continue  # ended just now
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -232,7 +232,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 def write_heartbeat(folder: Path) -> None:
     """Touch the file by which other machines see that the program that started the run still runs."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a full disk, or no connection to it: the next one is due soon
         (folder / RUN / HEARTBEAT).touch(private.FILE)
 
 

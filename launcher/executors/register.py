@@ -80,7 +80,7 @@ def remember(run_id: str, folder: Path, record: Mapping[str, Any], state: str = 
     entry = entry_of(run_id)
     if entry is None or entry.folder != folder:
         return  # the id could not be registered, or is of another run
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a full disk: its folder has the record, too
         began = file.stat()
         private.write(file, json.dumps({"folder": str(folder), "record": record, "state": state}))
         os.utime(file, ns=(began.st_atime_ns, began.st_mtime_ns))  # runs are listed in the order of their start

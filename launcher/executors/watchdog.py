@@ -41,7 +41,7 @@ class Watchdog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._process is not None:
             self._report(b"")
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it has ended before
                 self._process.communicate()
 
     def watch(self, group: int) -> None:
@@ -50,6 +50,6 @@ class Watchdog:
 
     def _report(self, line: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it was killed: the run goes on without it
                 self._process.stdin.write(line)
                 self._process.stdin.flush()

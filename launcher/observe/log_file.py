@@ -36,6 +36,7 @@ class LogFile:
     def skip_to(self, offset: int) -> None:
         """Begin with the line that has this offset."""
         self._offset = offset
+        # A file that cannot be read yet begins at the offset itself.
         with contextlib.suppress(OSError), private.open_to_read(self.path) as stream:
             before = stream.seek(max(0, offset - _LONGEST_LINE))
             self._offset = before + stream.read(offset - before).rfind(b"\n") + 1
@@ -117,7 +118,7 @@ class LogFile:
                 with private.open_to_read(path) as stream:
                     yield from self._lines(stream)
             except OSError:
-                continue
+                continue  # removed while the others are looked at
         yield from self._last_line()
 
     def _own(self, raw: bytes) -> str | None:

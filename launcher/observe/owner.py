@@ -40,7 +40,7 @@ def is_same_process(record: Record) -> bool:
 def trusted(record: Record) -> Record:
     """Return a record whose regular expressions can be applied to logs: of another user only those that backends have.
 
-    An expression that somebody else wrote may backtrack for ever.
+    An expression that another user wrote may backtrack without end.
     """
     if record.gone or is_own(record) or not (record.iteration_line or record.figures):
         return record

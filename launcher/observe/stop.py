@@ -98,7 +98,7 @@ def _stop_queued(runs: Sequence[tuple[Record, State]], sweep: bool) -> list[str]
         if problem and was_asked:
             withdraw_request(Path(record.folder))
         elif not problem and state.state == "queued" and not record.gone:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # another user's folder, or a full disk: the queue has its end
                 write_status(Path(record.folder), "stopped", None, why="before it started")
     return problems
 
@@ -122,7 +122,7 @@ def _ask(record: Record, sweep: bool) -> bool:
     folder = Path(record.folder)
     if record.gone or read_request(folder) is not None:
         return False
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # another user's folder, or a full disk: it is stopped all the same
         write_request(folder, sweep=sweep)
         return True
     return False

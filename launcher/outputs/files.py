@@ -171,7 +171,7 @@ def _keep(path: Path) -> Path:
         try:
             os.link(path, kept)
         except FileExistsError:
-            continue
+            continue  # made just now: the next number
         except OSError:
             os.rename(path, kept)  # a file system without hard links
         return kept

@@ -76,9 +76,9 @@ def _links_into(folder: Path, path: Path) -> bool:
 def _places() -> Iterator[tuple[str, Path]]:
     with contextlib.suppress(OSError):  # a working directory can be deleted
         yield "the working directory", Path.cwd()
-    with contextlib.suppress(RuntimeError, OSError):
+    with contextlib.suppress(RuntimeError, OSError):  # no HOME
         yield "the home directory", Path(os.path.realpath(Path.home()))
-    with contextlib.suppress(KeyError):
+    with contextlib.suppress(KeyError):  # a container's user without an entry
         yield "the home directory", Path(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
 
 

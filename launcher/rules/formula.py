@@ -100,7 +100,7 @@ def _number(text: str, step: int) -> Value:
     try:
         return int(text) + step
     except ValueError:
-        pass
+        pass  # not a whole number
     try:
         return float(text)
     except ValueError:

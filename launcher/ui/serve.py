@@ -79,7 +79,7 @@ def _free(host: str, port: int) -> int | None:
         try:
             _bound(host, candidate).close()
         except OSError:
-            continue
+            continue  # taken, too
         return candidate
     return None
 

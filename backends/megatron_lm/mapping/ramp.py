@@ -67,7 +67,7 @@ class Ramp:
             try:
                 ramp = cls(start=start, step=second - start, samples=each, batch=batch)
             except ValueError:
-                continue
+                continue  # not the end of a ramp
             if ramp.schedule(length) == schedule:
                 return ramp
         return None

@@ -61,7 +61,7 @@ class OpenFiles:
                 try:
                     mapped.close()
                 except BufferError:
-                    continue
+                    continue  # an array references it
             self._read, self._write, self._views, self._maps = {}, {}, {}, []
 
     def read_fd(self, path: Path) -> int:

@@ -118,8 +118,8 @@ def _first_of_slurm(hosts: str) -> str:
         if done.returncode == 0 and done.stdout.strip():
             return done.stdout.split()[0]
     except (OSError, subprocess.TimeoutExpired):
-        pass
-    # Containers often have no scontrol: parse PREFIX[FIRST-LAST,…]SUFFIX, or plain names.
+        pass  # containers often have no scontrol
+    # Parse PREFIX[FIRST-LAST,…]SUFFIX, or plain names.
     prefix, bracket, rest = hosts.partition("[")
     if not bracket or "," in prefix:
         return prefix.split(",")[0]

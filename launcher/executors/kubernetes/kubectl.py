@@ -97,11 +97,8 @@ def _output(process: "subprocess.Popen[bytes]", text: bytes, seconds: float) -> 
 
     timer = threading.Timer(seconds, end)
     timer.start()
-    try:
-        with process.stdin, contextlib.suppress(BrokenPipeError):
-            process.stdin.write(text)
-    except BrokenPipeError:
-        pass
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended: its exit code and message count
+        process.stdin.write(text)
     try:
         with process.stdout:
             data = process.stdout.read(_MOST_BYTES + 1)

@@ -253,7 +253,7 @@ def _understood(read: Callable[[str], T], words: tuple[str, ...] | list[str]) ->
         try:
             found.append(read(word))
         except ValueError:
-            continue
+            continue  # `unclear` reports it, and the job is refused
     return tuple(found)
 
 

@@ -67,7 +67,7 @@ def earlier(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def pods_in(trees: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """Return the pods among objects of the cluster, by node; those that are not as Kubernetes defines them are none."""
+    """Return the pods among objects of the cluster, by node; objects without the fields of a pod are left out."""
     found = []
     for tree in trees:
         try:

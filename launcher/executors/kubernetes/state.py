@@ -171,7 +171,7 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
     for end in kept:
         says = read_causes(causes_file(folder, end.attempt, end.node))
         if end.how == "stopped" and any(text.startswith(_BY_CLUSTER) for text in says):
-            with suppress(OSError):
+            with suppress(OSError):  # a full disk: it is written the next time
                 file = folder / RUN / EXITS / f"{end.attempt}.{end.node}"
                 private.write(file, f"{end.code} {end.host} \n")
                 os.utime(file, (end.at, end.at))
@@ -190,7 +190,7 @@ def keep_vanished(folder: Path, pods: Sequence[Pod], attempt: int) -> None:
         if not node.isdecimal() or int(node) in there or file.exists():
             continue
         if any(text.startswith(_BY_CLUSTER) for text in read_causes(causes)):
-            with suppress(OSError):
+            with suppress(OSError):  # a full disk: the same
                 private.make_folder(file.parent)
                 private.write(file, f"{_KILLED} unknown \n")
                 at = causes.stat().st_mtime
@@ -203,7 +203,7 @@ def keep_disruptions(folder: Path, pods: Sequence[Pod]) -> None:
         file = causes_file(folder, pod.attempt, pod.node)
         known = read_causes(file) if pod.disrupted else []
         if not set(pod.disrupted) <= set(known):
-            with suppress(OSError):
+            with suppress(OSError):  # a full disk: the same
                 write_causes(folder, pod.attempt, pod.node, tuple(dict.fromkeys((*known, *pod.disrupted))))
 
 

@@ -111,7 +111,7 @@ def find_job(script: str, since: float) -> Submitted | None:
     found = []
     for line in done.stdout.splitlines() if done.returncode == 0 else ():
         job, at, command = (*line.split("|", 2), "", "")[:3]
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # a time that is not known
             if command.strip() == script and datetime.fromisoformat(at).timestamp() >= since - _SECONDS:
                 found.append((datetime.fromisoformat(at), job.strip()))
     return Submitted(handle={"job": max(found)[1]}) if found else None

@@ -240,7 +240,7 @@ class Interpreter(Loops):
             if self.depth < 200:
                 run()
         except Stop:
-            pass
+            pass  # an `exit` ends the subshell only
         finally:
             state.variables, state.exported, state.directory, state.positional, state.output = saved
             self.depth, self.patience = depth, patience
@@ -402,7 +402,7 @@ class Interpreter(Loops):
         except NotReadable as error:
             state.problems.append(error.diagnostic)
         except Stop:
-            pass
+            pass  # an `exit` ends that script only
         finally:
             state.variables, state.exported, state.directory, state.positional, state.script, state.functions = saved
             state.outer = outer

@@ -133,5 +133,5 @@ def script_text(word: str, state: State, folder: Path | None) -> str | None:
             if path.is_file() and path.stat().st_size <= _LARGEST:
                 return path.read_text(encoding="utf-8", errors="replace")
         except OSError:
-            continue
+            continue  # not readable there: the caller reports a script that is nowhere
     return None

@@ -63,7 +63,7 @@ class Supervisor:
 
     def _send(self, number: int) -> None:
         for process in self.alive:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # ended just now
                 os.kill(process, number)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
