@@ -116,7 +116,7 @@ def start(job: Job) -> Run:
     """
     folder = job.output_dir or free_folder(Path(output_dir(job)))
     placed = dataclasses.replace(job, output_dir=folder)
-    # Only for this user: a job may name hosts and paths that are nobody's business.
+    # Only for this user: a job may name hosts and paths that others must not see.
     with tempfile.TemporaryDirectory(prefix="launch-run-") as scratch:
         file, answer, errors = (Path(scratch, name) for name in ("job.yaml", "answer.json", "errors.txt"))
         file.write_text(whole_job_yaml(placed), encoding="utf-8")

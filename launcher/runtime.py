@@ -96,16 +96,16 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
     if asks_for_rehearsal(job):
         asked = "rehearse.shrink, rehearse.fake_world or rehearse.device"
         return Choice(runtime="rehearsal", reason=f"asked for by {asked}")
-    elsewhere = not get_executor(job.cluster.executor).here
-    if elsewhere and job.cluster.container is not None:
+    remote = not get_executor(job.cluster.executor).here
+    if remote and job.cluster.container is not None:
         return Choice(runtime="native", reason="cluster.container has the backend")
     requirements = requirements_of(backend, backend.version(job.backend.version))
-    if elsewhere and _checked_on_hosts(job):
+    if remote and _checked_on_hosts(job):
         requirements = tuple(each for each in requirements if not each.startswith("module:"))
     missing = missing_requirements(backend, environ, requirements)
-    device = elsewhere or has_device(backend.devices)
+    device = remote or has_device(backend.devices)
     if not missing and device:
-        what = f"cluster.executor={job.cluster.executor} starts it elsewhere" if elsewhere else "a device is there"
+        what = f"cluster.executor={job.cluster.executor} starts it on other machines" if remote else "a device is there"
         return Choice(runtime="native", reason=f"{backend.title} is installed and {what}")
     if is_tiny(job):
         return Choice(runtime="rehearsal", reason="the model is tiny, and the native stack cannot run here")
@@ -116,7 +116,7 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
 
 
 def _checked_on_hosts(job: Job) -> bool:
-    """Return whether the Python that runs the job elsewhere is another than this one, which `launch doctor` asks."""
+    """Return whether the Python that runs the job on other machines is not this one; `launch doctor` asks it."""
     python = job.cluster.python
     return (python is not None and python != sys.executable) or (
         get_executor(job.cluster.executor).asks_hosts and not is_tiny(job)

@@ -28,7 +28,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The newest release of the project when somebody last looked (dates are ISO)."""
+    """The newest release of the project on the day of the last look (dates are ISO)."""
 
     newest: str
     released: str

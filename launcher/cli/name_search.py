@@ -82,7 +82,7 @@ def _of_fields(wanted: str, words: Sequence[str]) -> Iterator[Hit]:
         return Hit(name=path, kind="field", text=known[path].meta.doc, why=why, rank=rank)
 
     for path in _aliases().get(wanted, ()):
-        yield hit(path, "its name elsewhere", _ALIAS)
+        yield hit(path, "the name that other tools have for it", _ALIAS)
     for path in _synonyms().get(wanted, ()):
         yield hit(path, "another word for it", _SYNONYM)
     for path, info in known.items():

@@ -130,8 +130,8 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
 
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"
-    elsewhere = not files.here or job.origin("model.path").kind == "recipe"
-    if not file.is_file() and elsewhere and not folder.exists():
+    on_other_machine = not files.here or job.origin("model.path").kind == "recipe"
+    if not file.is_file() and on_other_machine and not folder.exists():
         # A job written for another machine (`launch import`): its own architecture fields and the overrides apply.
         # Where all of them are overrides they are the architecture, not changes to one.
         return _with_typed(job) if files.here or files.preset is not None else job

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 STARTER_KILLED = "the program that started it was killed"
 SUPERVISOR_KILLED = "the script that starts its nodes was killed"
 TERMINAL_LOST = "its terminal was closed (SIGHUP)"
-# A signal for which nobody wrote a request is the queue's, or somebody else's.
+# A signal without a request to stop comes from the queue, or from outside the launcher.
 PREEMPTED = "preempted: %s"
 BY_SIGTERM = "ended by SIGTERM"
 # What kind of iteration did not come (new, first), seconds.

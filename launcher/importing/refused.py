@@ -18,7 +18,7 @@ def with_refused(imported: Imported) -> Imported:
     """Return a judged import, with pass-through arguments where the backend refuses the input, but not the job.
 
     A field holds neither null nor a number of another type, and the launcher writes what an input may lack: a job made
-    of fields alone would mend a wrong input without a word. As few arguments as possible are passed through.
+    of fields alone would silently repair a wrong input. As few arguments as possible are passed through.
     """
     try:
         return _with_refused(imported)

@@ -1,4 +1,4 @@
-"""One page with everything: plotly.js, styles, scripts and data are in it, and nothing is loaded from elsewhere."""
+"""One page with everything: plotly.js, styles, scripts and data are in it, and nothing is loaded from the network."""
 
 from __future__ import annotations
 

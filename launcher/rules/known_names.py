@@ -1,4 +1,4 @@
-"""Rules about names that a backend looks up in a list of its own, after its parser took them as any text."""
+"""Rules about names that a backend looks up in a list after its parser accepted any text."""
 
 from collections.abc import Iterator, Mapping
 from typing import Unpack
@@ -92,7 +92,7 @@ def _takes(versions: Range | Mapping[str, Range], context: RuleContext) -> bool:
 
 
 def without_layers(flag: str, context: RuleContext) -> str:
-    """Return the message of adapters of which all names are Hugging Face's, which no layer of Megatron-core has."""
+    """Return the message where all target modules have Hugging Face's names, which no layer of Megatron-core has."""
     names = [str(name) for name in context.items(flag)]
     if not names or not all(name in MEGATRON_NAMES for name in names):
         return ""

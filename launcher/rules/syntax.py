@@ -11,7 +11,7 @@ from launcher.syntax import is_text
 # A name is a folder below ./launch_output, the prefix of a run's id, and the name of the queue's job.
 _NAME = re.compile(r"[^/\\\s.~-][^/\\]*")
 _LONGEST_NAME = 128
-# Paths and names that mean nothing when they are empty; elsewhere '' may be a value (cluster.gres, data.system).
+# Paths and names that mean nothing when they are empty; for other fields '' may be a value (cluster.gres, data.system).
 _NEVER_EMPTY = (
     *("output_dir", "model.path", "model.hub_id", "tokenizer.path", "lora.load", "task.reference_model"),
     *("checkpoint.save", "checkpoint.load", "data.cache_path", "profiler.path", "logging.tensorboard_dir"),

@@ -140,7 +140,7 @@ class Searches:
                     found.progress = content
                     self._end(found, "done")
         except (EOFError, OSError):
-            pass  # the process is gone, which `_advance` sees
+            return  # the process has died: `_advance` notices that and says so
 
     def _end(self, found: Running, state: str, why: str = "") -> None:
         if found.state not in ("running", "waiting"):
@@ -159,11 +159,11 @@ class Searches:
 def _search(sender: Connection, folders: Sequence[str], words: Sequence[str]) -> None:
     """Search in this process and report progress."""
     begin(folders)
-    os.nice(10)  # a search takes a minute, an answer for somebody who types must not wait for it
+    os.nice(10)  # a search runs for minutes: answers to what is typed come first
     try:
         sender.send(("done", _searched(sender, words)))
     except BrokenPipeError:
-        pass  # nobody waits for it
+        return  # the search was cancelled, or the server has ended
     except Exception as error:
         from launcher.ui.worker import sentence
 

@@ -129,7 +129,7 @@ _TEMPLATES = (
         without="all tokens of the answers weigh the same",
         neutral=("default",),
         unrelated=True,
-        no_field="It weighs parts of an answer in ms-swift; elsewhere the name is the constant scale of fp16.",
+        no_field="It weighs parts of an answer in ms-swift; on other backends the name is the constant scale of fp16.",
         source="swift/arguments/base_args/template_args.py:140 @4.6.0",
     ),
     row("is_binary_loss_scale disable_ignore_empty_think", "tunes these weights", MODEL, _TEMPLATE),

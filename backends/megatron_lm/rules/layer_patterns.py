@@ -23,7 +23,7 @@ def _problem(
     Args:
         entries: digits that a list may have; "": any numbers.
         longer: a list may have more entries than the model has layers.
-        divides: an interval must divide the number of layers, and 0 is none; elsewhere layers are counted modulo it.
+        divides: an interval must divide the number of layers, and 0 is none; otherwise layers are counted modulo it.
     """
     given, layers = context.flag(flag), context.number("num-layers")
     text = str(given)

@@ -89,7 +89,7 @@ MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
         given=("float16", "fp16", "bfloat16", "bf16"),
         holds={"precision.attention_softmax_in_fp32": True},
         becomes={"precision.attention_softmax_in_fp32": False},
-        nearly="elsewhere it is computed in precision.dtype then",
+        nearly="other backends then compute it in precision.dtype",
         source="mindformers/models/llama/llama_config.py:226 @1.6.0",
     ),
     row(

@@ -11,7 +11,7 @@ _FLAG = "lora-target-modules"
 # fmt: off
 declare((
     checked("MS-LORA-NAMES", partial(without_layers, _FLAG),
-            "Adapters of which none finds a layer are refused by PEFT.",
+            "PEFT refuses adapters none of whose names matches a layer.",
             "MindSpeed-LLM 26.1.0 training/training.py:185; peft 0.20.0, BaseTuner.inject_adapter", reads=_FLAG,
             flags=(_FLAG,)),
 ), backends=MINDSPEED)

@@ -278,7 +278,7 @@ def _lost_its_port(run: _Run, since: int) -> bool:
 
 
 def _signalled(folder: Path, ended: Ended) -> str:
-    """Return why a run was stopped if nobody asked for it by `launch stop`; "" otherwise."""
+    """Return why a run was stopped if `launch stop` did not ask for it; "" otherwise."""
     whys = {128 + signal.SIGTERM: PREEMPTED % BY_SIGTERM, 128 + signal.SIGHUP: TERMINAL_LOST}
     return "" if not ended.interrupted or read_request(folder) is not None else whys.get(ended.code, "")
 

@@ -58,7 +58,7 @@ while kill -0 "$node" 2>/dev/null; do
 done
 while wait "$node"; code=$?; ((code > 128)) && kill -0 "$node" 2>/dev/null; do :; done
 wait "$shown"
-# Where this script asked the node to end, and nobody else did, it failed.
+# Where this script asked the node to end, and nothing else did, it failed.
 if [ -n "$hung" ]; then
   code=124
   printf '%s %s\n' "$code" "$(hostname)" >"$run/exits/.$ATTEMPT.$rank" &&

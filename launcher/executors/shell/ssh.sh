@@ -82,7 +82,7 @@ start_nodes() {
 # What nodes have as their standard input ends with descriptor 8 of this shell.
 open_hold() {
   local hold
-  # In a folder of its own, which nobody else can write to: a name in /tmp that is free now may be taken a moment later.
+  # In a folder of its own, which no other user can write to: a name in /tmp that is free now may be taken a moment later.
   pids=()
   hold=$(mktemp -d) || { say "no temporary folder can be made"; return 1; }
   mkfifo -m 600 "$hold/pipe"

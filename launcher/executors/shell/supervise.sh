@@ -6,7 +6,7 @@
 stopped='' hangup='' why='' silent='' hung='' restarts=0 binds=0 attempt=-1
 parent=$PPID
 
-# A signal for which nobody wrote a request is the queue's, or somebody else's: a preemption, a time limit that is near.
+# A signal without a request to stop comes from the queue or from outside the launcher: preemption, an expiring time limit.
 stop_reason() {
   [ ! -e "$run/stop.json" ] && [ "$stopped" = 143 ] || return 0
   if [ -n "$hangup" ]; then
@@ -39,7 +39,7 @@ trap 'stopped=130' INT
 trap 'silent=1' USR2
 
 # Exit code of the node that failed first, by the clock of the disk. A node that was told to stop does not count, unless
-# $1 says so: nobody told it here.
+# $1 says so, no signal did here.
 first_failure() {
   local file code rest all=${1:-}
   # shellcheck disable=SC2012 # names are numbers
@@ -159,12 +159,12 @@ while :; do
     exit "$stopped"
   fi
   [ -z "$hung" ] || code=124
-  # A node that is gone, or that was ended by somebody else, says nothing against the job.
+  # A node that is gone, or that was ended from outside the job, is no failure of the job.
   gone=$((nodes - $(find "$run/exits" -name "$attempt.*" -size +0 | wc -l)))
   if ((gone > 0)) || [ -n "$others" ]; then
     : "${code:=${others:-1}}"
     if again_elsewhere; then
-      say "$gone of $nodes nodes are gone without a word, or nodes were ended by somebody else: the job waits for others"
+      say "$gone of $nodes nodes ended without an exit code, or nodes were ended from outside the job: it waits for others"
       write_status queued null "a node was lost"
       exit 0
     fi

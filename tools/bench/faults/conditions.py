@@ -18,7 +18,7 @@ HANG = ("fault_tolerance.hang_minutes=0.05",)
 
 
 def stop(stage: Stage) -> None:
-    """Ask it to stop from elsewhere."""
+    """Ask it to stop, from another process."""
     done = stage.launch("stop", stage.id)
     if done.code:
         stage.problems.append(f"launch stop: {done.code} {done.err[-200:]}")

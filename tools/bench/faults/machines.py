@@ -45,7 +45,7 @@ class MachineStage(Stage):
         self.undo.append(lambda: self.machines.call("link", host, "up"))
 
     def crash(self, node: int = 1) -> None:
-        """Let a machine die: nobody is told, and what it ran is gone; at the end of the case it boots."""
+        """Let a machine die: nothing is reported, and what it ran is gone; at the end of the case it boots."""
         host = self.host(node)
         self.machines.call("link", host, "down")
         keep = self.machines.holder(host)

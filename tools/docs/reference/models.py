@@ -50,7 +50,7 @@ A family is one file in `launcher/families/architectures`, and one row in the `f
 VERSION_TEXT = """
 ## Versions of backends
 
-`backend.version=` names one. "Newest upstream": the newest release, and when somebody last looked (CONTRIBUTING, "What
+`backend.version=` names one. "Newest upstream": the newest release, and the day of the last look (CONTRIBUTING, "What
 to do when upstream releases"). Where it is not among the known ones, its arguments are not known yet.
 
 | backend | known, with the date of the release | default | newest upstream | looked at |
