@@ -17,6 +17,8 @@ from launcher.job import value_at
 from launcher.pipeline import judge
 from tests.conftest import Launch
 
+pytestmark = pytest.mark.slow
+
 DEEPSEEK = ["+recipe=deepseek_v3", "hardware=h100_80g", "model.pretrained=false"]
 TIGHT = [
     *("+recipe=qwen3_8b", "backend=megatron", "hardware=a100_80g", "parallel.tp=1", "parallel.pp=4"),
@@ -67,7 +69,6 @@ def test_the_written_strategy_keeps_what_else_the_former_one_set(
     assert time.step_s == pytest.approx(after["step_s"], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_an_old_version_without_layouts_gets_a_list_of_layers_per_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,7 +137,6 @@ def test_layers_are_recomputed_in_part_as_far_as_the_backend_takes_it(
     assert answer.time.step_s == pytest.approx(after["step_s"], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     from launcher.balance.choices import choices_of
     from launcher.balance.solve_job import balance_job
@@ -149,7 +149,6 @@ def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.Capture
     assert some.balanced.bound <= some.balanced.time
 
 
-@pytest.mark.slow
 def test_what_a_backend_cannot_express_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["balance", *SHORT, "backend=megatron", "--quick"]) == 0
     captured = capsys.readouterr().out
@@ -159,7 +158,6 @@ def test_what_a_backend_cannot_express_is_reported(capsys: pytest.CaptureFixture
     assert "not chosen" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_measured_ratios_move_layers_away_from_a_heavy_head(capsys: pytest.CaptureFixture[str]) -> None:
     light = answer_of(capsys, *DEEPSEEK, "--head-loss", "0.1")["layers"]
     heavy = answer_of(capsys, *DEEPSEEK, "--head-loss", "5")["layers"]

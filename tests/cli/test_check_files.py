@@ -25,6 +25,8 @@ from launcher.report.github import annotations
 from launcher.report.junit import junit
 from launcher.report.sarif import sarif
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """\
 export NPROC_PER_NODE=8

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 JOB = ["+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g", "cluster.nodes=4"]
 
 

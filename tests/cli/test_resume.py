@@ -14,6 +14,8 @@ from tests.cli.test_runs import JOB, own_start
 from tests.cluster.machines import PROGRAM
 from tests.conftest import Launch
 
+pytestmark = pytest.mark.slow
+
 # Fails once it has saved, unless it goes on from a checkpoint.
 FAILS_ONCE = """[ -z "$load" ] || { step 10; exit ${AGAIN:-0}; }
 checkpoint 5

@@ -15,6 +15,8 @@ from tests.commands import ROOT
 from tests.conftest import Launch
 from tests.waiting import STUCK_SECONDS
 
+pytestmark = pytest.mark.slow
+
 JOB = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=messages", "data.paths=[train.jsonl]")
 
 

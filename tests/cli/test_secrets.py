@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import Launch
 
+pytestmark = pytest.mark.slow
+
 VALUE = "hush-9f3b71"
 JOB = (
     "+recipe=tiny_qwen3",
@@ -76,7 +78,6 @@ def test_a_mapping_shows_it_neither(launch: Launch, arg: str):
         assert VALUE not in done.out + done.err, more
 
 
-@pytest.mark.slow
 def test_no_file_of_a_run_holds_it(launch: Launch, tmp_path: Path):
     pytest.importorskip("megatron.core")
     secret = {"WANDB_API_KEY": VALUE, "HF_TOKEN": VALUE}

@@ -15,6 +15,8 @@ from tests.commands import ROOT
 from tests.conftest import Launch
 from tests.waiting import STUCK_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 Process = subprocess.Popen[bytes]
 
 

@@ -15,6 +15,8 @@ from launcher.convert.containers.errors import Unwritable
 from launcher.convert.staging import Staging
 from launcher.outputs.contents import Contents, Known, contents_of
 
+pytestmark = pytest.mark.slow
+
 # Audit events of everything that changes a folder (docs.python.org/3/library/audit_events.html).
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink")
 OLD = {"a": "old a", "b": "old b", "deep/c": "old c"}

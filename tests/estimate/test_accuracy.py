@@ -11,6 +11,8 @@ from tools.bench import held_out, measured_bridge
 from tools.bench.estimate_accuracy import headline, table, untouched, verdicts
 from tools.bench.measured_cases import FILES, Errors, case_of, judge, reason, rows
 
+pytestmark = pytest.mark.slow
+
 # Rows that tests judge: each source, and of the CI's tiny models and Megatron-Bridge's repeated layouts a part.
 _PART = 5
 

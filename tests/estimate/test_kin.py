@@ -8,6 +8,8 @@ import pytest
 from launcher.estimate.kin import Likeness, measured, spread_of
 from tests.conftest import Launch
 
+pytestmark = pytest.mark.slow
+
 MOE = ["+recipe=qwen3_moe", "backend=megatron", "hardware=h100_80g", "cluster.nodes=4"]
 
 

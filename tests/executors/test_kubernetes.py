@@ -32,6 +32,8 @@ from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
 from tests.waiting import STUCK_SECONDS
 
+pytestmark = pytest.mark.slow
+
 load(option_rules())
 PLACE = Place(id="Qwen3_8b-2", folder="/shared/it's here/out", launch_dir="/shared/it's here")
 SCHEMAS = Path(__file__).parent / "schemas"

@@ -26,7 +26,7 @@ def lacking() -> str:
     return tried.stderr.strip()
 
 
-pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 SECRET = "a-value-that-nobody-may-write"
 
 
@@ -139,7 +139,6 @@ def test_the_first_failure_is_the_exit_code(cluster: Cluster):
     assert "BackoffLimitExceeded" in shown["why"]
 
 
-@pytest.mark.slow
 def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
     cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
     assert cluster.launch("run", *cluster.args()).code == 0
@@ -153,7 +152,6 @@ def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
     assert cluster.launch("stop", "qwen3_8b-1").code == 1
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: str):
@@ -174,7 +172,6 @@ if [ -z "$load" ]; then [ "$NODE_RANK" = 0 ] || sleep 600; checkpoint 5; step 6;
 step 10"""
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano", "pytorchjob"])
 def test_a_failed_job_is_resumed_from_the_checkpoint_on_its_volume(cluster: Cluster, kind: str):
@@ -197,7 +194,6 @@ def test_a_failed_job_is_resumed_from_the_checkpoint_on_its_volume(cluster: Clus
     assert cluster.left() == []
 
 
-@pytest.mark.slow
 def test_a_job_without_a_checkpoint_on_a_volume_is_not_trained_anew_by_resume(cluster: Cluster):
     cluster.program(FAILS_ONCE)
     assert cluster.launch("run", *cluster.args(), "--wait").code == 1
@@ -219,7 +215,6 @@ def test_a_job_without_a_checkpoint_on_a_volume_is_not_trained_anew_by_resume(cl
     assert f"there is no complete checkpoint in {cluster.folder}/other/checkpoints: nothing is trained anew" in log
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 def test_restarts_are_counted(cluster: Cluster, kind: str):
@@ -229,7 +224,6 @@ def test_restarts_are_counted(cluster: Cluster, kind: str):
     assert (cluster.folder / "out/logs/node1.log").read_text().count("once") == 3
 
 
-@pytest.mark.slow
 def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
     cluster.program('if [ "$NODE_RANK" = 1 ]; then step 1; sleep 1; step 2; fi; sleep 3050')
     done = cluster.launch("run", *cluster.args(), "fault_tolerance.hang_minutes=0.05", "--wait", "--json")
@@ -237,7 +231,6 @@ def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
     assert "no new iteration for" in (cluster.folder / "out/logs/node1.log").read_text()
 
 
-@pytest.mark.slow
 def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster):
     cluster.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 3050')
     args = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait", "--json")
@@ -245,7 +238,6 @@ def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster
     assert (done.code, done.json["state"]) == (0, "done"), done
 
 
-@pytest.mark.slow
 def test_a_watched_pod_gives_ranks_time_to_save_and_loses_no_line(cluster: Cluster):
     cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
     assert cluster.launch("run", *cluster.args(), "fault_tolerance.hang_minutes=5").code == 0
@@ -350,7 +342,6 @@ def test_no_kubectl_says_where_to_get_it(cluster: Cluster):
     assert "no kubectl on the PATH" in done.err
 
 
-@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_loses_no_job(cluster: Cluster):
     cluster.program("step 1; sleep 3; step 2")
     assert cluster.launch("run", *cluster.args()).code == 0
@@ -382,7 +373,6 @@ def test_the_manifest_runs_without_the_launcher(cluster: Cluster):
     assert json.loads(status.read_text())["conditions"][0]["type"] == "Complete"
 
 
-@pytest.mark.slow
 def test_the_real_megatron_core_trains_on_two_pods(cluster: Cluster):
     pytest.importorskip("megatron.core")
     size = ("cluster.nodes=2", "cluster.devices_per_node=1", "cluster.container=example.invalid/megatron:1")

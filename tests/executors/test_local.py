@@ -22,6 +22,8 @@ from tests.conftest import ROOT
 from tests.processes import alive
 from tests.waiting import STUCK_SECONDS
 
+pytestmark = pytest.mark.slow
+
 
 def plan(folder: Path, code: str, *args: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
     node = NodePlan(rank=0, argv=(sys.executable, "-c", code, *args), env=env or {})

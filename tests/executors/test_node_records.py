@@ -16,6 +16,8 @@ from launcher.plan.executor import Place
 from tests.processes import alive
 from tests.waiting import STUCK_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 ITERATION = r"iteration +[0-9]+/ *[0-9]+"
 
 

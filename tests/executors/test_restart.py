@@ -26,6 +26,8 @@ from tests.conftest import ROOT
 from tests.processes import alive
 from tests.waiting import STUCK_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def isolated_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ from tests.backends.mutated import Line, Mutations, changed
 from tests.conftest import Launch
 from tests.sampling import dice, fuzz_seed, trials
 
+pytestmark = pytest.mark.slow
+
 SWIFT = ["megatron", "sft", "--model", "Qwen/Qwen3-8B", "--dataset", "x", "--tensor_model_parallel_size", "5"]
 SIZES = {"PAR-TP-FFN", "PAR-TP-HEADS", "PAR-TP-KV-HEADS"}
 

@@ -25,6 +25,8 @@ from launcher.pipeline import Outcome, judge
 from launcher.port.port import DROPPED_RULE, NEAREST
 from tests.importing.sources import DATA, MOE, NPU, SWIFT, sample
 
+pytestmark = pytest.mark.slow
+
 ReportedFindings = list[tuple[str, str, tuple[str, ...], tuple[str, ...], str]]
 
 

@@ -16,6 +16,8 @@ from launcher.job import value_at
 from launcher.pipeline import judge
 from launcher.port.substitutes import SUBSTITUTE_RULE
 
+pytestmark = pytest.mark.slow
+
 SIZES = (
     "--num-layers 8 --hidden-size 256 --ffn-hidden-size 512 --num-attention-heads 8 --seq-length 512 "
     "--max-position-embeddings 512 --micro-batch-size 1 --global-batch-size 8 --train-iters 10 --lr 1e-4 --bf16 "

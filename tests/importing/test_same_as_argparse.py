@@ -16,6 +16,8 @@ from launcher.importing.argv import Parsed, parse_argv
 from launcher.mapping.backend import get_backend
 from tests.sampling import dice, trials
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = [
     (name, version) for name in ("megatron_lm", "mindspeed", "megatron") for version in get_backend(name).versions
 ]

@@ -16,6 +16,8 @@ from tests.conftest import ROOT, Launch
 from tests.rehearse.native.environments import swift_python
 from tests.waiting import STUCK_SECONDS
 
+pytestmark = pytest.mark.slow
+
 UNFUSED = "kernels.cross_entropy_fusion=false"
 
 WRONG = {
@@ -156,7 +158,6 @@ MODELS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_megatron_core_trains_as_transformers(launch: Launch, name: str) -> None:
@@ -170,7 +171,6 @@ def test_megatron_core_trains_as_transformers(launch: Launch, name: str) -> None
     assert len(finished.json["sides"][1]["iterations"]) == 4
 
 
-@pytest.mark.slow
 def test_ms_swift_trains_as_megatron_core(launch: Launch) -> None:
     words = ["--backends", "megatron_lm,megatron", "--python", f"megatron={swift_python()}", "--iterations", "3"]
     finished = launch("parity", "+recipe=tiny_qwen3_moe", *words, "--json", timeout=500)
@@ -196,7 +196,6 @@ TUNED: dict[str, tuple[list[str], Callable[[float, float, dict[str, Any]], bool]
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", TUNED)
 def test_ms_swift_tunes_as_transformers(launch: Launch, name: str) -> None:
@@ -234,7 +233,6 @@ STOPPED: dict[str, tuple[list[str], str, int, Callable[[int, int], None], int]] 
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", STOPPED)
 def test_a_comparison_that_is_stopped_leaves_no_process(tmp_path: Path, name: str) -> None:

@@ -22,6 +22,8 @@ from tests.rules import test_common, test_sanity_checks
 from tests.rules.reads import recorded
 from tests.sampling import ROOT, dice, fuzz_seed, sample, trials
 
+pytestmark = pytest.mark.slow
+
 load(module for name in backend_names() for module in get_backend(name).rules)
 
 

@@ -17,6 +17,8 @@ from launcher.search.found import Found
 from launcher.search.points import everything, in_block, in_part, nothing_recomputed
 from launcher.search.switches import SWITCHES, paths_of
 
+pytestmark = pytest.mark.slow
+
 # The brute force asks the estimate alone.
 EIGHT = ["cluster.nodes=1", "cluster.devices_per_node=8", "search.fit_probability=null"]
 # Name: overrides, axes that are searched. Memory is tight enough that recomputation and sharding matter.

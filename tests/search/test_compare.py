@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import Launch
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", "search.max_vpp=2"]
 
 

@@ -13,6 +13,8 @@ from launcher.balance.profile import fit
 from launcher.cli import main
 from launcher.search.taylor import Setting, prune, setting_of, space
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Setting(world=1024, layers=62, experts=256, global_batch=1024)
 # dp, tp, pp, ep, peak MB: 40 dry runs.
 MEASURED = (

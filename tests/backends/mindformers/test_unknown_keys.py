@@ -16,6 +16,8 @@ from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import ImportOptions, read_command
 from tests.sampling import ROOT
 
+pytestmark = pytest.mark.slow
+
 FILE = ROOT / "tests" / "importing" / "data" / "mindformers_qwen3.yaml"
 # What MindFormers 1.6.0 itself did with `KEY: 4` in a file of Qwen3 (its template, builders and converter, called one
 # by one on mindspore 2.7.0), and what the source of 2.1.0 does.

@@ -17,6 +17,8 @@ from launcher.runtime import planned
 from tests.convert.core_logits import megatron_argv
 from tests.convert.helpers import launch, with_mtp
 
+pytestmark = pytest.mark.slow
+
 RELATIVE = 1e-6
 SEQUENCE = ["parallel.tp=2", "parallel.sequence_parallel=true"]
 

@@ -11,6 +11,8 @@ from core_world import DENSE, MLA, MOE, Run, Zygote, split_args
 
 from launcher.rehearse.core.options import FakeWorld, LoraOptions
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-5
 LORA = LoraOptions(rank=4, alpha=8.0)
 SEQUENCE = "--tensor-model-parallel-size 2 --sequence-parallel"
@@ -103,7 +105,6 @@ def test_a_fraction_of_dropout_changes_training(zygote: Zygote, alone: Callable[
     assert run.losses[1:] != alone("dense").losses[1:]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name,rslora", [("qwen3", False), ("llama", True), ("qwen3_moe", False)])
 def test_peft_computes_the_same_with_the_trained_adapters(
     zygote: Zygote, model: Callable[[str], Path], tokens: tuple[Any, Any], tmp_path: Path, name: str, rslora: bool

@@ -6,6 +6,8 @@ from functools import cache
 import pytest
 from core_world import DENSE, MLA, MOE, Run, Zygote, split_args
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-5
 
 MODELS = {
@@ -88,7 +90,6 @@ def test_experts_split_by_tensor_and_expert_parallelism_train_like_one_process(z
     assert run.losses == pytest.approx(alone("moe").losses, abs=TOLERANCE)
 
 
-@pytest.mark.slow
 def test_recompute_changes_nothing(zygote: Zygote, alone: Alone) -> None:
     full = split_args("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
     selective = split_args("--recompute-granularity selective --recompute-modules core_attn mlp")

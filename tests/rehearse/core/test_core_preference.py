@@ -14,6 +14,8 @@ from launcher.rehearse.core.data.preferences import preference_samples
 from launcher.rehearse.core.data.tokenizer import load
 from launcher.rehearse.core.options import DataOptions, LoraOptions, PreferenceOptions
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-5
 PLAIN = PreferenceOptions(beta=0.1)
 LORA = LoraOptions(rank=4, alpha=8.0)
@@ -86,7 +88,6 @@ def test_a_resumed_run_would_have_another_reference(zygote: Zygote, tmp_path: Pa
     assert restarted.losses[0] == pytest.approx(math.log(2), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_lora_resumes_with_the_same_reference(zygote: Zygote, tmp_path: Path) -> None:
     argv = [*MODELS["dense"], "--lr", "3e-2"]
     half = split_args(f"--save {tmp_path}/saved --save-interval 3 --exit-interval 3")
@@ -124,7 +125,6 @@ LOSSES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", LOSSES.values(), ids=LOSSES.keys())
 def test_the_second_loss_is_trls_on_transformers(
     zygote: Zygote, model: Callable[[str], Path], tmp_path: Path, options: PreferenceOptions

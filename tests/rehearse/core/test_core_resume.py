@@ -14,6 +14,8 @@ from core_world import DENSE, MOE, Zygote, split_args
 from launcher.rehearse.core.options import TrainerOptions
 from tests.waiting import STUCK_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-5
 HALF = split_args("--save-interval 3 --exit-interval 3")
 DISTRIBUTED = "--use-distributed-optimizer"
@@ -71,7 +73,6 @@ def test_a_checkpoint_continues_at_another_layout(
     assert continued.losses == pytest.approx(whole[3:], abs=TOLERANCE)
 
 
-@pytest.mark.slow
 def test_weights_are_gathered_before_they_are_saved(zygote: Zygote, tmp_path: Path, uninterrupted: Losses) -> None:
     """With --overlap-param-gather a rank's copy of the others' weights is from before the last step."""
     overlapped = f"{DISTRIBUTED} --overlap-grad-reduce --overlap-param-gather".split()
@@ -93,7 +94,6 @@ def test_what_does_not_fit_is_refused_with_what_would_work(zygote: Zygote, tmp_p
     assert "Traceback" not in wider.output
 
 
-@pytest.mark.slow
 def test_another_schedule_is_refused_unless_asked_for(zygote: Zygote, tmp_path: Path) -> None:
     saved = f"{tmp_path}/saved"
     zygote.run([*DENSE, *HALF, "--save", saved])
@@ -121,7 +121,6 @@ def test_nothing_is_overwritten(zygote: Zygote, tmp_path: Path) -> None:
     assert "latest_checkpointed_iteration.txt" in missing.output
 
 
-@pytest.mark.slow
 def test_old_checkpoints_go_when_asked(zygote: Zygote, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     zygote.run([*DENSE, "--save", str(saved), "--save-interval", "1", "--save-retain-interval", "3"])
@@ -141,7 +140,6 @@ STOPS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("start,number,everyone,exit_code", STOPS.values(), ids=STOPS.keys())
 def test_a_stop_leaves_a_complete_checkpoint_and_no_process(
@@ -158,7 +156,6 @@ def test_a_stop_leaves_a_complete_checkpoint_and_no_process(
     assert not _processes_of(process.pid)
 
 
-@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     process, _log = _start(tmp_path, OURS, "--save-interval 100000")
     for _ in range(2):
@@ -168,7 +165,6 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     assert not _processes_of(process.pid)
 
 
-@pytest.mark.slow
 def test_a_killed_run_leaves_its_last_checkpoint_complete(tmp_path: Path) -> None:
     process, _log = _start(tmp_path, OURS, "--save-interval 2")
     os.killpg(process.pid, signal.SIGKILL)

@@ -11,6 +11,8 @@ from token_files import write_tokens
 from launcher.rehearse.core.data.tokenizer import bundled_directory, load
 from launcher.rehearse.core.options import DataOptions, FakeWorld
 
+pytestmark = pytest.mark.slow
+
 TURNS = [{"role": "user", "content": "Call me?"}, {"role": "assistant", "content": "Ishmael. Some years ago"}]
 
 
@@ -32,7 +34,6 @@ def test_a_run_leaves_result_log_picture_and_events(zygote: Zygote) -> None:
     assert "iteration 6/6 | loss" in (run.output_dir / "log.txt").read_text()
 
 
-@pytest.mark.slow
 def test_the_seed_decides(zygote: Zygote) -> None:
     first = zygote.run([*DENSE, "--seed", "1"], ranks=2).losses
     assert zygote.run([*DENSE, "--seed", "1"], ranks=2).losses == first
@@ -49,7 +50,6 @@ def test_text_and_messages(zygote: Zygote, tmp_path: Path) -> None:
     assert alone.losses[-1] < alone.losses[0]
 
 
-@pytest.mark.slow
 def test_megatron_files_train_the_same_at_every_layout(zygote: Zygote, tmp_path: Path) -> None:
     prefix = write_token_file(tmp_path / "tokens")
     data = DataOptions(kind="megatron", paths=(prefix,))
@@ -67,7 +67,6 @@ def write_token_file(prefix: Path) -> str:
     return write_tokens(prefix, [numpy.frombuffer(b"Call me Ishmael. Some years ago. " * 8, dtype=numpy.uint8)] * 30)
 
 
-@pytest.mark.slow
 def test_documents_are_kept_separate_when_asked(zygote: Zygote, tmp_path: Path) -> None:
     text = write_lines(tmp_path / "text.jsonl", [{"text": "Call me Ishmael. Some years ago"}] * 40)
     data = DataOptions(kind="text", paths=(text,))
@@ -133,7 +132,6 @@ def test_documents_of_token_files_end_with_the_tokenizers_eos(zygote: Zygote, tm
     assert losses[0] != losses[1] == zygote.run(argv, data=DataOptions(kind="megatron", paths=(prefix,))).losses[0]
 
 
-@pytest.mark.slow
 def test_transformers_and_the_trainer_read_the_same_tokens() -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(bundled_directory())
