@@ -86,6 +86,8 @@ class Pod:
         self.over = self.first_killed = False
         self.restarts, self.again_at = 0, 0.0
         self.last: Tree = {}
+        # Lines of the log before those of the container, and before those of the one that it replaced.
+        self.first_line = self.line_before = 0
         self.begun = time.time()
         self.memory: Path | None = None
 
@@ -316,6 +318,7 @@ class Kubelet:
         pod.again_at, pod.begun = 0.0, time.time()
         pod.restarts += 1
         pod.first_killed = False
+        pod.line_before, pod.first_line = pod.first_line, len(_lines(pod))
         self._start(pod)
 
     def _delete(self, pod: Pod) -> None:
@@ -385,7 +388,7 @@ class Kubelet:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&timestamps&sinceTime."""
+        """Answer GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&timestamps&sinceTime&previous."""
         parts, query = urlparse(request.path), parse_qs(urlparse(request.path).query)
         words = parts.path.split("/")
         pods = [
@@ -398,14 +401,19 @@ class Kubelet:
             return
         pod = pods[-1]  # pods of Volcano that are started again have the same name
         since, follow = query.get("sinceTime", [""])[0][:19], query.get("follow", ["false"])[0] == "true"
+        previous = query.get("previous", ["false"])[0] == "true"
+        if previous and not pod.last:
+            request.send_error(400)
+            return
         request.send_response(200)
         request.send_header("Content-Type", "text/plain")
         request.end_headers()
-        told = 0
+        told, to = pod.first_line, None
+        if previous and not pod.again_at:
+            told, to = pod.line_before, pod.first_line
         while True:
             over = not follow or pod.over or pod.process is None or self.stopping.is_set()
-            log = pod.folder / "log"
-            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            lines = _lines(pod)[:to]
             text = "".join(f"{line}\n" for line in lines[told:] if line[:19] >= since)
             told = len(lines)
             try:
@@ -416,6 +424,12 @@ class Kubelet:
             if over:
                 return
             time.sleep(0.2)
+
+
+def _lines(pod: Pod) -> list[str]:
+    """Return what all containers of a pod have printed."""
+    log = pod.folder / "log"
+    return log.read_text(errors="replace").splitlines() if log.exists() else []
 
 
 def _keep_log(pod: Pod) -> None:

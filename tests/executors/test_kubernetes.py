@@ -2,9 +2,6 @@
 
 import copy
 import json
-import os
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,18 +16,14 @@ from launcher.executors.kubernetes.kinds import KINDS as TABLE
 from launcher.executors.kubernetes.kinds import kinds_table
 from launcher.executors.kubernetes.objects import name_of
 from launcher.executors.kubernetes.pods import pods_of
-from launcher.executors.record import read_exits
 from launcher.job import Job
 from launcher.job.cluster import Cluster
 from launcher.job.option import meta_of
-from launcher.observe.reason import Kind
-from launcher.observe.reasons import reason_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from launcher.plan.executor import Place, option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
-from tests.waiting import STUCK_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -275,43 +268,6 @@ def test_pods_watch_for_hangs_by_themselves(kind):
     assert "hang_seconds=90" in files["pod.sh"]
     assert "iteration_line='iteration +[0-9]+'" in files["pod.sh"]
     assert files["pod.sh"] in {tree["kind"]: tree for tree in manifest(kind, hang=90.0)}["ConfigMap"]["data"].values()
-
-
-def test_a_pod_whose_ranks_save_does_not_hang(tmp_path: Path):
-    rank = "trap 'sleep 5; touch saved; exit 0' TERM; echo iteration 1; sleep 1.5; echo iteration 2; "
-    node = NodePlan(rank=0, argv=("env", "LOCAL_RANK=0", "bash", "-c", rank + "while :; do sleep 0.1; done"))
-    given = plan("job", 1, hang=3.0)
-    start = replace(given.start, save_seconds=20.0)
-    given = replace(given, nodes=(node,), start=start, resume=None, output_dir=str(tmp_path / "out"))
-    for file in EXECUTOR.render(given, Place(id="x-1", folder=str(tmp_path / "out"), launch_dir=str(tmp_path))):
-        (tmp_path / Path(file.path).name).write_text(file.content.replace("files=/run/launch", f"files={tmp_path}"))
-    environ = {**os.environ, "JOB_COMPLETION_INDEX": "0"}
-    process = subprocess.Popen(["bash", "pod.sh"], cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    said = next(line for line in process.stdout if "iteration 2" in line)
-    time.sleep(1.5)
-    process.terminate()
-    said += process.communicate(timeout=STUCK_SECONDS)[0]
-    assert (process.returncode, "no new iteration" in said) == (0, False), said
-    assert (tmp_path / "saved").exists()
-
-
-def test_a_pod_that_hangs_has_failed_whatever_its_node_wrote(tmp_path: Path):
-    body = "echo iteration 1; sleep 1.5; echo iteration 2; sleep 3000"
-    given = plan("job", 1, hang=2.0)
-    given = replace(given, nodes=(NodePlan(rank=0, argv=("bash", "-c", body)),), resume=None)
-    given = replace(given, output_dir=str(tmp_path / "out"))
-    for file in EXECUTOR.render(given, Place(id="x-1", folder=str(tmp_path / "out"), launch_dir=str(tmp_path))):
-        (tmp_path / Path(file.path).name).write_text(file.content.replace("files=/run/launch", f"files={tmp_path}"))
-    environ = {**os.environ, "JOB_COMPLETION_INDEX": "0"}
-    done = subprocess.run(["bash", "pod.sh"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 124, done
-    (end,) = read_exits(tmp_path / "out")
-    assert (end.code, end.how) == (124, "")
-    said = next(line for line in done.stdout.splitlines() if "no new iteration" in line)
-    reason = reason_of(said, Kind.LINE)
-    assert reason is not None
-    assert reason.name == "hang"
 
 
 @pytest.mark.parametrize("kind", KINDS)

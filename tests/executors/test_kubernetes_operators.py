@@ -165,3 +165,20 @@ def test_a_container_that_the_runtime_starts_again_alone_is_shown(site: KindSite
     assert (0, 0, 4) in [(end["attempt"], end["node"], end["code"]) for end in seen[-1]["exits"]]
     assert site.launch("stop", "out").code == 0
     wait_until(lambda: site.left() == set())
+
+
+@pytest.mark.parametrize("site", ["trainjob"], indirect=True)
+def test_what_a_container_printed_before_it_was_started_again_alone_is_kept(site: KindSite):
+    """Nobody asks for the output meanwhile: `kubectl logs` then has the second container's only."""
+    count, go = site.folder / "count", site.folder / "go"
+    site.program(
+        f'[ "$NODE_RANK" = 0 ] || sleep 3000; touch {count}; echo "start $(($(wc -l <{count}) + 1))"; echo x >>{count}\n'
+        f"[ $(wc -l <{count}) = 1 ] || until [ -e {go} ]; do sleep 0.2; done; exit 4"
+    )
+    assert site.launch("run", *site.args("cluster.training_runtime=again")).code == 0
+    wait_until(lambda: count.exists() and count.read_text().count("x") == 2)
+    wait_until(lambda: "start 2" in site.launch("logs", "out", "--rank", "0").out)
+    shown = site.launch("logs", "out", "--rank", "0").out.splitlines()
+    assert [line for line in shown if line.startswith("start")] == ["start 1", "start 2"]
+    assert site.launch("stop", "out").code == 0
+    wait_until(lambda: site.left() == set())

@@ -224,6 +224,32 @@ awk -v since="$since" '$1 >= since' {tmp_path}/log | head -c 200"""
     ]
 
 
+def test_the_lines_of_a_container_that_was_started_again_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The first container ended unseen, and wrote more than one answer holds."""
+    from launcher.executors.kubernetes import logs
+
+    handle = record(tmp_path / "out")
+    (tmp_path / "before").write_text("".join(stamped(number, f"first {number} " + "x" * 40) for number in range(8)))
+    (tmp_path / "log").write_text(stamped(20, "second"))
+    monkeypatch.setattr(logs, "_MOST_BYTES", 200)
+    program(
+        tmp_path,
+        monkeypatch,
+        f"""echo "$*" >>{tmp_path}/calls; file={tmp_path}/log
+for word in "$@"; do case $word in --since-time=*) since=${{word#*=}};; --previous) file={tmp_path}/before;; esac; done
+awk -v since="$since" '$1 >= since' $file | head -c 200""",
+    )
+    last = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-01-01T00:00:07Z"}}
+    status = {"name": "node", "restartCount": 1, "state": {"running": {}}, "lastState": last}
+    pods = pods_in([pod(phase="Running", containerStatuses=[status])])
+    for _ in range(2):
+        fetch_logs(handle, tmp_path / "out", pods)
+    lines = [line.split()[:2] for line in (tmp_path / "out/logs/node0.log").read_text().splitlines()]
+    assert lines == [*(["first", str(number)] for number in range(8)), ["second"]]
+    again = (tmp_path / "calls").read_text().splitlines()[-1]
+    assert "--previous" not in again, "what was read is not asked for again"
+
+
 # -- the run's directory
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ _LOG_SECONDS = 120
 _MOST_BYTES = 64 * 2**20
 # `kubectl logs --timestamps`: RFC 3339 with nanoseconds before every line.
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+# The end of a container is written in whole seconds.
+_ROUNDED_SECONDS = 1.0
 
 
 def fetch_logs(handle: Mapping[str, Any], run: Path, pods: Sequence[Pod]) -> None:
@@ -57,30 +60,40 @@ def following_logs(handle: Mapping[str, Any], run: Path, pods: Sequence[Pod], se
 
 
 def _append(handle: Mapping[str, Any], folder: Path, pod: Pod, follow: float = 0.0) -> None:
-    """Append the lines of one pod that are newer than the last one saved."""
-    mark = folder / f".{pod.name}.seen"
-    seen = _read_mark(mark)
-    options = [*([f"--since-time={seen}"] if seen else []), *(["--follow"] if follow else [])]
-    words = (
-        "logs",
-        pod.name,
-        "-c",
-        KINDS[handle["kind"]].container,
-        "--timestamps",
-        f"--limit-bytes={_MOST_BYTES}",
-        *options,
-    )
+    """Append the lines of one pod that are newer than the last one saved, those of a container before it first."""
+    file = folder / f".{pod.name}.seen"
+    seen = _read_mark(file)
+    if pod.before is not None and _time_of(seen) < pod.before.at + _ROUNDED_SECONDS:
+        is_cut = True
+        while is_cut:
+            seen, is_cut = _append_after(handle, folder, pod, seen, "--previous")
+    _append_after(handle, folder, pod, seen, *(["--follow"] if follow else []), seconds=follow or _LOG_SECONDS)
+
+
+def _append_after(
+    handle: Mapping[str, Any], folder: Path, pod: Pod, seen: str, *options: str, seconds: float = _LOG_SECONDS
+) -> tuple[str, bool]:
+    """Append the lines of one container that are newer than a time.
+
+    Returns:
+        The time of the last line saved, and whether there are more that were not read.
+    """
+    since = [f"--since-time={seen}"] if seen else []
+    container = KINDS[handle["kind"]].container
+    words = ("logs", pod.name, "-c", container, "--timestamps", f"--limit-bytes={_MOST_BYTES}", *since, *options)
     try:
-        data = ask(handle, *words, seconds=follow or _LOG_SECONDS).data
+        data = ask(handle, *words, seconds=seconds).data
     except Refused:
-        return  # not started yet, or deleted
-    if len(data) >= _MOST_BYTES:  # the last line is cut; the next call reads it from its beginning
+        return seen, False  # not started yet, or deleted
+    is_cut = len(data) >= _MOST_BYTES
+    if is_cut:  # the last line is not whole; the next call reads it from its beginning
         data = data[: data.rfind(b"\n") + 1] or data
     fresh, last = lines_after(data.decode("utf-8", "replace"), seen)
     if fresh:
         with open(folder / f"node{pod.node}.log", "a", encoding="utf-8", opener=private.opener) as file:
             file.write("\n".join(fresh) + "\n")
-        private.write(mark, last)
+        private.write(folder / f".{pod.name}.seen", last)
+    return last, is_cut and bool(fresh)
 
 
 def lines_after(text: str, seen: str) -> tuple[list[str], str]:
@@ -108,6 +121,14 @@ def _read_mark(mark: Path) -> str:
     except OSError:
         return ""
     return text if _STAMP.fullmatch(text) else ""
+
+
+def _time_of(mark: str) -> float:
+    """Return a mark as seconds since 1970; 0 for none."""
+    try:
+        return datetime.fromisoformat(mark).timestamp()
+    except ValueError:
+        return 0.0
 
 
 @contextmanager

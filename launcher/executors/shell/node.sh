@@ -53,12 +53,18 @@ save_first() {
 }
 
 stop() {
+  local ticks
   [ -z "$stopping" ] || return 0
   stopping=1
   [ -z "$child" ] && return 0
   {
     [ -z "$save_seconds" ] || save_first
-    kill -TERM -- "-$child" 2>/dev/null
+    # Its group is there once setsid has made it; before, nobody hears the signal, and it would train until the grace ends.
+    for ((ticks = 100; ticks > 0; ticks--)); do
+      ! kill -TERM -- "-$child" 2>/dev/null || break
+      kill -0 "$child" 2>/dev/null || break
+      sleep 0.1
+    done
     sweep "$grace"
   } 9>&- &
 }

@@ -1,6 +1,9 @@
 # -- a pod: brings its files to their place, looks where to go on, and becomes the node.
 #    Above stand also: files (folder of the ConfigMap), rank_from, master_addr, master_port, checkpoints, trackers,
 #    hang_seconds, startup_seconds, iteration_line, rank_log, first_attempt (above 0: of a run that is resumed)
+
+# The first process of a container is deaf to signals that it has no trap for, and a volume may take long to answer.
+trap 'exit 143' TERM INT
 rank=${!rank_from:?which node this pod is}
 export MASTER_ADDR=${master_addr:-${PET_MASTER_ADDR:?the address of the first pod}}
 export MASTER_PORT=$master_port
