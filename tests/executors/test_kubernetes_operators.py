@@ -172,8 +172,8 @@ def test_what_a_container_printed_before_it_was_started_again_alone_is_kept(site
     """Nobody asks for the output meanwhile: `kubectl logs` then has the second container's only."""
     count, go = site.folder / "count", site.folder / "go"
     site.program(
-        f'[ "$NODE_RANK" = 0 ] || sleep 3000; touch {count}; echo "start $(($(wc -l <{count}) + 1))"; echo x >>{count}\n'
-        f"[ $(wc -l <{count}) = 1 ] || until [ -e {go} ]; do sleep 0.2; done; exit 4"
+        f'[ "$NODE_RANK" = 0 ] || sleep 3000\ntouch {count}; echo "start $(($(wc -l <{count}) + 1))"'
+        f"\necho x >>{count}; [ $(wc -l <{count}) = 1 ] || until [ -e {go} ]; do sleep 0.2; done; exit 4"
     )
     assert site.launch("run", *site.args("cluster.training_runtime=again")).code == 0
     wait_until(lambda: count.exists() and count.read_text().count("x") == 2)
