@@ -287,7 +287,7 @@ def convert(
         dtype: cast floating point tensors; None: none is cast.
         verify: compare every byte of the result with the source.
         overwrite: replace a conversion or checkpoint at `out`; other folders are never replaced.
-        workers: threads; None: one for each processor, at most 8.
+        workers: threads; None: one for every two processors, at most 8.
 
     Returns:
         Tensors and bytes read and written, seconds, and whether all bytes were compared.

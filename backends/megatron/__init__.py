@@ -3,10 +3,6 @@
 from pathlib import Path
 
 from backends.megatron.environment import ENVIRONMENT
-from backends.megatron.launch import argv, command, launch
-from backends.megatron.mapping.merge import prepare
-from backends.megatron.mapping.model import converted_folder
-from backends.megatron.mapping.table import table
 from backends.megatron.support import SUPPORT
 from backends.megatron.versions import REGISTERED, RENAMES, catalogue
 from backends.megatron_lm.watch import WATCH
@@ -56,10 +52,10 @@ BACKEND = Backend(
     versions=REGISTERED.names,
     default_version="4.6.0",
     devices=("cuda", "npu"),
-    table=table,
+    table=late("backends.megatron.mapping.table:table"),
     catalogue=catalogue,
     parser_source=late("backends.megatron.parser_source:parser_source"),
-    launch=launch,
+    launch=late("backends.megatron.launch:launch"),
     native_cpu="backends.megatron.rehearse",
     default_ffn_size=late("backends.megatron.sizes:default_ffn_size"),
     families=late("backends.megatron.families:families"),
@@ -67,10 +63,10 @@ BACKEND = Backend(
     adapter_format="backends.megatron.adapter",
     unbuildable=late("backends.megatron.families:rows"),
     stacks_layers=late("backends.megatron.families:stacks_layers"),
-    converted_folder=converted_folder,
-    argv=argv,
-    command=command,
-    prepare=prepare,
+    converted_folder=late("backends.megatron.mapping.model:converted_folder"),
+    argv=late("backends.megatron.launch:argv"),
+    command=late("backends.megatron.launch:command"),
+    prepare=late("backends.megatron.mapping.merge:prepare"),
     computations=late("backends.megatron_lm.computations:computations"),
     profile=late("backends.megatron.profile:rows"),
     rules=tuple(

@@ -5,11 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from backends.mindformers.environment import ENVIRONMENT
-from backends.mindformers.launch import argv, launch
-from backends.mindformers.mapping.table import table
 from backends.mindformers.other_models import OTHER_MODELS
 from backends.mindformers.support import SUPPORT
-from backends.mindformers.yaml_file import flatten
 from launcher.catalogue.catalogue import Catalogue, load
 from launcher.catalogue.registered import registered
 from launcher.job import Job
@@ -57,7 +54,7 @@ ENTRY = Entry(
         "num_samples": "train_dataset.data_loader.num_samples",
     },
     pairs=("options",),
-    flatten=flatten,
+    flatten=late("backends.mindformers.yaml_file:flatten"),
     native_only=late("backends.mindformers.native_only.table:rows"),
     only={"run_mode": ("train", "finetune")},
     other_models=OTHER_MODELS,
@@ -70,16 +67,16 @@ BACKEND = Backend(
     versions=_REGISTERED.names,
     default_version="2.1.0",
     devices=("npu",),
-    table=table,
+    table=late("backends.mindformers.mapping.table:table"),
     catalogue=_catalogue,
-    launch=launch,
+    launch=late("backends.mindformers.launch:launch"),
     native_cpu="backends.mindformers.rehearse",
     families=late("backends.mindformers.families:families"),
     unbuildable=late("backends.mindformers.families:rows"),
     checkpoint_format="backends.mindformers.checkpoint",
     adapter_format="backends.mindformers.adapter",
     prepare=prepare,
-    argv=argv,
+    argv=late("backends.mindformers.launch:argv"),
     computations=late("backends.mindformers.computations:computations"),
     profile=late("backends.mindformers.profile:rows"),
     rules=tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,6 +58,9 @@ def main(words: list[str]) -> int:
         folder = getattr(options, name, None)
         if folder is not None and not Path(folder).expanduser().exists():
             raise WrongUse(f"{folder}: no such folder")
+    if verb != "merge":
+        # numpy's OpenBLAS starts a thread for each processor when it is imported; only a merge multiplies matrices.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return _reported(_BODIES[verb], options)
 
 
@@ -81,7 +85,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         made.add_argument("--model", metavar="DIR", help="folder with config.json (and tokenizer) of the model")
     if verb != "verify":
         _add_writing(made, verb)
-    made.add_argument("--workers", type=int, metavar="N", help="threads; default: one for each processor, at most 8")
+    made.add_argument("--workers", type=int, metavar="N", help="threads; default: half the processors, at most 8")
     return made
 
 

@@ -25,7 +25,7 @@ def merge_parser() -> argparse.ArgumentParser:
     made.add_argument("--no-verify", action="store_true", help="do not verify the result")
     made.add_argument("--overwrite", action="store_true", help="replace a conversion or checkpoint at --out")
     made.add_argument("--dry-run", action="store_true", help="show what would be merged; write nothing")
-    made.add_argument("--workers", type=int, metavar="N", help="threads; default: one for each processor, at most 8")
+    made.add_argument("--workers", type=int, metavar="N", help="threads; default: half the processors, at most 8")
     return made
 
 

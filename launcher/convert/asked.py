@@ -32,7 +32,7 @@ class Asked:
         fp8: `blockwise`: linear layers in FP8 with blockwise scales; None: as they are.
         dtype: bf16, fp16 or fp32; None: no cast.
         allow_overflow: finite values that do not fit `dtype` become infinite.
-        workers: threads; None: one for each processor, at most 8.
+        workers: threads; None: one for every two processors, at most 8.
         dry_run: nothing is written beside `out`.
         warn: called with what the user should know.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from launcher.convert.lora.formats import adapter_in
 from launcher.convert.lora.logical import different_scales
 from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.losses import Losses, total
+from launcher.convert.move import thread_count
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress, size
 from launcher.convert.scales import unscaled
@@ -171,11 +171,15 @@ def between(
         except ConvertError as error:
             problems.extend(error.problems)
     progress = Progress("comparing", sum(nbytes(content.slot) for content in ours.contents), quiet=quiet)
-    threads = workers or min(8, os.cpu_count() or 1)
-    rounded: dict[str, Losses] = {}
+    rounded, threads = dict[str, Losses](), thread_count(workers)
     with OpenFiles() as files:
         differences = compare(
-            ours.contents, theirs.contents, files=files, workers=threads, advance=progress.advance, rounded=rounded
+            ours.contents,
+            theirs.contents,
+            files=files,
+            workers=threads,
+            advance=progress.advance,
+            rounded=rounded,
         )
     problems.extend(str(difference) for difference in differences)
     seconds = progress.finish()

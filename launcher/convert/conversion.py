@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from launcher.convert.containers.transfer import allocated
 from launcher.convert.formats.format import Draft, Format, Layout
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical
+from launcher.convert.move import thread_count
 from launcher.convert.plan import Plan
 from launcher.job.model import Model
 
@@ -32,7 +32,7 @@ class Conversion:
         verify: compare every byte afterwards.
         overwrite: replace the content of `out`.
         durable: fsync everything before the final rename.
-        workers: threads; None for one per processor, at most 8.
+        workers: threads; None for one for every two processors, at most 8.
         fp8: store linear layers in FP8 with blockwise scales.
         allow_overflow: finite values out of the range of `dtype` become infinite instead of raising an error.
         backend: target backend; None for any that loads the format.
@@ -58,7 +58,7 @@ class Conversion:
     @property
     def threads(self) -> int:
         """Number of threads to use."""
-        return self.workers or min(8, os.cpu_count() or 1)
+        return thread_count(self.workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.convert.containers.files import read_into
-from launcher.convert.containers.transfer import OpenFiles
+from launcher.convert.containers.transfer import STEP, OpenFiles
 
-# Bytes per piece. Two of them stay in a processor's cache, where they are compared and hashed: reading into a reused
-# buffer costs less than mapping pages and taking them from memory.
+# Bytes per piece. Two of them stay in a processor's cache, where they are compared and hashed.
 _PIECE = 256 * 2**10
 _of_thread = threading.local()
 
@@ -46,7 +45,7 @@ def compare_copies(
     on_bytes: Callable[[memoryview], None],
     advance: Callable[[int], None],
 ) -> None:
-    """Read a range of a file once, and compare it with the originals of all copies inside of it, also read once.
+    """Map a range of a file once, and compare it with the originals of all copies inside of it, which are read once.
 
     Args:
         files: open files.
@@ -55,33 +54,44 @@ def compare_copies(
         on_bytes: callback with all bytes of the range, in order.
         advance: callback with the number of bytes compared.
     """
-    originals, found = _buffers()
-    descriptor = files.read_fd(path)
+    buffer = _buffer()
     left = deque((copy, files.read_fd(copy.path)) for copy in sorted(copies, key=lambda copy: copy.there))
-    for at in range(start, start + count, _PIECE):
-        end = min(at + _PIECE, start + count)
-        piece = memoryview(found)[: end - at]
-        read_into(descriptor, path, at, piece)
-        for copy, other in left:
-            low, high = max(at, copy.there), min(end, copy.there + copy.count)
-            if copy.there >= end:
-                break
-            if low >= high:
-                continue
-            original = memoryview(originals)[: high - low]
-            read_into(other, copy.path, copy.here + low - copy.there, original)
-            copy.wrong += _differing(original, piece[low - at : high - at], copy.size)
-            advance(high - low)
-        while left and left[0][0].there + left[0][0].count <= end:
-            left.popleft()
-        on_bytes(piece)
+    # The range is compared where it is mapped, which saves the kernel's copy of it. The originals are read: another
+    # program may truncate them meanwhile, and a read of what has gone is an error and not the end of this process.
+    for first in range(start, start + count, STEP):
+        last = min(first + STEP, start + count)
+        files.load(path, first, last - first)
+        for at in range(first, last, _PIECE):
+            piece = files.view(path)[at : min(at + _PIECE, last)]
+            _compare_piece(at, piece, left, buffer, advance)
+            on_bytes(piece)
+        files.forget(path, first, last - first)
 
 
-def _buffers() -> tuple[bytearray, bytearray]:
-    """Return this thread's two buffers."""
-    kept: tuple[bytearray, bytearray] | None = getattr(_of_thread, "buffers", None)
+def _compare_piece(
+    at: int, piece: memoryview, left: deque[tuple[Copied, int]], buffer: bytearray, advance: Callable[[int], None]
+) -> None:
+    """Compare the bytes of a file from `at` on, and drop the copies that end there."""
+    end = at + len(piece)
+    for copy, descriptor in left:
+        low, high = max(at, copy.there), min(end, copy.there + copy.count)
+        if copy.there >= end:
+            break
+        if low >= high:
+            continue
+        original = memoryview(buffer)[: high - low]
+        read_into(descriptor, copy.path, copy.here + low - copy.there, original)
+        copy.wrong += _differing(original, piece[low - at : high - at], copy.size)
+        advance(high - low)
+    while left and left[0][0].there + left[0][0].count <= end:
+        left.popleft()
+
+
+def _buffer() -> bytearray:
+    """Return this thread's buffer."""
+    kept: bytearray | None = getattr(_of_thread, "buffer", None)
     if kept is None:
-        kept = _of_thread.buffers = bytearray(_PIECE), bytearray(_PIECE)
+        kept = _of_thread.buffer = bytearray(_PIECE)
     return kept
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -28,7 +27,7 @@ from launcher.convert.layouts.content import Content
 from launcher.convert.lora.adapter import Adapter, Factors, read_adapter
 from launcher.convert.lora.held import Held, factor_words
 from launcher.convert.losses import Losses, Values, overflows
-from launcher.convert.move import in_parallel
+from launcher.convert.move import in_parallel, thread_count
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.progress import Progress, size
 from launcher.convert.scales import unscaled
@@ -130,7 +129,7 @@ def merge(
             verification fails.
         ContainerError: not enough space, the target exists, or a file is damaged.
     """
-    threads, digest = workers or min(8, os.cpu_count() or 1), _fingerprint(planned)
+    threads, digest = thread_count(workers), _fingerprint(planned)
     refuse_overlap(planned.out, planned.read)
     with (
         Staging(planned.out, digest=digest, overwrite=overwrite, judge=checkpoint_contents) as place,
