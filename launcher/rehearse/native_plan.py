@@ -167,7 +167,9 @@ def _forms(job: Job, folder: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
         if job.rehearse.shrink and length is not None and length < _RECORD_TOKENS:
             values["batch.seq_length"] = length * math.ceil(_RECORD_TOKENS / length)
         yield f"{what} made", values
-    yield "samples", {"data.format": "megatron", "data.paths": (f"{folder}/{TOKENS}",)}
+    # The tokens are those of the shipped tokenizer; a name of the hub would be asked there.
+    own = tokenizer if job.model.hub_id is not None and "model.hub_id" in tokenizer else {}
+    yield "samples", {"data.format": "megatron", "data.paths": (f"{folder}/{TOKENS}",), **own}
     yield "samples", {"data.format": "text", "data.paths": (f"{folder}/{TEXT}",), **tokenizer}
 
 

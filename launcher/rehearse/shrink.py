@@ -114,7 +114,15 @@ def _widths(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
         yield "model.qk_nope_head_dim", _HEAD_DIM
         yield "model.qk_rope_head_dim", _HEAD_DIM // 2
         yield "model.v_head_dim", _HEAD_DIM
-    if model.experimental_attention_variant == "dsa":
+    if model.compress_ratios:
+        # One key and value serve all heads, of the size of a head.
+        size = 2 * _HEAD_DIM
+        yield "model.qk_nope_head_dim", size - _HEAD_DIM // 2
+        yield "model.v_head_dim", size
+        yield "model.o_groups", None if model.o_groups is None else math.gcd(heads, model.o_groups)
+        yield "model.o_lora_rank", None if model.o_lora_rank is None else size
+        yield "model.csa_window_size", min(model.csa_window_size or _SEQUENCE, _SEQUENCE // 4)
+    if model.experimental_attention_variant == "dsa" or model.compress_ratios:
         yield "model.index_n_heads", heads
         yield "model.index_head_dim", _HEAD_DIM
         # Fewer keys than a sequence has, so that some are not selected.
@@ -130,12 +138,15 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
         vpp = max(1, _MOST_LAYERS // parallel.pp)
         chunks = parallel.pp * vpp
         yield "parallel.vpp", vpp
-    layers = max(2, chunks * _LAYERS_PER_CHUNK)
+    # Each chunk has a layer of every kind of compressed attention: MindSpeed-LLM waits for stages without an indexer.
+    kinds = sorted(dict.fromkeys(model.compress_ratios), key=lambda ratio: (ratio == 0, ratio))
+    compressed = sum(ratio > 0 for ratio in kinds)
+    layers = max(2, chunks * max(_LAYERS_PER_CHUNK, compressed))
     if layers % chunks:
         layers = chunks
     uneven = [name for name in ("first_stage_layers", "last_stage_layers") if getattr(parallel, name) is not None]
     # A stage without MoE layers would change the topology: with dense layers first, each stage gets one layer more.
-    small = (vpp or 1) * (2 if model.is_moe and dense else 1)
+    small = (vpp or 1) * max(compressed, 2 if model.is_moe and dense else 1)
     for name in uneven:
         yield f"parallel.{name}", small
     if uneven:
@@ -147,6 +158,11 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
     yield "model.first_k_dense_replace", dense
     yield "model.mlp_only_layers", within(model.mlp_only_layers, layers)
     yield "model.full_attention_layers", within(model.full_attention_layers, layers)
+    if kinds:
+        repeated = kinds[: compressed or 1]
+        yield "model.compress_ratios", tuple(repeated[layer % len(repeated)] for layer in range(layers))
+    if model.num_hash_layers:
+        yield "model.num_hash_layers", 1
     if model.no_rope_freq is not None and layers % model.no_rope_freq:
         # megatron-core 0.16.1 transformer_config.py:1973: the number of layers is a multiple of it.
         yield "model.no_rope_freq", _least_factor(layers)
@@ -182,7 +198,9 @@ def _experts(job: Job) -> Iterator[tuple[str, Value]]:
 def _training(job: Job) -> Iterator[tuple[str, Value]]:
     dp = job.parallel.dp or 1
     step = 2 * job.parallel.cp * job.parallel.tp
-    length = min(job.batch.seq_length or _SEQUENCE, max(_SEQUENCE, step))
+    # Of compressed attention two keys.
+    least = 2 * max(job.model.compress_ratios, default=0)
+    length = min(job.batch.seq_length or _SEQUENCE, max(_SEQUENCE, step, least))
     yield "batch.seq_length", length - length % step or step
     yield "batch.micro_batch_size", 1
     group = job.parallel.microbatch_group_size or job.parallel.pp

@@ -7,6 +7,7 @@ from launcher.compose.errors import ComposeError
 from launcher.pipeline import judge
 from launcher.plan import LaunchPlan
 from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rehearse.sample_data import tokenizer_directory
 from launcher.runtime import planned
 
 KTO = ("+recipe=qwen2_5_7b_kto", "backend=megatron", "rehearse.max_processes=2")
@@ -77,6 +78,15 @@ def test_hub_data_of_a_shrunken_job_is_replaced_and_that_is_reported(recipe: str
     assert plan.prepare[0].argv[-2:] == ("launcher.rehearse.sample_data", "out/data")
     assert any(note.startswith(f"data: {what} made of the shipped text instead of hub data") for note in plan.notes)
     assert argv[argv.index("--max_length") + 1] == "256"
+
+
+@pytest.mark.usefixtures("swift")
+def test_the_sample_s_tokens_have_the_sample_s_tokenizer() -> None:
+    """The recipe's own is of a hub, which a rehearsal of random weights would ask for nothing else."""
+    argv = plan_of("+recipe=gemma_2_9b", "backend=mindspeed", SHRUNK).nodes[0].argv
+    assert argv[argv.index("--tokenizer-model") + 1] == tokenizer_directory()
+    argv = plan_of("+recipe=gemma_2_9b", "backend=mindspeed", SHRUNK, "tokenizer.path=mine").nodes[0].argv
+    assert argv[argv.index("--tokenizer-model") + 1] == "mine"
 
 
 @pytest.mark.usefixtures("swift")

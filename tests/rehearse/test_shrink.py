@@ -115,3 +115,16 @@ def test_both_kinds_of_attention_stay_and_the_last_layer_has_softmax(recipe: str
     model = shrunken(recipe)[1].job.model
     layers, interval = model.num_hidden_layers or 0, model.full_attention_interval or 0
     assert (layers % interval, interval > 1) == (0, True)
+
+
+def test_each_stage_keeps_every_kind_of_compressed_attention() -> None:
+    """One without an indexer hangs on MindSpeed-LLM; a head's key is as large as what all heads share."""
+    small = shrunken("deepseek_v4_flash", "backend=mindspeed")[1].job
+    model, parallel = small.model, small.parallel
+    first = parallel.first_stage_layers
+    assert parallel.pp == 2
+    assert [set(part) for part in (model.compress_ratios[:first], model.compress_ratios[first:])] == [{4, 128}] * 2
+    assert len(model.compress_ratios) == model.num_hidden_layers
+    assert model.qk_nope_head_dim + model.qk_rope_head_dim == model.kv_lora_rank == model.v_head_dim
+    assert model.num_attention_heads % model.o_groups == 0
+    assert small.batch.seq_length == 2 * max(model.compress_ratios)

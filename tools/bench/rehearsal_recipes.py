@@ -1,21 +1,27 @@
-"""Shrinks and trains each recipe on the embedded trainer with the first backend that takes it, else by ms-swift itself.
+"""Shrinks and trains each recipe on the embedded trainer with the first backend that takes it, or by a backend itself.
 
-The interpreter with ms-swift is that of the tests (tests/rehearse/native/environments.py), made where there is none.
+That is ms-swift, and, where its checkouts are named, MindSpeed-LLM. Their interpreters are those of the tests
+(tests/rehearse/native/environments.py), made where there are none.
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
 from launcher.mapping.backend import backend_names, get_backend
-from tests.rehearse.native.environments import swift_python
+from launcher.rehearse.native import missing
+from tests.rehearse.native.environments import mindspeed_python, swift_python
 from tools.bench.rehearsal_runs import FAILED, NOT_REHEARSED, TRAINED, NoTraining, Rehearsals, Result, Training
 
 ITERATIONS = 3
 NATIVE = "megatron"
-"""The backend that trains itself what the embedded trainer refuses: on PyPI, and most recipes are of its tasks."""
+NATIVES: Mapping[str, Callable[[], Path]] = {NATIVE: swift_python, "mindspeed": mindspeed_python}
+"""Backends that train what the embedded trainer refuses; the first is on PyPI, and most recipes are of its tasks."""
 # Layouts of up to 4 processes on any machine: with more cores a rehearsal keeps more.
 _SHRUNKEN = (
     "rehearse.shrink=true",
@@ -64,20 +70,28 @@ def shortened(recipe: str) -> tuple[str, ...]:
 
 def rehearsed(recipe: str, rehearsals: Rehearsals) -> Result:
     """Train a recipe; where no backend's check or no rehearsal takes it, return the reason of the first that could."""
-    refused: list[Result] = []
+    refused: dict[str, Result] = {}
     small = shortened(recipe)
     for backend in backends():
         words = (f"+recipe={recipe}", f"backend={backend}")
         result = _tried(recipe, backend, partial(rehearsals.train, words, small))
         if result.verdict in (TRAINED, FAILED):
             return result
-        refused.append(result)
-    first = next((each for each in refused if each.verdict == NOT_REHEARSED), refused[0])
-    if refused[0].verdict != NOT_REHEARSED:  # the check of the backend that would train it itself refuses it
-        return first
-    words = (f"+recipe={recipe}", f"backend={NATIVE}")
-    result = _tried(recipe, NATIVE, partial(rehearsals.train_native, (*words, *small), swift_python()))
-    return result if result.verdict in (TRAINED, FAILED) else first
+        refused[backend] = result
+    for backend, python in NATIVES.items():
+        if refused[backend].verdict == NOT_REHEARSED and _is_here(backend):
+            words = (f"+recipe={recipe}", f"backend={backend}")
+            result = _tried(recipe, backend, partial(rehearsals.train_native, (*words, *small), python()))
+            if result.verdict in (TRAINED, FAILED):
+                return result
+    others = list(refused.values())
+    return next((each for each in others if each.verdict == NOT_REHEARSED), others[0])
+
+
+def _is_here(backend: str) -> bool:
+    """Return whether the checkouts that a backend needs are named."""
+    native = import_module(str(get_backend(backend).native_cpu)).NATIVE_CPU
+    return not missing(native, os.environ, version_of=lambda _name: "installed in an environment of its own")
 
 
 def _tried(recipe: str, backend: str, train: Callable[[], Training]) -> Result:

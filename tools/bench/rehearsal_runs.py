@@ -10,7 +10,7 @@ from launcher.compose import compose
 from launcher.compose.errors import ComposeError
 from launcher.executors.local.run import run
 from launcher.pipeline import Outcome, judge
-from launcher.plan import LaunchPlan
+from launcher.plan import LaunchPlan, NodePlan
 from launcher.rehearse.cpu.recorder import VARIABLE
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.runtime import planned
@@ -181,8 +181,15 @@ def native_training(words: Sequence[str], folder: Path, python: Path) -> Trainin
         norms=[line["grad_norm"] for line in lines],
         parameters=0,  # not reported
         native=True,
-        processes=int(nodes[0].env["NPROC_PER_NODE"]),
+        processes=_processes(nodes[0]),
     )
+
+
+def _processes(node: NodePlan) -> int:
+    """Return how many ranks a node starts: by torchrun's option, or by the variable that ms-swift's starter reads."""
+    words = list(node.argv)
+    option = "--nproc_per_node"
+    return int(words[words.index(option) + 1] if option in words else node.env["NPROC_PER_NODE"])
 
 
 def _planned(words: Sequence[str]) -> LaunchPlan:

@@ -26,7 +26,7 @@ def weights() -> tuple[Row, ...]:
             when=lambda job: converts(job) and converter_name(job) is not None,
         ),
         computed(
-            ("checkpoint.format", "model.pretrained", "model.first_k_dense_replace"),
+            ("checkpoint.format", "model.pretrained", "model.first_k_dense_replace", "model.compress_ratios"),
             ("ckpt-format",),
             _write_format,
             _read_format,
@@ -89,8 +89,9 @@ def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
     if converts(job) and wanted == "torch_dist":
         why = "converted weights are of format torch (convert_checkpoint.py:116)"
         raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch",))
-    # torch_dist, the default, cannot save dense layers before MoE layers ("Invalid access pattern for ShardedTensor").
-    mixed = job.model.is_moe and job.model.first_k_dense_replace > 0
+    # torch_dist, the default, cannot save layers that differ: dense ones before MoE layers ("Invalid access pattern for
+    # ShardedTensor"), or compressed attention of several ratios (an assertion about the shape of compressor.ape).
+    mixed = (job.model.is_moe and job.model.first_k_dense_replace > 0) or len(set(job.model.compress_ratios)) > 1
     if wanted is not None or converts(job) or mixed:
         yield "ckpt-format", wanted or "torch"
 
@@ -98,7 +99,9 @@ def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
 def _read_format(view: NativeView) -> Mapping[str, Value]:
     if view.has("ckpt-format"):
         return {"checkpoint.format": view.take("ckpt-format")}
+    ratios = view.peek("compress-ratios")
     mixed = view.peek("num-experts") and (view.peek("first-k-dense-replace") or 0) > 0
+    mixed = mixed or (isinstance(ratios, list | tuple) and len(set(map(str, ratios))) > 1)
     # The native default differs from what is written for an unset field.
     return {"checkpoint.format": "torch_dist"} if mixed or view.peek("enable-hf2mg-convert") else {}
 

@@ -117,11 +117,21 @@ def _dataset_builder_wants_an_index(module: ModuleType) -> None:
     module.__dict__[decide.__name__] = decide_by_rank
 
 
+def _chunks_are_sorted_on_cpu(module: ModuleType) -> None:
+    """Sort chunks of tokens in plain torch: upstream's kernel is Triton's, and asserts an NPU."""
+    from launcher.rehearse.cpu.torch_npu_standin import routing
+
+    for operator in (routing.moe_sort_chunks_by_index, routing.moe_sort_chunks_by_index_with_probs):
+        setattr(module, operator.__name__, operator)
+
+
 REPAIRS: dict[str, Callable[[ModuleType], None]] = {
     "megatron.core.dist_checkpointing.strategies.filesystem_async": _write_item_has_a_format,
     "mindspeed.op_builder.builder": _builders_load_stand_ins,
     "mindspeed.op_builder.atb_builder": _builders_load_stand_ins,
     "mindspeed.ops.gmm": _grouped_matmul_on_cpu,
+    "mindspeed.ops.triton.sort_chunks_by_idx": _chunks_are_sorted_on_cpu,
+    "mindspeed.lite.ops.triton.sort_chunks_by_idx": _chunks_are_sorted_on_cpu,
     "mindspeed_llm.core.datasets.blended_megatron_dataset_builder": _dataset_builder_wants_an_index,
 }
 """Upstream module to the patch applied after it is imported."""

@@ -48,6 +48,20 @@ def npu_ring_attention_update(*args: Any) -> Any:
     return forward_update_without_fused(*args)
 
 
+def npu_apply_fused_adamw_v2(
+    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, max_exp_avg_sq: Tensor, state_step: Tensor,
+    lr: float, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
+) -> None:  # fmt: skip
+    """Do a step of AdamW in place; `state_step` counts it already (mindspeed/ops/csrc/cann)."""
+    from torch.optim.adamw import adamw
+
+    adamw(
+        [param], [grad], [exp_avg], [exp_avg_sq], [max_exp_avg_sq] if amsgrad else [], [state_step.sub(1).float()],
+        foreach=False, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, eps=eps, amsgrad=amsgrad,
+        maximize=maximize,
+    )  # fmt: skip
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "npu_gmm": npu_gmm,
     "npu_gmm_v2": npu_gmm,
@@ -59,6 +73,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "npu_groupmatmul_add_fp32": grouped.npu_groupmatmul_add_fp32,
     "npu_moe_token_permute": routing.npu_moe_token_permute,
     "npu_moe_token_unpermute": routing.npu_moe_token_unpermute,
+    "npu_apply_fused_adamw_v2": npu_apply_fused_adamw_v2,
     "npu_ring_attention_update": npu_ring_attention_update,
 }
 

@@ -167,6 +167,29 @@ def test_tokens_are_routed_by_a_map_and_their_gradients_come_back() -> None:
     torch.testing.assert_close(plain, torch.zeros_like(plain).index_add(0, rows, outputs))
 
 
+def test_chunks_are_sorted() -> None:
+    rows, chances = drawn(6, 2), drawn(6)
+    sizes, order = torch.tensor([1, 2, 3]), torch.tensor([2, 0, 1])
+    places = torch.tensor([3, 4, 5, 0, 1, 2])
+    found = routing.moe_sort_chunks_by_index_with_probs(rows, chances, sizes, order)
+    torch.testing.assert_close(found, (rows[places], chances[places]))
+
+
+def test_a_step_of_the_fused_optimizer() -> None:
+    """`state_step` counts the step already, as the caller's does."""
+    param = torch.nn.Parameter(drawn(4).detach())
+    own, first, second = param.detach().clone(), torch.zeros(4).double(), torch.zeros(4).double()
+    optimizer = torch.optim.AdamW([param], lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1)
+    for step in (1, 2):
+        param.grad = drawn(4).detach()
+        optimizer.step()
+        words = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8}
+        op_kernels.npu_apply_fused_adamw_v2(
+            own, param.grad, first, second, torch.ones(1), torch.tensor([step]), **words, amsgrad=False, maximize=False
+        )
+        torch.testing.assert_close(own, param.detach())
+
+
 INSTALLED = """
 from launcher.rehearse.cpu import torch_cuda, torch_npu_standin
 torch_cuda.install(); torch_npu_standin.install()
@@ -175,6 +198,7 @@ from torch_npu.contrib import transfer_to_npu
 assert torch.zeros(2, device="npu:0").device.type == "cpu" and torch.ones(1).to("npu").npu().device.type == "cpu"
 assert torch.cuda.is_available() and torch.npu.get_device_name() == "Ascend910B2"
 assert torch_npu.npu_swiglu(torch.ones(2)).shape == (1,)
+assert torch.matmul(torch.ones(2, 3), torch.ones(3, 2).bfloat16()).dtype == torch.float32
 @torch_npu.some.decorator
 def kept(): return 1
 assert kept() == 1 and hasattr(torch_npu, "npu_unknown")

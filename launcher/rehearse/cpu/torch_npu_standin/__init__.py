@@ -20,9 +20,10 @@ _PACKAGES = {
 
 def install() -> None:
     """Install the stand-ins once in a child process, after ``torch_cuda.install()``, before upstream loads."""
-    from launcher.rehearse.cpu.torch_npu_standin import devices, operators, placeholders, triton_driver
+    from launcher.rehearse.cpu.torch_npu_standin import devices, mixed_types, operators, placeholders, triton_driver
 
     placeholders.provide(_PACKAGES)
     torch_npu = operators.install()
+    mixed_types.install()
     devices.present_as_ascend(torch_npu)
     triton_driver.present_as_ascend()

@@ -114,3 +114,19 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     per_copy = (selected * permuted_tokens).sum(-1).to(probs.dtype)
     grad_probs = torch.zeros(chosen.shape, dtype=probs.dtype).masked_scatter_(chosen, per_copy).T.contiguous()
     return selected * kept.unsqueeze(-1).to(selected.dtype), grad_probs
+
+
+def moe_sort_chunks_by_index(inp: Tensor, split_sizes: Tensor, sorted_index: Tensor) -> Tensor:
+    """Return the rows with their chunks in another order (MindSpeed ops/triton/sort_chunks_by_idx.py)."""
+    chunks = torch.split(inp, split_sizes.tolist())
+    return torch.cat([chunks[index] for index in sorted_index.tolist()])
+
+
+def moe_sort_chunks_by_index_with_probs(
+    inp: Tensor, probs: Tensor, split_sizes: Tensor, sorted_index: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the rows, and the probabilities of each, with their chunks in another order."""
+    return (
+        moe_sort_chunks_by_index(inp, split_sizes, sorted_index),
+        moe_sort_chunks_by_index(probs, split_sizes, sorted_index),
+    )
