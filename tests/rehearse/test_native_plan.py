@@ -85,8 +85,8 @@ def test_the_sample_s_tokens_have_the_sample_s_tokenizer() -> None:
     """The recipe's own is of a hub, which a rehearsal of random weights would ask for nothing else."""
     argv = plan_of("+recipe=gemma_2_9b", "backend=mindspeed", SHRUNK).nodes[0].argv
     assert argv[argv.index("--tokenizer-model") + 1] == tokenizer_directory()
-    argv = plan_of("+recipe=gemma_2_9b", "backend=mindspeed", SHRUNK, "tokenizer.path=mine").nodes[0].argv
-    assert argv[argv.index("--tokenizer-model") + 1] == "mine"
+    argv = plan_of("+recipe=gemma_2_9b", "backend=mindspeed", SHRUNK, "tokenizer.path=/mine").nodes[0].argv
+    assert argv[argv.index("--tokenizer-model") + 1] == "/mine"
 
 
 @pytest.mark.usefixtures("swift")
