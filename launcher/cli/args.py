@@ -1,5 +1,6 @@
 """`launch args`: lists the arguments that a backend version, a launcher or the environment takes, from catalogues."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.mapping.launchers import ENVIRONMENT, Starter, launcher_names, starters, variables_of
+from launcher.report.text_page import Page, page_of
 
 _EXAMPLES = """\
 launch args {cuda} --backend-version {old} moe
@@ -50,11 +52,13 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json({**_tree(options.backend, listed, chosen), **({"set": ours} if options.environment else {})})
         return 0
+    lines = []
     for row in ours:
         when = f" {row['when']}" if row["when"] else ""
-        print(f"{row['name']}={row['value']}  set by launch{when}  {row['meaning']}  [{row['source']}]")
-    for each, argument in chosen:
-        print(_line(each, argument, named=len(listed) > 1))
+        lines.append(f"{row['name']}={row['value']}  set by launch{when}  {row['meaning']}  [{row['source']}]")
+    lines += [_line(each, argument, named=len(listed) > 1) for each, argument in chosen]
+    # Programs that read a pipe get a line for each, whatever COLUMNS says.
+    print("\n".join((page_of(sys.stdout) if sys.stdout.isatty() else Page()).wrapped(lines)))
     return 0
 
 

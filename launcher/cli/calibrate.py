@@ -7,6 +7,7 @@ from launcher.cli.options import parse, parser, print_json, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import HARDWARE
+from launcher.report.text_page import print_lines
 from launcher.terminal import can_redraw
 
 _STEPS, _ROUNDS = 8, 3
@@ -76,7 +77,7 @@ def main(words: list[str]) -> int:
         print_json(as_tree(found, options.out))
     else:
         print("\n".join(screen(found)))
-        print(f"written: {options.out}; use it as hardware={options.out}")
+        print_lines([f"written: {options.out}; use it as hardware={options.out}"], sys.stdout)
     return 0
 
 
@@ -90,7 +91,7 @@ class _Progress:
     def line(self, text: str) -> None:
         self.end()
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print_lines([text], sys.stderr)
 
     def advance(self, label: str, done: int, total: int) -> None:
         if self.drawn:

@@ -12,6 +12,9 @@ from launcher.mapping.add_fork import AddedFork, add_fork, remove_fork
 from launcher.mapping.backend import backend_names, broken_forks, get_backend
 from launcher.mapping.examples import filled
 from launcher.mapping.forks import loaded
+from launcher.report.text_page import page_of, print_lines
+from launcher.report.text_table import table
+from launcher.syntax import escaped
 
 SUBVERBS = {
     "add": "read a checkout's own parser and keep it as a version of its backend",
@@ -124,12 +127,19 @@ def _list(words: list[str]) -> int:
     if options.json:
         print_json({"forks": [_tree(fork, details) for fork, details, _ in found], "broken": broken})
         return 0
-    for fork, details, count in found:
-        print(
-            f"{fork.name}  {fork.backend}@{fork.version}  {count} arguments, {len(details.new)} new  {details.checkout}"
+    rows = [
+        (
+            fork.name,
+            f"{fork.backend}@{fork.version}",
+            f"{count} arguments, {len(details.new)} new",
+            escaped(str(details.checkout)),
         )
+        for fork, details, count in found
+    ]
+    for line in table(page_of(sys.stdout), rows):
+        print(line)
     for name, why in broken.items():
-        print(f"{name}: {why} (works: launch catalogue remove {name})", file=sys.stderr)
+        print_lines([f"{name}: {why} (works: launch catalogue remove {name})"], sys.stderr)
     if not found and not broken:
         print(f"no forks yet: {_ADD}")
     return 0

@@ -1,10 +1,13 @@
 """`launch clean`: removes what one of the user's runs left in a cluster or on other machines; its folder is kept."""
 
+import sys
+
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.ps import tree
 from launcher.observe.clean import clean_run
 from launcher.observe.find import find_run
 from launcher.observe.state import state_of
+from launcher.report.text_page import print_lines
 
 
 def main(words: list[str]) -> int:
@@ -24,6 +27,6 @@ def main(words: list[str]) -> int:
         state = state_of(record, deep=False)
         print_json({"ok": True, "removed": list(removed), **tree(record, state)})
         return 0
-    print(f"{record.id}: " + (f"removed {', '.join(removed)}" if removed else "nothing to remove outside its folder"))
-    print(f"folder kept: {record.folder}")
+    done = f"removed {', '.join(removed)}" if removed else "nothing to remove outside its folder"
+    print_lines([f"{record.id}: {done}", f"folder kept: {record.folder}"], sys.stdout)
     return 0

@@ -13,6 +13,7 @@ from launcher.cli.convert_merge import merge_body, merge_parser
 from launcher.cli.options import composed_of, parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.examples import filled
+from launcher.report.text_page import print_lines
 
 if TYPE_CHECKING:
     from launcher.convert.asked import Asked
@@ -23,7 +24,7 @@ SUBVERBS = {
     "hf-to-mcore": "a Hugging Face model to a training checkpoint",
     "mcore-to-hf": "a training checkpoint to a Hugging Face model",
     "reshard": "a training checkpoint to another layout or format",
-    "verify": "compare two checkpoints of one model, byte by byte (exit 3: equal after rounding)",
+    "verify": "compare two checkpoints (exit 3: equal after rounding)",
     "merge": "add a LoRA adapter to the model that it was trained on",
 }
 _HELP = """\
@@ -35,7 +36,8 @@ example:
   launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-tp2 --backend {npu} parallel.tp=2 parallel.pp=2
   launch convert mcore-to-hf --checkpoint checkpoints --model Qwen3-8B --out Qwen3-8B-trained
   launch convert verify Qwen3-8B Qwen3-8B-mcore
---help of each lists its options. Every conversion is verified byte by byte unless --no-verify is given.
+--help of each lists its options. Every conversion is verified byte by byte
+unless --no-verify is given.
 """
 
 
@@ -183,7 +185,7 @@ def _asked(options: argparse.Namespace) -> Asked:
         allow_overflow=options.allow_overflow,
         workers=options.workers,
         dry_run=options.dry_run,
-        warn=lambda text: print(text, file=sys.stderr),
+        warn=lambda text: print_lines([text], sys.stderr),
     )
 
 
@@ -208,15 +210,15 @@ def _converted(options: argparse.Namespace, asked: Conversion) -> int:
         if options.json:
             print_json({"ok": True, "dry_run": True, **planned.as_tree(), **answer.as_tree()})
         else:
-            print("\n".join([*planned.lines(), *answer.lines()]))
+            print_lines([*planned.lines(), *answer.lines()], sys.stdout)
         return 0
     if not options.json:
-        print("\n".join(planned.lines()), flush=True)
-    report = execute(prepared, quiet=options.json, warn=lambda text: print(text, file=sys.stderr))
+        print_lines(planned.lines(), sys.stdout)
+    report = execute(prepared, quiet=options.json, warn=lambda text: print_lines([text], sys.stderr))
     if options.json:
         print_json({"ok": True, **report.as_tree()})
     else:
-        print("\n".join(report.times()))
+        print_lines(report.times(), sys.stdout)
     return 0
 
 
@@ -234,7 +236,7 @@ def _verify(options: argparse.Namespace) -> int:
     if options.json:
         print_json(answer.as_tree())
     else:
-        print("\n".join(answer.lines()))
+        print_lines(answer.lines(), sys.stdout)
     return _CODES[answer.outcome]
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from launcher.cli.options import parser, print_json
+from launcher.report.text_page import print_lines
 
 EXAMPLE = "launch convert merge --model Qwen3-8B --adapter runs/qwen3_lora --out Qwen3-8B-merged"
 
@@ -47,10 +48,10 @@ def merge_body(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"ok": True, "dry_run": True, **planned.as_tree()})
         else:
-            print("\n".join(planned.lines()))
+            print_lines(planned.lines(), sys.stdout)
         return 0
     if not options.json:
-        print("\n".join(planned.lines()), flush=True)
+        print_lines(planned.lines(), sys.stdout)
     lines, values = merge(
         planned,
         verify=not options.no_verify,
@@ -58,10 +59,10 @@ def merge_body(options: argparse.Namespace) -> int:
         quiet=options.json,
         workers=options.workers,
         allow_overflow=options.allow_overflow,
-        warn=lambda text: print(text, file=sys.stderr),
+        warn=lambda text: print_lines([text], sys.stderr),
     )
     if options.json:
         print_json({"ok": True, **planned.as_tree(), "values": values.as_tree()})
     else:
-        print("\n".join(lines))
+        print_lines(lines, sys.stdout)
     return 0

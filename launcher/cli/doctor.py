@@ -11,6 +11,7 @@ from launcher.mapping.backend import backend_names, broken_backends, get_backend
 from launcher.pipeline import judge
 from launcher.plan.executor import broken_executors, get_executor
 from launcher.report.findings import print_findings
+from launcher.report.text_page import page_of
 from launcher.runtime import planned
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ launch doctor                                       software of every backend on
   launch doctor backend={npu:29}of one backend
   launch doctor +recipe=qwen3_8b backend={cuda:13}what a job needs here"""
 _MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
+_PAINTED = ("ok", "warning", "error")
 
 
 def main(words: list[str]) -> int:
@@ -61,7 +63,7 @@ def _of_job(options: Namespace) -> int:
         findings = [finding.as_tree() for finding in outcome.findings]
         print_json({"ok": ok, "checks": [check.as_tree() for check in checks], "findings": findings})
     else:
-        _show(f"{outcome.job.name or 'job'} on {outcome.backend.title} {outcome.version}", checks)
+        show(f"{outcome.job.name or 'job'} on {outcome.backend.title} {outcome.version}", checks)
     return 0 if ok else 1
 
 
@@ -94,23 +96,29 @@ def _machine(names: Sequence[str], backends: Mapping[str, str], executors: Mappi
         return 0 if able else 1
     for name, checks in found.items():
         backend = get_backend(name)
-        _show(f"{backend.title} {backend.default_version} (backend={name})", checks)
+        show(f"{backend.title} {backend.default_version} (backend={name})", checks)
         print()
     unusable = [check for each in wrong.values() for checks in each.values() for check in checks]
     if unusable:
-        _show("plug-ins that cannot be used", unusable)
+        show("plug-ins that cannot be used", unusable)
         print()
     print(f"runs here natively: {', '.join(able) or 'none; runtime=rehearsal needs torch and megatron-core only'}")
     return 0 if able else 1
 
 
-def _show(title: str, checks: Sequence["Check"]) -> None:
+def show(title: str, checks: Sequence["Check"]) -> None:
+    """Print checks as a table below a title."""
     print(f"# {title}")
     if not checks:
         return
+    page = page_of(sys.stdout)
     width = max(len(check.what) for check in checks)
     for check in checks:
-        print(f"{_MARKS[check.verdict]:8} {check.what:{width}}  {check.found}")
+        mark = _MARKS[check.verdict]
+        painted = page.paint(mark, check.verdict) if check.verdict in _PAINTED else mark
+        first, *rest = page.wrap(check.found, f"{mark:8} {check.what:{width}}  ")
+        print("\n".join([painted + first[len(mark) :], *rest]))
         if check.works and check.verdict != "ok":
-            print(f"{'':8} {'':{width}}    works: {check.works}" + (f"  [{check.source}]" if check.source else ""))
+            source = f"  [{check.source}]" if check.source else ""
+            print("\n".join(page.wrap(f"{check.works}{source}", f"{'':9}  works: ", " " * 13)))
     sys.stdout.flush()

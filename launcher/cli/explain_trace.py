@@ -1,7 +1,8 @@
 """`launch explain --trace`: traces a name through the program: field, rows, arguments, rules, findings."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.rows import Row, active_rows
 from launcher.pipeline import Outcome, judge
 from launcher.report.findings import format_finding
+from launcher.report.text_page import print_lines
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of, flags_of, rules_of
 
@@ -257,18 +259,22 @@ def declared_field(path: str) -> str:
 
 def show(found: Tree) -> None:
     """Print the trace of a name."""
+    print_lines(_lines(found), sys.stdout)
+
+
+def _lines(found: Tree) -> Iterator[str]:
     if "rule" in found:
-        print("\n".join(_rule_lines(found["rule"], "")))
+        yield from _rule_lines(found["rule"], "")
     for each in found["fields"]:
-        print(f"field {each['field']}  {each['type']}, default {_plain(each['default'])}  {each['declared']}")
-        print(f"  {each['meaning']}")
+        yield f"field {each['field']}  {each['type']}, default {_plain(each['default'])}  {each['declared']}"
+        yield f"  {each['meaning']}"
     for number, walk in enumerate(found["backends"]):
-        print(f"\n{walk['backend']} {walk['version']}")
-        for line in _walk_lines(walk):
-            print(f"  {line}")
+        yield ""
+        yield f"{walk['backend']} {walk['version']}"
+        yield from (f"  {line}" for line in _walk_lines(walk))
         if number == 0 and "findings" in found:
-            print(f"  findings in this job: {len(found['texts']) or 'none'}")
-            print("".join(f"{indent(text, '    ')}\n" for text in found["texts"]), end="")
+            yield f"  findings in this job: {len(found['texts']) or 'none'}"
+            yield from (line for text in found["texts"] for line in indent(text, "    ").splitlines())
 
 
 def _walk_lines(walk: Tree) -> Iterable[str]:

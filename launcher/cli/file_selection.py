@@ -2,9 +2,10 @@
 
 import glob
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from launcher.cli.refusal import WrongUse
@@ -14,6 +15,8 @@ from launcher.nearest import nearest
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".yaml", ".yml", ".json")
 _NEVER = ("node_modules", "__pycache__")
 _GIT_SECONDS = 60
+# `**` as a whole part of a path, repeated or not.
+_ANY_FOLDERS = re.compile(r"(?:(?<=/)|^)((?:\*\*/+)*\*\*)(?:/+|$)")
 
 
 def is_pattern(word: str) -> bool:
@@ -48,7 +51,7 @@ def _matches(word: str) -> Iterable[str]:
     if not is_pattern(word):
         near = nearest(path.name, [each.name for each in _folder(path)], limit=3)
         raise WrongUse(f"there is no file or folder {word}", *(str(path.parent / name) for name in near))
-    found = sorted(each for each in glob.iglob(word, recursive=True) if Path(each).is_file())
+    found = sorted(each for each in _expanded(word) if Path(each).is_file())
     if not found:
         raise WrongUse(f"no file matches {word!r}", "'scripts/**/*.sh' (quoted: ** means every folder below)")
     return found
@@ -62,9 +65,39 @@ def _folder(path: Path) -> list[Path]:
 
 
 def _in_folder(folder: Path) -> Iterable[str]:
-    for parent, folders, names in os.walk(folder):  # links to folders are not followed: they may form a cycle
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NEVER]
+    for parent, names in _walk(str(folder)):
         yield from (os.path.join(parent, name) for name in names if name.endswith(SUFFIXES) and name[0] != ".")
+
+
+def _walk(top: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield every folder below one, itself included, with the names of its files.
+
+    Links to folders are not followed, as in bash: two of them that form a cycle have more paths than can be listed.
+    Not os.walk, which calls itself for each level in Python 3.11, where a deep tree ends in a RecursionError.
+    """
+    left = [top]
+    while left:
+        folder = left.pop()
+        folders: list[str] = []
+        names: list[str] = []
+        try:
+            with os.scandir(folder or ".") as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        except OSError:
+            continue  # it is gone, may not be read, or its path is longer than the system takes
+        left += [os.path.join(folder, name) for name in folders if name[0] != "." and name not in _NEVER]
+        yield folder, names
+
+
+def _expanded(pattern: str) -> Iterable[str]:
+    """Return the paths that match a pattern; `**` stands for any folders below, those behind links excepted."""
+    head, sign, tail = _ANY_FOLDERS.split(pattern, maxsplit=1) if _ANY_FOLDERS.search(pattern) else (pattern, "", "")
+    if not sign:
+        return glob.glob(pattern)
+    tops = glob.glob(head) if glob.has_magic(head) else [head]
+    below = (parent for top in tops if not head or os.path.isdir(top) for parent, _ in _walk(top.rstrip("/") or head))
+    return (path for parent in below for path in _expanded(os.path.join(glob.escape(parent), tail or "*")))
 
 
 # -- git

@@ -7,12 +7,14 @@ from argparse import Namespace
 from pathlib import Path
 
 from launcher.cli.follow import still_going
+from launcher.cli.notes import print_remark
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.executors.record import Record, read_status
 from launcher.observe.failure import Failure, first_failure
 from launcher.observe.find import UnknownRun, find_run
 from launcher.observe.logs import Wanted, fetch, moment, read_lines, skip_before, sources
+from launcher.report.text_page import print_lines
 
 
 def main(words: list[str]) -> int:
@@ -34,7 +36,7 @@ def main(words: list[str]) -> int:
     files = sources(record, options.rank)
     fetch(record)
     for path in [] if wanted.since is None else skip_before(files, wanted.since):
-        print(f"launch logs: {path}: when its lines were written is not recorded; all are shown", file=sys.stderr)
+        print_remark("logs", f"{path}: when its lines were written is not recorded; all are shown")
     lines = read_lines(files, wanted, follow=still_going(record) if options.follow else None)
     if options.json:
         shown, failure = list(lines), _failure(record)
@@ -44,7 +46,7 @@ def main(words: list[str]) -> int:
     for line in lines:
         print(line, flush=options.follow)
     if failure := _failure(record):
-        print("\n".join(f"launch: {line}" for line in failure.lines()), file=sys.stderr)
+        print_lines((f"launch: {line}" for line in failure.lines()), sys.stderr)
     return 0
 
 

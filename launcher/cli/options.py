@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from launcher.job import Job
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps a description to the terminal, and keeps the lines of examples, which are commands to copy."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
 class _Parser(argparse.ArgumentParser):
     """An `ArgumentParser` whose errors are refusals like all others, and whose example names installed backends."""
 
@@ -39,7 +48,7 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
         prog=f"launch {verb}",
         description=doc,
         epilog=f"example:\n  {example}" + ("\n\n{installed}" if overrides else ""),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     if overrides:

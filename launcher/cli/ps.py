@@ -8,9 +8,12 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.executors.record import Record
 from launcher.observe.find import all_runs
 from launcher.observe.state import State, states_of
+from launcher.report.text_page import Page, page_of
+from launcher.report.text_table import table
 from launcher.syntax import escaped
 
 _SHOWN = 20
+_HEADING = ("ID", "STATE", "BY", "SIZE", "SUBMITTED (UTC)", "FOLDER")
 
 
 def main(words: list[str]) -> int:
@@ -31,7 +34,7 @@ def main(words: list[str]) -> int:
     elif not rows:
         print("no run is active" if options.running else "no runs yet: launch +recipe=NAME starts one")
     else:
-        table(rows, sys.stdout)
+        print_runs(rows, sys.stdout)
     return 0
 
 
@@ -60,15 +63,24 @@ def _row(record: Record, state: State) -> tuple[str, ...]:
     code = "" if state.code in (None, 0) else f" ({state.code})"
     size = f"{record.nodes}x{record.devices_per_node}"
     submitted = record.submitted.replace("T", " ").rstrip("Z")
-    return (record.id, state.state + code, record.executor, size, submitted, record.folder)
+    return tuple(map(escaped, (record.id, state.state + code, record.executor, size, submitted, record.folder)))
 
 
-def table(runs: Sequence[tuple[Record, State]], stream: TextIO) -> None:
-    """Print runs as a table."""
+def print_runs(runs: Sequence[tuple[Record, State]], stream: TextIO) -> None:
+    """Print runs as a table; whole lines in a pipe, whatever COLUMNS says: programs read them one by one."""
+    page = page_of(stream) if stream.isatty() else Page()
     rows = [_row(record, state) for record, state in runs]
-    head = ("ID", "STATE", "BY", "SIZE", "SUBMITTED (UTC)", "FOLDER")
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        print(
-            escaped("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()), file=stream
-        )
+    lines = table(page, rows, _HEADING)
+    if len(lines) > len(rows) + 1:
+        lines = _with_folders_below(page, rows) or lines
+    print("\n".join(lines), file=stream)
+
+
+def _with_folders_below(page: Page, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the table with each folder in a line of its own; nothing, where the other columns do not fit either."""
+    lines = table(page, [row[:-1] for row in rows], _HEADING[:-1])
+    if len(lines) != len(rows) + 1:
+        return []
+    heading, *rest = lines
+    pairs = zip(rest, rows, strict=True)
+    return [heading, *(line for text, row in pairs for line in (text, *page.wrap(row[-1], "  ")))]

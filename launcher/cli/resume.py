@@ -1,5 +1,6 @@
 """`launch resume`: starts an ended run again in its folder, from its last complete checkpoint."""
 
+import sys
 from pathlib import Path
 
 from launcher.cli.options import parse, parser, print_json
@@ -8,6 +9,7 @@ from launcher.executors.again import run_again, submit_again
 from launcher.observe.find import find_run
 from launcher.observe.resume import resumption
 from launcher.outputs.unnamed import written_below
+from launcher.report.text_page import print_lines
 
 
 def main(words: list[str]) -> int:
@@ -26,7 +28,9 @@ def main(words: list[str]) -> int:
         record, plan = found.record, found.plan
         if not options.json:
             place = "its newest complete checkpoint in " if found.sought else ""
-            print(f"resumes: {record.id} as attempt {found.attempt}, from {place}{found.checkpoint}", flush=True)
+            print_lines(
+                [f"resumes: {record.id} as attempt {found.attempt}, from {place}{found.checkpoint}"], sys.stdout
+            )
         if found.executor.foreground:
             with written_below(Path(record.folder)):
                 ended = run_again(record, plan, found.launch_dir, found.attempt, quiet=options.json)

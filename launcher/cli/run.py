@@ -22,6 +22,7 @@ from launcher.outputs.free import free_folder
 from launcher.pipeline import DATA_PATH, Outcome, Refused, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor
+from launcher.report.text_page import print_lines
 from launcher.runtime import choose, planned
 
 _DATA_MISSING = "DATA-MISSING"
@@ -205,7 +206,7 @@ def _preflight(job: Job, outcome: Outcome, plan: LaunchPlan | None) -> None:
         )
     for check in checks:
         if check.verdict == WARNING:
-            print(f"launch doctor: {check.line()}", file=sys.stderr)
+            print_lines([f"launch doctor: {check.line()}"], sys.stderr)
 
 
 def _too_large(job: Job) -> Finding | None:

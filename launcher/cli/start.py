@@ -18,6 +18,7 @@ from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Ended, get_executor, launchers
 from launcher.report.findings import print_findings
+from launcher.report.text_page import page_of, print_lines
 from launcher.syntax import escaped
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def check_start(plan: LaunchPlan) -> None:
     from launcher.executors import begin
 
     for warning in begin.check_start(plan):
-        print(escaped(f"launch: {plan.start.executor} warns: {warning}"), file=sys.stderr)
+        print_lines([escaped(f"launch: {plan.start.executor} warns: {warning}")], sys.stderr)
 
 
 def start(ready: Ready, options: Namespace, sweep: str | None = None) -> Finished:
@@ -92,7 +93,7 @@ def finished_here(run_id: str, ended: Ended, folder: Path, options: Namespace) -
     }
     if ended.log_problem:
         tree["log_problem"] = ended.log_problem
-        print(f"launch: the log {ended.log} is not complete: {ended.log_problem}", file=sys.stderr)
+        print_lines([f"launch: the log {ended.log} is not complete: {ended.log_problem}"], sys.stderr)
     stopped = ended.interrupted or read_status(folder).get("state") == "stopped"
     return _finished(run_id, ended.code, tree, folder, options, interrupted=ended.interrupted, stopped=stopped)
 
@@ -137,8 +138,8 @@ def announce(ready: Ready) -> None:
     print_findings(ready.outcome.findings, ready.outcome.job)
     estimate = estimated(ready.outcome)
     notes = (f"estimate for its hardware: {estimate}",) if estimate else ()
-    for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *notes, f"output: {plan.output_dir}"):
-        print(line, flush=True)
+    lines = (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *notes, f"output: {plan.output_dir}")
+    print_lines(lines, sys.stdout)
 
 
 def after_submission(record: "Record", options: Namespace) -> Finished:
@@ -147,8 +148,10 @@ def after_submission(record: "Record", options: Namespace) -> Finished:
     tree: dict[str, Any] = {"id": run_id, "ok": True, "handle": dict(record.handle), "output_dir": record.folder}
     if not options.json:
         handle = " ".join(f"{name} {value}" for name, value in record.handle.items())
-        print(f"submitted: {record.executor} {handle}")
-        print(f"follow it: launch status {run_id} · launch logs {run_id} -f · launch stop {run_id}", flush=True)
+        commands = (f"launch status {run_id}", f"launch logs {run_id} -f", f"launch stop {run_id}")
+        page = page_of(sys.stdout)
+        submitted = page.wrap(f"submitted: {record.executor} {handle}", "", "  ")
+        print("\n".join([*submitted, *page.join(commands, "follow it: ", "  ")]), flush=True)
     if not options.wait:
         return Finished(code=0, interrupted=False, tree=tree)
     from launcher.cli.follow import wait_for
@@ -178,7 +181,7 @@ def _finished(
     if code and not interrupted:
         tree |= _why(run_id, str(tree.get("why", "")), options)
     if code and not options.json:
-        print(f"launch: ended with exit code {code}; log: {tree.get('log', folder / 'logs')}", file=sys.stderr)
+        print_lines([f"launch: ended with exit code {code}; log: {tree.get('log', folder / 'logs')}"], sys.stderr)
     own = code if code == 0 or (stopped and code in _STOPPED) else 1
     return Finished(code=own, interrupted=interrupted, tree={**tree, "result": _result(folder)})
 
@@ -197,7 +200,7 @@ def _why(run_id: str, queue: str, options: Namespace) -> dict[str, Any]:
     if failure is None:
         return {}
     if not options.json:
-        print("\n".join(f"launch: {line}" for line in failure.lines()), file=sys.stderr)
+        print_lines((f"launch: {line}" for line in failure.lines()), sys.stderr)
     return {"failure": dataclasses.asdict(failure)}
 
 

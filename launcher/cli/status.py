@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -22,6 +23,7 @@ from launcher.observe.reasons import reason_of
 from launcher.observe.state import State, state_of
 from launcher.observe.training import Expected, Training, training_of
 from launcher.outputs.kinds import METRICS
+from launcher.report.text_page import page_of, print_lines
 from launcher.syntax import escaped
 
 _WEBHOOK = "LAUNCH_WEBHOOK"
@@ -71,7 +73,7 @@ def main(words: list[str]) -> int:
         waits_tree = waits and {"reason": waits.name, "meaning": waits.meaning, "fields": list(waits.fields)}
         print_json({**tree(record, state), **more, "waits": waits_tree})
     else:
-        _show(record, state, training, failure)
+        show(record, state, training, failure)
     return 0
 
 
@@ -97,7 +99,8 @@ def _check(options: Namespace, webhook: str | None) -> None:
     writable("--textfile", None if options.textfile is None else str(options.textfile), METRICS, ".prom")
 
 
-def _show(record: Record, state: State, training: Training | None, failure: Failure | None) -> None:
+def show(record: Record, state: State, training: Training | None, failure: Failure | None) -> None:
+    """Print what is known of a run."""
     code = f", exit code {state.code}" if state.code else ""
     since = f", since {state.at}" if state.at else ""
     waits = _waits(state)
@@ -115,13 +118,14 @@ def _show(record: Record, state: State, training: Training | None, failure: Fail
         ("folder", record.folder),
         ("submitted", f"{record.submitted} by {record.user} on {record.host} (process {record.pid})"),
     ]
+    page = page_of(sys.stdout)
     for name, text in rows:
         if text:
-            print(escaped(f"{name:12}{text}"))
+            print("\n".join(page.wrap(escaped(text), f"{name:12}")))
     for line in _exit_lines(state.exits):
-        print(escaped(f"{'exit':12}{line}"))
+        print("\n".join(page.wrap(escaped(line), f"{'exit':12}")))
     if failure is not None:
-        print("\n".join(failure.lines()))
+        print_lines(failure.lines(), sys.stdout)
 
 
 def _exit_lines(exits: Sequence[Exit]) -> Iterator[str]:

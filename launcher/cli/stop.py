@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from launcher.cli.options import parse, parser, print_json
-from launcher.cli.ps import table, tree
+from launcher.cli.ps import print_runs, tree
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.executors.record import Record
 from launcher.observe.find import all_runs, find_run
@@ -87,7 +87,7 @@ def _all(options: Namespace) -> list[Record]:
         return found
     count = f"{len(found)} run{'s' if len(found) > 1 else ''}"
     if not options.json:
-        table(rows, sys.stderr)
+        print_runs(rows, sys.stderr)
     if options.json or not sys.stdin.isatty():
         names = ", ".join(record.id for record in found)
         raise NotDone(f"{count} would be stopped: {names}; nothing was", "launch stop --all --yes", rule="RUN-STATE")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from launcher.cli.options import composed, parse, parser, print_json, writable
 from launcher.cli.refusal import NotDone, WrongUse
+from launcher.report.text_page import print_lines
 from launcher.terminal import can_redraw
 
 _EVERY = 1000
@@ -71,6 +72,6 @@ def main(words: list[str]) -> int:
         print_json({"file": str(out), "samples": found.samples, "cut": found.cut, "predicted": found.predicted})
         return 0
     cut = f", {found.cut:,} cut at {job.batch.seq_length} tokens" if found.cut else ""
-    print(f"{out}: {found.samples:,} samples, {found.predicted:,} predicted tokens{cut}")
-    print(f"use it: data.format=tokenized data.paths=[{out}]")
+    done = f"{out}: {found.samples:,} samples, {found.predicted:,} predicted tokens{cut}"
+    print_lines([done, f"use it: data.format=tokenized data.paths=[{out}]"], sys.stdout)
     return 0

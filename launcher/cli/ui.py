@@ -5,6 +5,7 @@ import contextlib
 import sys
 from importlib.util import find_spec
 
+from launcher.cli.notes import print_remark
 from launcher.cli.options import parse, parser
 from launcher.cli.refusal import NotDone, WrongUse
 
@@ -77,10 +78,10 @@ def _ready(address: "object", options: argparse.Namespace) -> None:
         return
     print(f"planner: {address.url}\nstop it with Ctrl-C", flush=True)
     if not address.is_local:
-        print(
-            f"launch ui: {address.host} is reached from the network without encryption; "
+        print_remark(
+            "ui",
+            f"{address.host} is reached from the network without encryption; "
             f"safer: --host 127.0.0.1 and ssh -L {address.port}:127.0.0.1:{address.port} HOST",
-            file=sys.stderr,
         )
     if options.no_browser:
         return

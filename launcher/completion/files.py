@@ -57,6 +57,10 @@ def options(folders: Sequence[str]) -> Iterator[str]:
         yield from sorted(name[: -len(".yaml")] for name in names if name.endswith(".yaml") and _is_plain(name))
 
 
+def _is_run(name: str) -> bool:
+    return name.endswith(".json") and _is_plain(name)
+
+
 def runs() -> list[str]:
     """Return the ids of this user's runs, the newest first."""
     # Only here: it takes as long as the rest of a completion.
@@ -64,7 +68,7 @@ def runs() -> list[str]:
 
     try:
         with os.scandir(home() / "runs") as entries:
-            found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if entry.name.endswith(".json")]
+            found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if _is_run(entry.name)]
     except OSError:
         return []
     return [name.removesuffix(".json") for _, name in sorted(found, reverse=True)[:_MOST]]

@@ -66,7 +66,7 @@ def _result(each: PlacedFinding, index: int, root: Path) -> dict[str, Any]:
         "locations": [_location(each.place, root)],
         **({"relatedLocations": [_location(place, root) for place in each.related]} if each.related else {}),
         # Stable when lines move: neither the line nor the figures of the message are part of it.
-        "partialFingerprints": {"launchFinding/v1": hashlib.sha256(identity.encode()).hexdigest()[:32]},
+        "partialFingerprints": {"launchFinding/v1": hashlib.sha256(os.fsencode(identity)).hexdigest()[:32]},
         "properties": {"fields": list(finding.fields), "fix": [str(fix) for fix in finding.fixes]},
     }
 
@@ -82,7 +82,9 @@ def _location(place: Place, root: Path) -> dict[str, Any]:
 def _uri(place: Place, root: Path) -> tuple[str, str]:
     """Return the URI of a file and its base; a file outside of the root has an absolute one and no base."""
     relative = place.below(root)
-    return (Path(os.path.abspath(place.path)).as_uri(), "") if relative is None else (quote(relative), _ROOT)
+    return (
+        (Path(os.path.abspath(place.path)).as_uri(), "") if relative is None else (quote(os.fsencode(relative)), _ROOT)
+    )
 
 
 def _notification(file: CheckedFile, root: Path) -> dict[str, Any]:

@@ -113,6 +113,11 @@ def page_of(stream: TextIO) -> Page:
     return Page(width=None if width is None else max(_NARROWEST, width), colour=has_colour(stream))
 
 
+def print_lines(lines: Iterable[str], stream: TextIO) -> None:
+    """Print lines, wrapped to the page of a stream."""
+    print("\n".join(page_of(stream).wrapped(lines)), file=stream, flush=True)
+
+
 def redraw(text: str, stream: TextIO) -> None:
     """Write a line of progress over the one before; what a terminal has no columns for is left out, as it would scroll.
 

@@ -141,6 +141,63 @@ def test_any_bytes_are_answered_file_by_file(content, start, suffix):
     assert "CMD-INTERNAL" not in {each.finding.rule for each in checked.found}, checked.found
 
 
+def test_folders_that_form_cycles_and_deep_ones_are_walked_once(launch, tmp_path):
+    """Two links to their own folder have 2 ** 40 paths before the system refuses one."""
+    folder = tmp_path / "loop"
+    folder.mkdir()
+    (folder / "bad.sh").write_text(BAD)
+    for name in ("a", "b"):
+        (folder / name).symlink_to(".")
+    for name in ("loop", "loop/**/*.sh", "**/*.sh", "l*/**/*.sh", str(folder / "**" / "*.sh")):
+        assert len(launch("check", name, "--json").json["files"]) == 1, name
+    below = tmp_path / "deep"
+    for _ in range(1200):
+        below.mkdir()
+        below = below / "d"
+    (below.parent / "bad.sh").write_text(BAD)
+    try:
+        assert len(launch("check", "deep", "--json").json["files"]) == 1
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)  # pytest's own removal ends in a RecursionError
+
+
+def test_pipes_devices_and_broken_links_end_no_check(launch, tmp_path):
+    for name in ("x.sh", "y.yaml", "z.json"):
+        os.mkfifo(tmp_path / name)
+        (tmp_path / f"zero-{name}").symlink_to("/dev/zero")
+    (tmp_path / "gone.sh").symlink_to("nowhere.sh")
+    (tmp_path / "self.sh").symlink_to("self.sh")
+    (tmp_path / "bad.sh").write_text(BAD)
+    with open(tmp_path / "large.json", "wb") as large:
+        large.truncate(20 * 2**30)
+    done = launch("check", ".", "--json", timeout=60)
+    assert done.code == 1
+    found = {file["path"]: file for file in done.json["files"]}
+    assert "PAR-TP-HEADS" in [each["rule"] for each in found["bad.sh"]["findings"]]
+    assert "Too many levels of symbolic links" in found["self.sh"]["findings"][0]["message"]
+
+
+@pytest.mark.parametrize("kind", ["text", "sarif", "github", "junit"])
+def test_file_names_of_any_bytes_stay_names(launch, tmp_path, kind):
+    names = [b"a\n::error::x.sh", b"b\x1b[2J.sh", b"c\xff.sh", b"d<script>.sh"]
+    for name in names:
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_text(BAD)
+    done = launch("check", ".", "--format", kind)
+    assert done.code == 1
+    assert "internal error" not in done.err
+    *lines, last = done.out.splitlines()
+    if kind == "github":
+        assert all(line.startswith(("::error file=", "::warning file=", "::notice file=")) for line in lines)
+        assert last == "launch check: 4 files checked, 4 with errors (16 errors), 8 warnings"
+    elif kind == "sarif":
+        results = json.loads(done.out)["runs"][0]["results"]
+        shown = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results}
+        assert shown == {"a%0A%3A%3Aerror%3A%3Ax.sh", "b%1B%5B2J.sh", "c%FF.sh", "d%3Cscript%3E.sh"}
+    else:
+        assert "\x1b" not in done.out
+        assert "::error::x.sh" not in lines
+
+
 def test_overrides_apply_to_every_file(launch, tree):
     result = launch("check", "scripts/good.sh", "scripts/install.sh", "parallel.tp=3", "--json")
     assert result.code == 1

@@ -15,14 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.api import compose
-from launcher.cli.dispatch import dispatch
+from launcher.cli import catalogue, convert
+from launcher.cli.dispatch import VERBS, dispatch
+from launcher.cli.doctor import show as show_checks
 from launcher.cli.dry_run_screen import command_lines
 from launcher.cli.estimate_screen import folded
 from launcher.cli.explain_names import explained, load_all
 from launcher.cli.name_search import search_names
 from launcher.cli.parity_screen import screen as parity_screen
+from launcher.cli.ps import print_runs
+from launcher.cli.status import show as show_run
+from launcher.doctor.check import Check
 from launcher.estimate.result import StageMemory
+from launcher.executors.record import Exit, Record
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.observe.failure import Failure
+from launcher.observe.state import State
 from launcher.parity.compare import compared, tolerances
 from launcher.parity.parameters import ParameterDifference
 from launcher.parity.request import Result
@@ -88,6 +96,7 @@ SCREENS = {
     "import": ("import", f"{FILES}/swift_sft.sh"),
     "import_remarks": ("import", f"{FILES}/mindspeed_qwen3.sh"),
     "import_port": ("import", f"{FILES}/swift_3_5_moe.sh", "--to", "mindspeed"),
+    "explain_trace": ("explain", "--trace", "parallel.sequence_parallel", "backend=mindformers"),
     "check_file": ("check", f"{FILES}/mindformers_qwen3.yaml"),
     "check_fix": ("check", "+recipe=qwen3_moe", "backend=megatron", "parallel.tp=3", "--fix"),
     "check_files": ("check", f"{FILES}/*.sh"),
@@ -165,6 +174,110 @@ def test_a_comparison_of_trainings_begins_with_its_answer(width):
     text = "\n".join(parity_screen(result, Page(width=width))) + "\n"
     assert text.startswith("not the same training\n")
     check("parity", width, text)
+
+
+def run_of(number, folder, executor="local", nodes=1, handle=None):
+    return Record(
+        id=f"qwen3_8b-{number}",
+        executor=executor,
+        folder=folder,
+        host="login1",
+        user="ada",
+        pid=7,
+        start=7,
+        submitted="2026-11-28T14:30:00Z",
+        nodes=nodes,
+        devices_per_node=8,
+        what="Megatron-LM 0.16.1: pretrain_gpt.py on 2 x 8 cuda devices, started by srun on every node",
+        handle=handle or {},
+    )
+
+
+RUNS = (
+    (run_of(1, "/home/ada/launch_output/qwen3_8b"), State(state="done")),
+    (run_of(2, "/mnt/shared/projects/qwen3/2026-11-28/learning-rate-3e-4"), State(state="failed", code=137)),
+    (run_of(12, "/home/ada/long", "kubernetes", 128), State(state="queued", why="Unschedulable: 0/12 nodes")),
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_runs_are_listed_within_the_screen(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown, piped = Terminal(), io.StringIO()
+    print_runs(RUNS, shown)
+    check("ps", width, shown.getvalue())
+    assert len(shown.getvalue().splitlines()) <= 1 + 2 * len(RUNS)
+    print_runs(RUNS, piped)
+    assert [line.split()[-1] for line in piped.getvalue().splitlines()[1:]] == [run.folder for run, _ in RUNS]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_failed_run_is_shown_within_the_screen(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    ends = (Exit(attempt=0, node=1, host="node12", code=137, how="killed by signal 9", at=0.0, lines=()),)
+    failure = Failure(
+        rank=9,
+        node=1,
+        host="node12",
+        code=137,
+        reason="out-of-memory",
+        message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has 79.1 GiB",
+        meaning="the device has no memory left",
+        fields=("batch.micro_batch_size", "recompute.granularity", "parallel.tp"),
+        evidence="/home/ada/launch_output/qwen3_8b/logs/node_1.log:1201",
+    )
+    run = run_of(2, "/home/ada/launch_output/qwen3_8b", "slurm", 2, {"job": 4711, "cluster": "gpu"})
+    state = State(state="failed", code=137, at="2026-11-28T15:01:07Z", nodes=("node11", "node12"), exits=ends)
+    shown = Terminal()
+    with contextlib.redirect_stdout(shown):
+        show_run(run, state, None, failure)
+    check("status_failed", width, shown.getvalue())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_missing_is_shown_within_the_screen(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    checks = [
+        Check(what="python", verdict="ok", found="3.11.2 (/opt/env/bin/python)"),
+        Check(
+            what="transformers",
+            verdict="error",
+            found="Python package transformers is missing, which the tokenizer of the job needs",
+            works="pip install 'transformers>=4.33,<5.20.0'",
+            source="ms-swift 4.6.0, METADATA on PyPI",
+        ),
+        Check(
+            what="MINDSPEED_PATH",
+            verdict="warning",
+            found="environment variable MINDSPEED_PATH (a checkout) is no folder of this machine",
+            works="git clone -b 26.1.0_core_r0.12.1 https://gitcode.com/Ascend/MindSpeed; export MINDSPEED_PATH=…",
+        ),
+        Check(what="devices", verdict="skipped", found="no hosts are asked (--no-hosts)"),
+    ]
+    shown = Terminal()
+    with contextlib.redirect_stdout(shown):
+        show_checks("qwen3_8b on MindSpeed-LLM 26.1.0", checks)
+    check("doctor", width, shown.getvalue())
+
+
+HELPED = [
+    *([verb] for verb in VERBS),
+    *(["convert", verb] for verb in convert.SUBVERBS),
+    *(["catalogue", verb] for verb in catalogue.SUBVERBS),
+]
+
+
+@pytest.mark.parametrize("words", HELPED, ids=" ".join)
+def test_help_fits_80_columns_except_for_commands_to_copy(words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = Terminal()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        dispatch([*words, "--help"])
+    lines = shown.getvalue().splitlines()
+    assert len(lines) > 5
+    assert not [line for line in lines if cells(line) > 80 and not re.match(r"\s*(launch|eval|ssh) ", line)]
 
 
 @pytest.mark.parametrize("name", ["dry_run_refused", "estimate", "explain_field", *COLOURED])

@@ -12,6 +12,8 @@ import pexpect
 import pytest
 
 SHELLS = ("bash", "zsh", "fish")
+# A name that is a command wherever a shell does not quote it.
+COMMAND_NAME = "cmd$(touch ran)`touch ran`;touch ran&'\"!x.yaml"
 # Writes the line that is being edited to a file, and clears it.
 KEY = "\x18\x02"
 START = {
@@ -81,6 +83,8 @@ def terminal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     (folder / "data(1) [x]").mkdir()
     (folder / "own recipe.yaml").write_text("batch: {seq_length: 8}\n")
     (folder / "state" / "runs").mkdir(parents=True)
+    (folder / COMMAND_NAME).write_text("batch: {seq_length: 8}\n")
+    (folder / "state" / "runs" / COMMAND_NAME.replace(".yaml", ".json")).write_text("{}")
     for name in ("qwen3_8b-1", "tiny_moe-12"):
         (folder / "state" / "runs" / f"{name}.json").write_text("{}")
     environment = {
@@ -166,6 +170,9 @@ QUOTED = {
     "brackets": ("launch check model.path=./data", ["model.path=./data(1) [x]/"]),
     "a value in a list": ("launch check 'rules.disable=[MOE-TP-S", ["rules.disable=[MOE-TP-SP"]),
     "a job file with a blank": ("launch check +job=own", ["+job=own recipe.yaml"]),
+    "a command in a file name": ("launch check cmd", [COMMAND_NAME]),
+    "a command in a recipe's name": ("launch check +recipe=cmd", [f"+recipe={COMMAND_NAME}"]),
+    "a command in the id of a run": ("launch logs cmd", [COMMAND_NAME[:-5]]),
     "a file of an option": ("launch dry-run --config-dir ./data", ["--config-dir", "./data(1) [x]/"]),
 }
 
@@ -177,6 +184,7 @@ def test_tab_quotes_what_the_shell_would_split(terminal: Terminal, case: str) ->
     text, expected = QUOTED[case]
     found = terminal.typed(text)
     words = said(terminal, found)
+    assert not (terminal.folder / "ran").exists()
     assert words[-len(expected) :] == [each.replace("~/", f"{terminal.folder}/home/") for each in expected] or (
         words[-len(expected) :] == expected
     )

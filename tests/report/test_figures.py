@@ -102,6 +102,16 @@ def test_jobs_side_by_side(job):
 
 
 @pytest.mark.slow
+def test_labels_are_drawn_literally(job):
+    """Plotly reads `<a href>` in every text, and takes a label such as 1 for a number."""
+    answer = estimate(job)
+    for chart in (step_chart({"<a href='https://x'>j</a>": answer, "1": answer}), peak_chart({"<b>": answer})):
+        texts = [*chart.data[0]["y"], *chart.layout["yaxis"]["tickvals"], *chart.layout["yaxis"]["ticktext"]]
+        assert not [text for text in texts if "<a" in text or "<b>" in text]
+        assert chart.layout["yaxis"]["tickvals"] == chart.data[0]["y"]
+        assert chart.layout["yaxis"]["type"] == "category"
+
+
 def test_plotly_takes_every_chart(job):
     go = pytest.importorskip("plotly.graph_objects")
     answer = estimate(job, timeline=True)

@@ -83,7 +83,7 @@ def _bars(labels: Iterable[str], size: str, parts: Iterable[tuple[str, str, Sequ
     Args:
         size: the size as d3-format has it in a hover text.
     """
-    rows = list(labels)
+    rows = _categories(labels)
     return [
         {
             "type": "bar",
@@ -98,6 +98,11 @@ def _bars(labels: Iterable[str], size: str, parts: Iterable[tuple[str, str, Sequ
     ]
 
 
+def _categories(labels: Iterable[str]) -> list[str]:
+    """Return labels as plotly draws them literally: it reads tags and entities in every text, in hover texts too."""
+    return [escape(label) for label in labels]
+
+
 def _layout(labels: Sequence[str], unit: str) -> dict[str, object]:
     """Return the layout; long labels take several lines, so that a narrow window has room for the bars."""
     lines = [wrap(label, _WIDEST) or [""] for label in labels]
@@ -107,7 +112,8 @@ def _layout(labels: Sequence[str], unit: str) -> dict[str, object]:
         y={
             "autorange": "reversed",
             "fixedrange": True,
-            "tickvals": list(labels),
+            "type": "category",  # a label such as 1 or 2026-11-28 is neither a number nor a date
+            "tickvals": _categories(labels),
             "ticktext": ["<br>".join(map(escape, each)) for each in lines],
         },
         barmode="stack",
