@@ -72,6 +72,21 @@ def _has_variable(pid: int, sign: bytes) -> bool:
     return any(word.startswith(sign) for word in words)
 
 
+def runs_script_of(folder: Path) -> bool:
+    """Return whether a process of this user on this machine is a shell that runs one of a run's own scripts."""
+    start = f"{folder}/".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.stat().st_uid != os.getuid():
+                continue
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if len(words) > 1 and words[0].endswith(b"bash") and words[1].startswith(start) and words[1].endswith(b".sh"):
+            return True
+    return False
+
+
 def kill_all(processes: Iterable[Process]) -> None:
     """Kill processes; ended ones are skipped, as are unrelated ones that have reused a number."""
     signal_all(processes, signal.SIGKILL)

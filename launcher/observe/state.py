@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher import plugins
 from launcher.executors import private
-from launcher.executors.processes import identified
+from launcher.executors.processes import identified, runs_script_of
 from launcher.executors.progress import last_iteration
 from launcher.executors.record import (
     HEARTBEAT_SECONDS,
@@ -248,4 +248,9 @@ def _state(record: Record, written: str, seen: Observed | None) -> tuple[str, st
         return "running", _on_other_machine(record), ()
     if identified(record.pid) == record.process:
         return "running", "", ()
+    if runs_script_of(Path(record.folder) / RUN):
+        return "running", "the process that started it is gone, and its script ends it", ()
+    written = str(read_status(Path(record.folder)).get("state", ""))
+    if written in ENDED:  # just now
+        return written, "", ()
     return "lost", "the process that started it is gone and recorded no end", ()

@@ -73,7 +73,10 @@ def _problem(record: Record, state: State) -> str:
         return ""
     if record.host != socket.gethostname():
         return f"run {record.id} was started on {record.host}: launch stop {record.id} works there"
-    if identified(record.pid) != record.process or not is_same_process(record):
+    is_there = identified(record.pid) == record.process
+    if not is_there and state.why:  # its script ends it already
+        return f"run {record.id}: {state.why}"
+    if not is_there or not is_same_process(record):
         return f"run {record.id}: process {record.pid} is no longer the one that started it"
     return ""
 

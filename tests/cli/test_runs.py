@@ -140,6 +140,25 @@ def test_a_run_of_somebody_else_is_not_stopped(launch: Launch, overrides: tuple[
         path.write_text(before)
 
 
+def test_a_run_is_not_lost_while_its_script_ends_it(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *overrides).code == 0
+    path = tmp_path / "out/run/run.json"
+    (tmp_path / "out/run/status.json").unlink()
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pid": 1, "start": 1}))
+    script = tmp_path / "out/run/ends.sh"
+    script.write_text("echo begun\nread -r _\n")
+    with subprocess.Popen(["bash", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        shown = launch("status", "qwen3_8b-1", "--json").json
+        stopped = launch("stop", "qwen3_8b-1")
+        process.terminate()
+    why = "the process that started it is gone, and its script ends it"
+    assert (shown["state"], shown["why"]) == ("running", why)
+    assert (stopped.code, why in stopped.err) == (1, True)
+    assert launch("status", "qwen3_8b-1", "--json").json["state"] == "lost"
+
+
 def own_start() -> int:
     from launcher.executors.processes import identified
 
