@@ -11,6 +11,8 @@ from launcher.rules.table import RuleOptions, checked
 Names = Mapping[str, Range | Mapping[str, Range]]
 """Each name, with the first and last version that takes it; by backend, where a rule is of several."""
 ALWAYS: Range = (None, None)
+# Names that a message lists; of more it says how many there are.
+_MOST_SHOWN = 60
 # Names of linear layers in Hugging Face models, and those of Megatron-core.
 MEGATRON_NAMES = {
     "q_proj": "linear_qkv",
@@ -78,6 +80,8 @@ def known_names(
         first = next(given[0] for given in wrong.values() if given)
         near = nearest(first, known, limit=1)
         guess = f" (did you mean {near[0]}?)" if near else ""
+        if len(known) > _MOST_SHOWN:
+            return f"{', '.join(found)}{guess}: none of the {len(known)} names that this version registers"
         return f"{', '.join(found)}{guess}: supported are {', '.join(known)}"
 
     scope: RuleOptions = {**options, "flags": flags, "reads": " ".join((*flags, *extended_by))}

@@ -1,6 +1,8 @@
 """Names that ms-swift and Megatron-core look up after the parser took them as any text."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 from backends.megatron.rules.terms import BACKENDS, FOUR, THREE
 from backends.megatron_lm.rules.known_names import CONTEXT_COMMUNICATION, CONTEXT_SOURCE, MUON_COEFFICIENTS
@@ -16,6 +18,13 @@ _GRPO = "3.7"
 _OLDEST = "3.6.99"
 _LAZY, _EAGER = "4.2", "4.1.99"
 
+# Made by tools/catalogue/swift_names.py.
+_REGISTERED: dict[str, Names] = {
+    argument: {name: (since, until) for name, (since, until) in names.items()}
+    for argument, names in json.loads(
+        (Path(__file__).parents[1] / "registered_names.json").read_text(encoding="utf-8")
+    ).items()
+}
 _RECOMPUTED = named("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 _ATTENTION: Names = {
     **named("flash", "fused", "unfused", "local", "auto"),
@@ -61,6 +70,16 @@ _PAIRED = "task_type=embedding|reranker|generative_reranker"
 
 # fmt: off
 declare((
+    known_names("SW-TEMPLATE", "template", _REGISTERED["template"],
+                "A chat template is looked up by its name among those that ms-swift registers.",
+                "ms-swift 4.6.0 template/register.py:50", extended_by=_PLUGINS),
+    known_names("SW-MODEL-TYPE", "model_type", _REGISTERED["model_type"],
+                "A model's type is looked up by its name among those that ms-swift registers; it is not that of "
+                "config.json.",
+                "ms-swift 4.6.0 model/model_meta.py:238", extended_by=_PLUGINS),
+    known_names("SW-TEACHER-TYPE", "teacher_model_type", _REGISTERED["model_type"],
+                "The teacher's type is looked up by its name among those that ms-swift registers.",
+                f"{_ARGS}:1086", when="teacher_model?", since="3.12", extended_by=_PLUGINS),
     known_names("SW-RC-MODULES", "recompute_modules", _RECOMPUTED, "Selective recomputation supports these modules.",
                 "megatron-core 0.16.1 transformer_config.py:1191", when="recompute_granularity=selective", since="3.7"),
     known_names("SW-ATTENTION", "attention_backend", _ATTENTION,

@@ -5,6 +5,12 @@ from collections.abc import Mapping
 from tests.backends.megatron.rule_cases import GRPO, Pair, args
 
 NAMES: Mapping[str, Pair] = {
+    "SW-TEMPLATE": Pair({"data": {"template": "qwen3_think"}}, {"data": {"template": "qwen3_thinking"}}),
+    "SW-MODEL-TYPE": Pair(args(model_type="qwen3_mo"), args(model_type="qwen3_moe")),
+    "SW-TEACHER-TYPE": Pair(
+        {"task": GRPO, **args(teacher_model="Qwen/Qwen3-8B", teacher_model_type="qwen3-dense")},
+        {"task": GRPO, **args(teacher_model="Qwen/Qwen3-8B", teacher_model_type="qwen3")},
+    ),
     "SW-CP-COMM-NAMES": Pair(
         {"parallel": {"cp": 2}, **args(cp_comm_type="ring")}, {"parallel": {"cp": 2}, **args(cp_comm_type="a2a")}
     ),
