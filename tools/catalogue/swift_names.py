@@ -122,6 +122,7 @@ def main(words: Sequence[str]) -> int:
         + "\n }"
         for argument, names in tree.items()
     ]
+    lines.insert(0, f' "versions": {json.dumps(wanted)}')
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     print(f"{FILE}: " + ", ".join(f"{len(names)} names of {argument}" for argument, names in tree.items()))
     return 0

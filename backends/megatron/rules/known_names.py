@@ -24,6 +24,7 @@ _REGISTERED: dict[str, Names] = {
     for argument, names in json.loads(
         (Path(__file__).parents[1] / "registered_names.json").read_text(encoding="utf-8")
     ).items()
+    if argument != "versions"
 }
 _RECOMPUTED = named("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 _ATTENTION: Names = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.api import check, compose
+from launcher.mapping.backend import get_backend
 from tests.rehearse.native import environments
 from tools.catalogue.swift_names import FILE, Unreadable, ranges, registered
 
@@ -60,6 +61,11 @@ def test_names_have_the_versions_that_register_them() -> None:
     assert found == {"a": [None, None], "b": [None, "1"], "c": ["2", None]}
     with pytest.raises(Unreadable, match="a: not in 2"):
         ranges({"1": ["a"], "2": [], "3": ["a"]})
+
+
+def test_every_registered_version_was_read() -> None:
+    """A version that was not would refuse the names that are new in it."""
+    assert TABLE["versions"] == list(get_backend("megatron").versions[::-1])
 
 
 CASES = {
