@@ -23,6 +23,8 @@ _INDEX = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index", _
 _ROLE = "training.kubeflow.org/replica-type"
 # Reasons of containers that are being started; Source: kubelet pkg/kubelet/kubelet_pods.go.
 _STARTS = (None, "", "ContainerCreating", "PodInitializing")
+# An error as Go prints it with %+v and %#v: Volcano pkg/controllers/job/job_controller_actions.go.
+_STATUS_ERROR, _MESSAGE, _LONGEST = "&errors.StatusError{", re.compile(r'\bMessage:"((?:[^"\\]|\\.)*)"'), 10_000
 # Exit code of a pod that the cluster ended before its container could: that of SIGKILL.
 _KILLED = 137
 
@@ -194,7 +196,14 @@ def _why(status: Mapping[str, Any]) -> str:
 
 def joined(tree: Mapping[str, Any]) -> str:
     """Return `REASON: MESSAGE` of a condition, a state or an event."""
-    return ": ".join(filter(None, (tidy(tree.get("reason") or "", 80), tidy(tree.get("message") or ""))))
+    return ": ".join(filter(None, (tidy(tree.get("reason") or "", 80), tidy(_said(tree.get("message") or "")))))
+
+
+def _said(message: object) -> str:
+    """Return a message with what an error of the API server says in place of its fields, as Volcano prints them."""
+    before, mark, rest = str(message)[:_LONGEST].partition(_STATUS_ERROR)
+    found = _MESSAGE.search(rest)
+    return before + found[1].replace('\\"', '"') if mark and found else str(message)
 
 
 def _seconds(text: str | None) -> float:
