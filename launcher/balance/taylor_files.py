@@ -1,4 +1,4 @@
-"""Reads Taylor's files: a MindFormers YAML, memory constants (`name=MB` lines), and its table of profiles.
+"""Reads Taylor's files: the YAML of a training, memory constants (`name=MB` lines), and its table of profiles.
 
 Source: mindspore/toolkits e8d3573 autoparallel/symphony: pipeline_conductor/start_service.py (InitConfig: the keys of a
 YAML that it reads, names of memory files), memory.py (write_memory_to_file), utils/ppc_input.py.
@@ -101,12 +101,12 @@ def yaml_tree(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, BeyondBudget) as error:
         raise BadTable([f"{path}: cannot be read as YAML ({str(error).splitlines()[0]})"]) from None
     if not isinstance(tree, dict):
-        raise BadTable([f"{path}: is not a configuration of MindFormers"])
+        raise BadTable([f"{path}: holds no keys; the YAML of a training is needed"])
     return tree
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    """Return the pipeline of a MindFormers YAML.
+    """Return the pipeline of a training's YAML.
 
     Raises:
         BadTable: a key is missing or holds no usable number.

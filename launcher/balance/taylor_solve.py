@@ -1,4 +1,4 @@
-"""Solves the pipeline of a MindFormers YAML by Taylor's own figures, and writes the split into the YAML."""
+"""Solves the pipeline of a training's YAML by Taylor's own figures, and writes the split into the YAML."""
 
 from __future__ import annotations
 

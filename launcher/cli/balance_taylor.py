@@ -1,4 +1,4 @@
-"""`launch balance --yaml`: pipelines of MindFormers YAMLs by Taylor's memory constants and measured ratios."""
+"""`launch balance --yaml`: pipelines of YAMLs that Taylor reads by Taylor's memory constants and measured ratios."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refuse_wrong(options: argparse.Namespace) -> None:
         given = {"--memory": options.memory, "--corrected": options.corrected, "--moe-bw": options.moe_bw}
         for flag, value in given.items():
             if value:
-                raise WrongUse(f"{flag}: needs --yaml FILE, the MindFormers YAML that Taylor's constants are for")
+                raise WrongUse(f"{flag}: needs --yaml FILE, the YAML of the training that Taylor's constants are for")
         return
     if not Path(options.yaml).exists():
         raise WrongUse(f"--yaml {options.yaml}: there is no such file or folder")

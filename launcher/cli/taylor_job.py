@@ -1,4 +1,4 @@
-"""Composes the job of a MindFormers YAML that a command of Taylor names."""
+"""Composes the job of a configuration that a command of Taylor names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -29,7 +29,7 @@ class Word:
 
 
 _NO_DRYRUN: Final = "no dry run is made: memory comes from --memory or from the estimate"
-_NO_SCRIPT: Final = "MindFormers is not started"
+_NO_SCRIPT: Final = "no training is started"
 _HIGHS: Final = Word(note="HiGHS solves it", only=("HIGHS",))
 _DRYRUN: Final = Word(note=_NO_DRYRUN)
 _SCRIPT: Final = Word(note=_NO_SCRIPT)

@@ -1,4 +1,4 @@
-"""The parser of a stack whose commands have a dataclass of arguments each (ms-swift): its fields as catalogue rows."""
+"""Parsers with a dataclass of arguments for each command, such as ms-swift's: their fields as catalogue rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that a parser makes of a dataclass's fields (Megatron-LM's ArgumentGroupFactory, core 0.15 and later)."""
+"""Arguments that a parser makes of a dataclass's fields with an ArgumentGroupFactory, as Megatron-LM has since 0.15."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _option(name: str) -> str:
 
 
 def _shape(interpreter: Interpreter, node: ast.expr, file: SourceFile) -> dict[str, Value] | None:
-    """Return type, nargs and choices of an annotation; None where Megatron-LM cannot infer them."""
+    """Return type, nargs and choices of an annotation; None where such a factory cannot infer them."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             return _shape(interpreter, ast.parse(node.value, mode="eval").body, file)

@@ -1,4 +1,4 @@
-"""Arguments that objects of a checkout add to a parser by a method (MindSpeed's features)."""
+"""Arguments that objects of a checkout add to a parser by a method, such as MindSpeed's features."""
 
 from __future__ import annotations
 
