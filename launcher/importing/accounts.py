@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.importing.imported import Imported, ImportedArg
-from launcher.job import Job, Value, fields, value_at
+from launcher.job import Job, Value, fields, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
 from launcher.mapping.engine import fields_of_flags, read_back, write_row
@@ -20,7 +20,7 @@ from launcher.mapping.ignored_fields import (
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
 from launcher.mapping.rows import Row, active_rows
-from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, text_of, without_effect
+from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
 from launcher.port.substitutes import SUBSTITUTE_RULE
 from launcher.rules.native import effective_of
 
@@ -209,7 +209,7 @@ class _Ledger:
         """Return the account of an argument whose field has a substitute, which the job has."""
         job = self.outcome.job
         values = ((path, value_at(job, path)) for path in finding.fields)
-        has = tuple(f"{path}={text_of(value)}" for path, value in values if value != fields()[path].default)
+        has = tuple(f"{path}={override_text(value)}" for path, value in values if value != fields()[path].default)
         return _dropped(
             each,
             paths,

@@ -20,11 +20,10 @@ from launcher.importing.refused import with_refused
 from launcher.importing.shell.placeholders import INHERITED
 from launcher.importing.unknown_options import UnknownOption, unknown_notes
 from launcher.importing.versions import Match, best, value_of_args
-from launcher.job import Value
+from launcher.job import Value, override_text
 from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, redacted
 from launcher.mapping.backend import Backend, backend_names, get_backend
-from launcher.mapping.passthrough import shown_value
 from launcher.mapping.renames import find_renamed
 
 # Up to this many argument names may match by chance in a command of another backend.
@@ -357,7 +356,7 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
             warnings.append(Note(message=f"{message}: dropped", where=where))
             continue
         if any(name.startswith(f"{option}.") for name in catalogue.names()):
-            message = f"{option} is a section of {backend.title} {version}, not a value ({shown_value(value)})"
+            message = f"{option} is a section of {backend.title} {version}, not a value ({override_text(value)})"
             problems.append(Note(message=message, where=where, works=("remove it",)))
             continue
         if not _is_refused(option, catalogue):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from launcher.catalogue.user import OUTSIDE
 from launcher.catalogue.versions import FORK
 from launcher.importing.notes import Note
-from launcher.job import Value
+from launcher.job import Value, override_text
 from launcher.mapping.backend import Backend
-from launcher.mapping.passthrough import shown_value
 from launcher.mapping.renames import RenamedArg
 
 _SOURCE = "--source DIR: the checkout that the script starts; they become typed arguments of its own version"
@@ -64,7 +63,7 @@ def unknown_notes(unknown: Sequence[UnknownOption], backend: Backend, version: s
 
 
 def _line(each: UnknownOption) -> str:
-    value = "" if each.value is True else f" {shown_value(each.value)}"
+    value = "" if each.value is True else f" {override_text(each.value)}"
     known = each.found.message or "no version and no other backend has it"
     near = f"; near: {' '.join(each.found.works)}" if each.found.works else ""
     return f"--{each.option}{value}  ({each.where}): {known}{near}"

@@ -22,6 +22,11 @@ class Fix:
     def __str__(self) -> str:
         return " ".join(self.overrides)
 
+    @property
+    def shown(self) -> str:
+        """The overrides for people, with their effect on training."""
+        return f"{self} (changes training)" if self.affects_training else str(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Shown):

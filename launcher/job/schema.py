@@ -152,12 +152,16 @@ def field_at(path: str) -> FieldInfo:
 
 
 def override_text(value: Value) -> str:
-    """Return a field's value as the text after `=` of an override."""
+    """Return a value as the text after `=` of an override, without quotes."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, tuple) else str(value)
+    if isinstance(value, (tuple, list)):
+        return "[" + ",".join(map(override_text, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{override_text(item)}" for key, item in value.items()) + "}"
+    return str(value)
 
 
 def value_at(job: Job, path: str) -> Value:

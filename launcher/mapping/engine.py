@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from launcher.job import Job, Value, build, fields, value_at
+from launcher.job import Job, Value, build, fields, override_text, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.native import NativeArg, NativeArgs
-from launcher.mapping.passthrough import pass_through, shown_value
+from launcher.mapping.passthrough import pass_through
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported, active_rows
 
 _RANK = ("override", "recipe", "derived", "default")
@@ -87,7 +87,7 @@ def _unparsed(job: Job, row: Row, args: Iterable[NativeArg], backend: Backend, v
             argument = catalogue.get(arg.flag)
             same = argument is not None and value_at(job, path) == arg.value
             choices = argument.choices if argument is not None and same else None
-            works = tuple(f"{path}={shown_value(choice)}" for choice in choices or ())
+            works = tuple(f"{path}={override_text(choice)}" for choice in choices or ())
             return _inexpressible(path, problem, "error", works, job, backend, version)
     return None
 
@@ -143,7 +143,7 @@ def _inexpressible(
     return Finding(
         rule="MAP-UNSUPPORTED",
         severity=severity,
-        message=f"{backend.title} {version} cannot express {path}={shown_value(value_at(job, path))}: {why}",
+        message=f"{backend.title} {version} cannot express {path}={override_text(value_at(job, path))}: {why}",
         fields=(path,),
         fixes=tuple(Fix(overrides=overrides) for overrides in changes if all("=" in each for each in overrides)),
         source=f"mapping table of {backend.name}",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.catalogue.versions import in_range
-from launcher.job import Job, Value, fields, value_at
+from launcher.job import Job, Value, fields, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
@@ -161,8 +161,8 @@ def _outdated(path: str, flag: str, value: Value, field: str, job: Job) -> Findi
     return Finding(
         rule="ARG-REPLACED",
         severity="change",
-        message=f"{flag}={shown_value(value)} of the imported script is replaced by {field}="
-        f"{shown_value(value_at(job, field))}, which is set now",
+        message=f"{flag}={override_text(value)} of the imported script is replaced by {field}="
+        f"{override_text(value_at(job, field))}, which is set now",
         fields=(path, field),
         flags=(flag,),
         source="two values for one argument",
@@ -180,7 +180,7 @@ def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, sett
     return Finding(
         rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
         severity="error" if contradicts else "warning" if by_user and value is not None else "change",
-        message=f"{flag}={shown_value(value)} (pass-through) against {shown_value(written.value)}"
+        message=f"{flag}={override_text(value)} (pass-through) against {override_text(written.value)}"
         + (f" from {written.field}" if written.field else " written by the launcher")
         + (
             ": set only one of them"
@@ -193,12 +193,3 @@ def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, sett
         flags=(flag,),
         source="two values for one argument",
     )
-
-
-def shown_value(value: Value) -> str:
-    """Return a value in override syntax, as far as a message needs it."""
-    if isinstance(value, tuple):
-        return "[" + ",".join(shown_value(item) for item in value) + "]"
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)

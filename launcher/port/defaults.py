@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from launcher.job import Job, Value, fields, value_at, with_values
+from launcher.job import Job, Value, fields, override_text, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.mapping.engine import translate, write_row
 from launcher.mapping.equivalence import canonical
 from launcher.mapping.ignored_fields import inapplicable
 from launcher.mapping.rows import NativeView, Row, active_rows
-from launcher.port.dropped import PortRoute, text_of
+from launcher.port.dropped import PortRoute
 from launcher.rules.effects import absent_value, fields_set, meaning
 from launcher.rules.native import effective_of
 
@@ -75,7 +75,7 @@ def _of_absence(route: PortRoute, bare: Job, job: Job) -> dict[str, Value]:
 def default_findings(route: PortRoute, values: Mapping[str, Value]) -> Iterator[Finding]:
     """Yield a finding for defaults of the source that were written into the job."""
     if values:
-        shown = ", ".join(f"{path}={text_of(value)}" for path, value in values.items())
+        shown = ", ".join(f"{path}={override_text(value)}" for path, value in values.items())
         kind = "default" if len(values) == 1 else "defaults"
         yield Finding(
             rule=DEFAULT_RULE,

@@ -1,11 +1,11 @@
 """Arguments that a target backend lacks: what each does, why it is dropped, and the nearest substitute."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from launcher.catalogue.catalogue import Argument, plain
-from launcher.job import Job, Value, build, fields, value_at
+from launcher.job import Job, Value, build, fields, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.fault_tolerance import OF_LAUNCHER
 from launcher.mapping.backend import Backend
@@ -171,10 +171,10 @@ def _with_substitute(route: PortRoute, dropped: DroppedArg, row: NativeOnlyArg) 
     works: list[str] = []
     has: list[str] = []
     for template in _templates(route, row):
-        override = _filled(route, template).replace("{value}", text_of(dropped.value))
+        override = _filled(route, template).replace("{value}", override_text(dropped.value))
         path, _, value = override.partition("=")
         blank = _is_blank(template)
-        if "{value}" in template and path in fields() and text_of(value_at(route.job, path)) == value:
+        if "{value}" in template and path in fields() and override_text(value_at(route.job, path)) == value:
             return _without_effect(dropped, f"{override} sets it already")
         parts = override.split(" ")
         if all(expressible(route, part, blank=blank) for part in parts):
@@ -225,8 +225,8 @@ def _held(route: PortRoute, override: str, *, blank: bool) -> str | None:
         return None
     own = value_at(route.job, path)
     if blank:
-        return None if own == fields()[path].default else f"{path}={text_of(own)}"
-    return f"{path}={value}" if own is not None and text_of(own) == value else None
+        return None if own == fields()[path].default else f"{path}={override_text(own)}"
+    return f"{path}={value}" if own is not None and override_text(own) == value else None
 
 
 def _undescribed(route: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
@@ -252,9 +252,9 @@ def _near_values(route: PortRoute, path: str, value: Value) -> Iterator[str]:
     """Yield values of a field that the target takes: the argument's own, else those of a switch or a choice."""
     info = fields()[path]
     switch = ("true", "false") if "bool" in str(info.type) else ()
-    for text in dict.fromkeys((text_of(value), *info.meta.choices, *switch)):
+    for text in dict.fromkeys((override_text(value), *info.meta.choices, *switch)):
         own = value_at(route.job, path)
-        if (own is None or text_of(own) != text) and expressible(route, f"{path}={text}"):
+        if (own is None or override_text(own) != text) and expressible(route, f"{path}={text}"):
             yield f"{path}={text}"
 
 
@@ -268,7 +268,8 @@ def _namesakes(route: PortRoute, flag: str, value: Value) -> Iterator[str]:
     ties = fields_of_flags(route.target.name, route.version)
     for argument in route.target.catalogue(route.version).arguments:
         if plain(argument.name.rpartition(".")[2]) == last:
-            override = f"{next(iter(ties.get(argument.name, ())), f'backend.args.{argument.name}')}={text_of(value)}"
+            path = next(iter(ties.get(argument.name, ())), f"backend.args.{argument.name}")
+            override = f"{path}={override_text(value)}"
             if expressible(route, override):
                 yield override
                 return
@@ -352,14 +353,3 @@ def _value(path: str, text: str) -> Value:
     except (yaml.YAMLError, TypeError, ValueError):
         return None
     return None if problems else value_at(job, path)
-
-
-def text_of(value: Value) -> str:
-    """Return a value in override syntax."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (tuple, list)):
-        return "[" + ",".join(text_of(item) for item in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
-    return str(value)

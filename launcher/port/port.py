@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from launcher.catalogue.catalogue import plain
-from launcher.job import Job, Origin, Value, value_at
+from launcher.job import Job, Origin, Value, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
@@ -14,7 +14,7 @@ from launcher.mapping.engine import translate
 from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, NativeOnlyArg
 from launcher.mapping.renames import RenamedArg, find_renamed
 from launcher.port.defaults import default_findings, source_defaults
-from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, text_of, values_of
+from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, values_of
 from launcher.port.files import files
 from launcher.port.substitutes import originals, substitute_findings, with_substitutes
 from launcher.rules.computations import computed_differently
@@ -257,7 +257,7 @@ def _becomes(route: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> b
     """Return whether a field can replace an argument on the target; not where the user has overridden the field."""
     origin = route.job.origin(path).kind
     is_open = origin == "default" or (origin != "override" and path in row.holds)
-    return (is_open or value_at(route.job, path) == value) and expressible(route, f"{path}={text_of(value)}")
+    return (is_open or value_at(route.job, path) == value) and expressible(route, f"{path}={override_text(value)}")
 
 
 def _same_name(route: PortRoute, flag: str, row: NativeOnlyArg | None) -> str | None:
@@ -310,7 +310,7 @@ def _of_source(name: str, source: Backend, backend: Backend) -> bool:
 def _nearly(route: PortRoute, split: Split) -> Iterator[Finding]:
     """Yield findings for arguments that a field replaces, and how it differs."""
     for flag, row in split.substituted.items():
-        replacement = " ".join(f"{path}={text_of(each)}" for path, each in row.becomes.items())
+        replacement = " ".join(f"{path}={override_text(each)}" for path, each in row.becomes.items())
         yield Finding(
             rule=NEAREST,
             severity="warning" if row.nearly else "change",
@@ -419,5 +419,5 @@ def _table(route: PortRoute) -> str:
 
 def shown_argument(flag: str, value: Value) -> str:
     """Return an argument as written on a command line, shortened."""
-    text = "" if value is True else f" {text_of(value)}"
+    text = "" if value is True else f" {override_text(value)}"
     return f"{flag}{text if len(text) <= 60 else text[:57] + '…'}"

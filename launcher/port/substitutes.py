@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from launcher.job import Job, Origin, Value, fields, value_at
+from launcher.job import Job, Origin, Value, fields, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
 from launcher.mapping.engine import translate
-from launcher.port.dropped import PortRoute, text_of
+from launcher.port.dropped import PortRoute
 
 SUBSTITUTE_RULE = "PORT-SUBSTITUTE"
 _DERIVED = Origin(kind="derived")
@@ -102,7 +102,7 @@ def substitute_findings(route: PortRoute, replaced: tuple[Replaced, ...]) -> Ite
     """Yield a finding for each substitute."""
     for each in replaced:
         shown = ", ".join(
-            f"{path}={text_of(each.before[path])} → {_shown(path, value)}" for path, value in each.after.items()
+            f"{path}={override_text(each.before[path])} → {_shown(path, value)}" for path, value in each.after.items()
         )
         yield Finding(
             rule=SUBSTITUTE_RULE,
@@ -115,4 +115,4 @@ def substitute_findings(route: PortRoute, replaced: tuple[Replaced, ...]) -> Ite
 
 
 def _shown(path: str, value: Value) -> str:
-    return "left to the backend" if value == fields()[path].default and value in (None, ()) else text_of(value)
+    return "left to the backend" if value == fields()[path].default and value in (None, ()) else override_text(value)

@@ -110,8 +110,7 @@ def text_of(finding: Finding) -> str:
     """Return a finding as one paragraph of plain text: message, source, and what works."""
     lines = [finding.message + (f" [{finding.source}]" if finding.source else "")]
     if finding.fixes:
-        offers = (f"{fix} (changes training)" if fix.affects_training else str(fix) for fix in finding.fixes)
-        lines.append(f"works: {' · '.join(offers)}")
+        lines.append(f"works: {' · '.join(fix.shown for fix in finding.fixes)}")
     if finding.asks:
         lines.append(f"specify: {' '.join(finding.asks)}")
     return "\n".join(lines)

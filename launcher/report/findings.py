@@ -4,8 +4,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from launcher.job import Job, fields, value_at
-from launcher.job.finding import Finding, Fix
+from launcher.job import Job, fields, override_text, value_at
+from launcher.job.finding import Finding
 from launcher.report.text_page import Page, page_of
 from launcher.syntax import escaped
 from launcher.terminal import counted
@@ -76,14 +76,10 @@ def format_finding(finding: Finding, job: Job | None = None, page: Page = _PLAIN
     for line in f"{finding.message}{source}".split("\n"):
         lines += page.wrap(escaped(line), "  ")
     if finding.fixes:
-        lines += page.join((escaped(_offer(fix)) for fix in finding.fixes), "  works: ", "    ")
+        lines += page.join((escaped(fix.shown) for fix in finding.fixes), "  works: ", "    ")
     if finding.asks:
         lines += page.join(map(escaped, finding.asks), "  specify: ", "    ", sign=" ")
     return "\n".join(lines)
-
-
-def _offer(fix: Fix) -> str:
-    return f"{fix} (changes training)" if fix.affects_training else str(fix)
 
 
 def _place(path: str, job: Job | None) -> str:
@@ -94,15 +90,9 @@ def _place(path: str, job: Job | None) -> str:
     if path in fields():
         value = value_at(job, path)
         if value not in (None, ()) and not isinstance(value, Mapping):
-            text = f"{path}={_plain(value)}"
+            text = f"{path}={override_text(value)}"
     elif path.removeprefix(_PASSED) in job.backend.args:
-        text = f"{path}={_plain(job.backend.args[path.removeprefix(_PASSED)])}"
+        text = f"{path}={override_text(job.backend.args[path.removeprefix(_PASSED)])}"
     if origin.kind == "override":
         return f"{text} (command line)"
     return f"{text} ({origin.where})" if origin.where else text
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "[" + ",".join(str(item) for item in value) + "]" if isinstance(value, tuple) else str(value)

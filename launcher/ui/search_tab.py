@@ -5,9 +5,10 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from launcher.estimate.memory import GIB
 from launcher.job import override_text
 from launcher.ui.searches import Full, Running, Searches
-from launcher.ui.shown import GIB, button, labelled
+from launcher.ui.shown import button, labelled
 from launcher.ui.tables import table
 from launcher.ui.words import refused
 
@@ -111,7 +112,7 @@ def _result(found: Running) -> Any:
 
 
 def _row(candidate: dict[str, Any], number: int) -> Sequence[Any]:
-    words = [f"{path}={override_text(_tuple(value))}" for path, value in candidate["overrides"].items()]
+    words = [f"{path}={override_text(value)}" for path, value in candidate["overrides"].items()]
     what = " ".join(words) or "the job's own layout"
     return (
         str(number),
@@ -123,7 +124,3 @@ def _row(candidate: dict[str, Any], number: int) -> Sequence[Any]:
         f"{100 * candidate['mfu']:.1f} %",
         button("Apply", words, f"candidate{number}", title=what[:500], disabled=not words),
     )
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
