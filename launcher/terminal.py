@@ -32,6 +32,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def parameters(number: int) -> str:
+    """Return a number of parameters: 30.53 B, 0.87 M."""
+    return f"{number / 1e9:.2f} B" if number >= 1e8 else f"{number / 1e6:.2f} M"
+
+
 def with_verb(names: Sequence[str], one: str, several: str) -> str:
     """Return names as the subject of a verb: a has, a, b have."""
     return f"{', '.join(names)} {one if len(names) == 1 else several}"

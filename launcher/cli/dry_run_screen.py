@@ -7,7 +7,7 @@ from launcher.cli.device_layout import device_layout
 from launcher.convert.offer import Offer
 from launcher.mapping.backend import Backend
 from launcher.mapping.environment import Explained
-from launcher.mapping.native import NativeArg
+from launcher.mapping.native import NativeArg, value_text
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.shell import one_line, settled
@@ -137,15 +137,6 @@ def _words(*parts: str | None) -> str:
 def _rows(rows: Sequence[Sequence[str]], page: Page) -> list[str]:
     """Return names with their values, and where each comes from."""
     return table(page, [list(map(escaped, row)) for row in rows], indent="  ", dim_last=True)
-
-
-def value_text(value: object) -> str:
-    """Return a native value as text; None: unset."""
-    if value is None:
-        return "unset"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(value_text(item) for item in value) if isinstance(value, tuple) else str(value)
 
 
 # -- the command

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from launcher.catalogue.catalogue import plain, suggest
-from launcher.cli.dry_run_screen import default_of, value_text
+from launcher.cli.dry_run_screen import default_of
 from launcher.cli.refusal import WrongUse
 from launcher.job import field_at, fields, value_at
 from launcher.mapping.environment import Explained
+from launcher.mapping.native import value_text
 from launcher.pipeline import Outcome
 from launcher.report.findings import print_findings
 from launcher.report.text_page import page_of

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from launcher.estimate.kin import Range
 from launcher.estimate.memory import GIB
-from launcher.estimate.result import Estimate, StageMemory, StepTime
+from launcher.estimate.result import MEMORY_PARTS, Estimate, StageMemory, StepTime
 from launcher.job import Job
 from launcher.report.text_page import Page, cells
+from launcher.terminal import parameters
 
 # No probability is shown as certain: it is computed from a few runs.
 _SURE = 0.99
-_KINDS = (("weights", "W"), ("gradients", "G"), ("optimizer", "O"), ("activations", "A"), ("workspace", "K"))
+_KINDS = tuple(zip(MEMORY_PARTS, "WGOAK", strict=True))
 _REST = ":"
 # Letters tell the kinds apart without colour; these are the colours of the terminal's own palette.
 _COLOURS = {
@@ -54,7 +55,7 @@ def _verdict(job: Job, answer: Estimate, page: Page) -> Iterator[str]:
     where = f"stage {fullest.stage}" if len(answer.stages) > 1 else "every device"
     devices = f"{job.cluster.world_size} × {job.hardware.name or 'device'}"
     total, active = answer.parameters["total"], answer.parameters["active"]
-    model = f"{_number(total)} parameters" + (f", {_number(active)} active" if active != total else "")
+    model = f"{parameters(total)} parameters" + (f", {parameters(active)} active" if active != total else "")
     if answer.capacity is None:
         verdict = f"needs {used:.1f} GiB on {where}"
     else:
@@ -76,10 +77,6 @@ def _speed(job: Job, answer: Estimate) -> str:
     if answer.cost_per_billion_tokens is not None:
         rate += f", {answer.cost_per_billion_tokens:,.0f} for a billion tokens (hardware.price {job.hardware.price:g})"
     return rate
-
-
-def _number(count: int) -> str:
-    return f"{count / 1e9:.2f} B" if count >= 1e8 else f"{count / 1e6:.2f} M"
 
 
 def _error(answer: Estimate) -> Iterator[str]:

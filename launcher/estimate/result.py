@@ -9,6 +9,9 @@ from launcher.estimate.profile import PLAIN, Profile
 from launcher.notebook import Shown
 from launcher.pipeline_schedule.simulation import Event
 
+# What a stage keeps, in the order in which it is shown: fields of StageMemory.
+MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:

@@ -50,3 +50,12 @@ class NativeArgs:
     def with_args(self, args: Iterable[NativeArg]) -> "NativeArgs":
         """Return the same command with other arguments."""
         return NativeArgs(backend=self.backend, version=self.version, args=tuple(args))
+
+
+def value_text(value: Value) -> str:
+    """Return a native value as text for people; None: unset."""
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(map(value_text, value)) if isinstance(value, tuple) else str(value)

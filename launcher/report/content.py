@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.estimate import CannotEstimate, Estimate, estimate
+from launcher.estimate.memory import GIB
 from launcher.executors.failure import CannotStart
 from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding
 from launcher.job.secret import job_without_secrets, redacted, without_secrets
+from launcher.mapping.native import value_text
 from launcher.pipeline import Outcome, Refused, judge
 from launcher.plan.shell import one_line, settled
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.report.figures import Chart, devices_chart, memory_chart, timeline_chart
 from launcher.report.placement import placement_of
 from launcher.runtime import planned
+from launcher.terminal import counted, parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,7 @@ class Entry:
         if answer is not None:
             parts.append({True: "fits", False: "does not fit", None: "memory of the device unknown"}[answer.fits])
             parts += [f"{answer.time.step_s:.4g} s/step"] if answer.time is not None else []
-        names = (f"{count} {name}{'s' if count > 1 else ''}" for name, count in counts.items() if count)
+        names = (counted(count, name) for name, count in counts.items() if count)
         return " · ".join([*parts, *names])
 
     @property
@@ -174,11 +177,9 @@ def _facts(job: Job, answer: Estimate | None) -> list[tuple[str, str]]:
     if answer is None:
         return [(name, redacted(text)) for name, text in facts]
     total, active = answer.parameters["total"], answer.parameters["active"]
-    facts.insert(
-        1, ("parameters", f"{total / 1e9:.2f} B" + (f", {active / 1e9:.2f} B active" if active != total else ""))
-    )
-    used = (answer.fullest.peak_reserved + answer.outside) / 2**30
-    of = "" if answer.capacity is None else f" of {answer.capacity / 2**30:g}"
+    facts.insert(1, ("parameters", parameters(total) + (f", {parameters(active)} active" if active != total else "")))
+    used = (answer.fullest.peak_reserved + answer.outside) / GIB
+    of = "" if answer.capacity is None else f" of {answer.capacity / GIB:g}"
     facts.append(("memory", f"{used:.1f}{of} GiB on stage {answer.fullest.stage}"))
     if answer.time is not None:
         speed = f"{answer.tokens_per_s_per_device or 0:,.0f} tokens/s per device, MFU {100 * (answer.mfu or 0):.1f} %"
@@ -190,7 +191,7 @@ def _arguments(outcome: Outcome) -> list[Argument]:
     rows = [
         Argument(
             flag=arg.flag,
-            value=redacted(_plain(arg.value), arg.flag),
+            value=redacted(value_text(arg.value), arg.flag),
             field=arg.field or "",
             origin=arg.origin.partition(":")[0],
             where=redacted(arg.where or arg.origin.partition(":")[2]),
@@ -200,22 +201,14 @@ def _arguments(outcome: Outcome) -> list[Argument]:
     rows += [
         Argument(
             flag=each.flag,
-            value=_plain(each.after),
+            value=value_text(each.after),
             field="",
             origin="set by the backend",
-            where=f"{each.rule}: was {_plain(each.before)}",
+            where=f"{each.rule}: was {value_text(each.before)}",
         )
         for each in outcome.effective.changes
     ]
     return rows
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return "unset"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return " ".join(map(_plain, value)) if isinstance(value, tuple) else str(value)
 
 
 def _values(job: Job) -> list[tuple[str, str, str]]:

@@ -9,20 +9,15 @@ from launcher.estimate.result import Estimate
 from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding, Findings
 from launcher.job.secret import redacted
+from launcher.report.figures.memory import PARTS
 from launcher.runs import Run
 from launcher.search.found import SearchResult
 from launcher.search.output import recompute_of, sizes_of
+from launcher.terminal import counted
 
 # Grey of half opacity is visible on white and on black; text keeps the colour of the page.
 _LINE = "1px solid rgba(128,128,128,.5)"
 _MARKS = {"error": "#d1242f", "warning": "#bf8700", "change": "#0969da"}
-_PARTS = {
-    "weights": "#0072b2",
-    "gradients": "#56b4e9",
-    "optimizer": "#009e73",
-    "activations": "#e69f00",
-    "workspace": "#999999",
-}
 # Rows of a table; a job with 1,000 stages shall not fill the notebook.
 _MOST = 32
 
@@ -61,7 +56,7 @@ def _job(job: Job) -> str:
 @as_html.register
 def _findings(findings: Findings) -> str:
     counts = [(sum(each.severity == severity for each in findings), severity) for severity in _MARKS]
-    title = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for count, severity in counts if count)
+    title = ", ".join(counted(count, severity) for count, severity in counts if count)
     return _framed(title or "no findings: the job passes every rule", "".join(map(_paragraph, findings)))
 
 
@@ -81,12 +76,12 @@ def _estimate(answer: Estimate) -> str:
         title += f" · MFU {100 * (answer.mfu or 0):.1f} %"
     largest = max(answer.capacity or 0, *(stage.peak_reserved + answer.outside for stage in answer.stages))
     rows = [
-        (str(stage.stage), *(f"{getattr(stage, part) / GIB:.2f}" for part in (*_PARTS, "peak_reserved")), bar)
-        for stage, bar in ((stage, _bar([getattr(stage, part) for part in _PARTS], largest)) for stage in answer.stages)
+        (str(stage.stage), *(f"{getattr(stage, part) / GIB:.2f}" for part in (*PARTS, "peak_reserved")), bar)
+        for stage, bar in ((stage, _bar([getattr(stage, part) for part in PARTS], largest)) for stage in answer.stages)
     ]
     assumed = "".join(f"<li>{_text(line)}</li>" for line in answer.missing)
     more = f"<details><summary>{len(answer.missing)} figures assumed</summary><ul>{assumed}</ul></details>"
-    head = ("stage", *_PARTS, "peak GiB", "")
+    head = ("stage", *PARTS, "peak GiB", "")
     return _framed(title, _table(head, rows) + (more if answer.missing else ""))
 
 
@@ -144,7 +139,7 @@ def _bar(parts: Sequence[int], largest: int) -> str:
     boxes = "".join(
         f'<span title="{name}" style="display:inline-block;height:1em;width:{12 * size / largest:.2f}em;'
         f'background:{colour}"></span>'
-        for (name, colour), size in zip(_PARTS.items(), parts, strict=True)
+        for (name, colour), size in zip(PARTS.items(), parts, strict=True)
     )
     return f'<span aria-hidden="true" style="white-space:nowrap">{boxes}</span>'
 

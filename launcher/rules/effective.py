@@ -15,6 +15,7 @@ from launcher.catalogue.catalogue import Catalogue
 from launcher.job import Value
 from launcher.mapping.backend import get_backend, is_backend
 from launcher.mapping.equivalence import Difference, canonical, default_of, stored
+from launcher.mapping.native import value_text
 from launcher.rules.registry import PHASES, RULES, Rule, RuleContext, Setting
 from launcher.rules.table import TYPE_ERRORS, getter, message_of, shown_name
 
@@ -166,12 +167,8 @@ def _message(rule: Rule, applies: bool | str, pairs: list[tuple[str, Value, Valu
         return applies
     if rule.message:
         return message_of(rule, current)
-    shown = ", ".join(f"{shown_name(flag)} {_shown(before)} → {_shown(after)}" for flag, after, before in pairs)
+    shown = ", ".join(f"{shown_name(flag)} {value_text(before)} → {value_text(after)}" for flag, after, before in pairs)
     return f"{shown}: {rule.doc.removesuffix('.')}"
-
-
-def _shown(value: Value) -> str:
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @cache

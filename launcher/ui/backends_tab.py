@@ -6,6 +6,7 @@ from typing import Any
 from dash import Dash, Input, Output, dcc, html, no_update
 
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.terminal import counted
 from launcher.ui.pool import Busy, Pool, Stopped
 from launcher.ui.tables import code, table
 
@@ -66,7 +67,7 @@ def _verdict(column: dict[str, Any]) -> Sequence[Any]:
     errors = column["errors"]
     if not errors:
         warnings = column["warnings"]
-        more = f", {warnings} warning{'s' * (warnings != 1)}" if warnings else ""
+        more = f", {counted(warnings, 'warning')}" if warnings else ""
         return [html.Span("passes", className="badge ok"), f" {len(column['args'])} arguments{more}"]
     return [
         html.Span(f"{len(errors)} refused", className="badge error"),

@@ -5,10 +5,11 @@ from typing import Any
 
 from dash import html
 
+from launcher.estimate.memory import GIB
+from launcher.estimate.result import MEMORY_PARTS
+from launcher.terminal import counted, parameters
+
 Tree = Mapping[str, Any]
-GIB = 2**30
-# Parts of a stage's memory, in the order in which they are stacked.
-PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
 _MOST_STAGES = 16
 
 
@@ -25,18 +26,14 @@ def button(label: str, words: Sequence[str], at: str, **more: Any) -> html.Butto
 def verdict(answer: Tree) -> Any:
     """Return the answer in one line: whether the job passes, and what it is."""
     if answer["mistakes"]:
-        return html.P([_badge("error", "Not a job yet"), f" {_count(len(answer['mistakes']), 'mistake')}"])
+        return html.P([_badge("error", "Not a job yet"), f" {counted(len(answer['mistakes']), 'mistake')}"])
     errors = sum(each["severity"] == "error" for each in answer["findings"])
     warnings = sum(each["severity"] == "warning" for each in answer["findings"])
     backend = answer["backend"]
     where = f"on {backend['title']} {backend['version']}" if backend else ""
-    about = ", ".join(filter(None, (_count(errors, "error"), _count(warnings, "warning"))))
+    about = ", ".join(counted(number, what) for number, what in ((errors, "error"), (warnings, "warning")) if number)
     head = _badge("error", "Refused") if errors else _badge("ok", "Passes all rules")
     return html.P([head, f" {answer['name'] or 'job'} {where}", f": {about}" if about else ""])
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}" if number else ""
 
 
 def _badge(kind: str, text: str) -> html.Span:
@@ -83,15 +80,11 @@ def _figures(found: Tree) -> html.Dl:
             ("MFU", f"{100 * (found['mfu'] or 0):.1f} %", ""),
             ("bubble", f"{100 * time['bubble_s'] / time['step_s']:.0f} %", ""),
         ]
-    rows.append(("parameters", _number(found["parameters"]["total"]), ""))
+    rows.append(("parameters", parameters(found["parameters"]["total"]), ""))
     return html.Dl(
         [html.Div([html.Dt(name), html.Dd(value)], className=f"figure {kind}") for name, value, kind in rows],
         className="figures",
     )
-
-
-def _number(count: int) -> str:
-    return f"{count / 1e9:.2f} B" if count >= 1e8 else f"{count / 1e6:.2f} M"
 
 
 def _stages(found: Tree) -> html.Figure:
@@ -108,13 +101,15 @@ def _stages(found: Tree) -> html.Figure:
                 style={"width": f"{100 * first[part] / scale:.2f}%"},
                 title=f"{part} {first[part] / GIB:.2f} GiB",
             )
-            for part in PARTS
+            for part in MEMORY_PARTS
         ]
         limit = [html.Span(className="limit", style={"left": f"{100 * capacity / scale:.2f}%"})] if capacity else []
         bar = html.Span([*parts, *limit], className="bar")
         texts = html.Span(name, className="stage"), html.Span(f"{total:.1f} GiB", className="total")
         rows.append(html.Div([texts[0], bar, texts[1]], className="stage-row"))
-    key = html.Figcaption([html.Span([html.I(className=f"swatch {part}"), part], className="key") for part in PARTS])
+    key = html.Figcaption(
+        [html.Span([html.I(className=f"swatch {part}"), part], className="key") for part in MEMORY_PARTS]
+    )
     return html.Figure([*rows, key], className="stages", **labelled("Memory of each pipeline stage"))
 
 
@@ -122,7 +117,7 @@ def _folded(stages: Sequence[Tree]) -> list[tuple[Tree, Tree]]:
     """Return runs of stages with equal figures as their first and last one."""
     runs: list[tuple[Tree, Tree]] = []
     for stage in stages:
-        if runs and all(stage[part] == runs[-1][0][part] for part in (*PARTS, "peak_reserved")):
+        if runs and all(stage[part] == runs[-1][0][part] for part in (*MEMORY_PARTS, "peak_reserved")):
             runs[-1] = runs[-1][0], stage
         else:
             runs.append((stage, stage))

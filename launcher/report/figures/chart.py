@@ -1,7 +1,8 @@
 """What a chart is, and what all charts share: colours, and a layout without colours of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 # Okabe and Ito's palette, which people with any kind of colour vision tell apart, for light and dark backgrounds.
@@ -36,6 +37,35 @@ class Chart:
     def figure(self) -> dict[str, Any]:
         """The figure as `plotly.graph_objects.Figure` and `Plotly.newPlot` take it."""
         return {"data": list(self.data), "layout": self.layout}
+
+
+def stacked_bars(
+    labels: Iterable[str], size: str, parts: Iterable[tuple[str, str, Sequence[float]]]
+) -> list[dict[str, Any]]:
+    """Return one trace of horizontal bars for each part: its name, its colour, and its size in each row.
+
+    Args:
+        labels: of the rows.
+        size: the size as a hover text has it, in d3-format.
+    """
+    rows = categories(labels)
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": rows,
+            "x": sizes,
+            "marker": {"color": colour},
+            "hovertemplate": f"%{{y}}<br>{name}: {size}<extra></extra>",
+        }
+        for name, colour, sizes in parts
+    ]
+
+
+def categories(labels: Iterable[str]) -> list[str]:
+    """Return labels as plotly draws them literally: it reads tags and entities in every text, in hover texts too."""
+    return [escape(label) for label in labels]
 
 
 def layout(*, height: int, x: dict[str, Any], y: dict[str, Any], **more: Any) -> dict[str, Any]:

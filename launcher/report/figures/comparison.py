@@ -1,14 +1,13 @@
 """Several jobs side by side: the parts of a step, and memory of the fullest stage."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from textwrap import wrap
-from typing import Any
 
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
-from launcher.report.figures.chart import GREEN, GREY, ORANGE, PURPLE, SKY, Chart, layout
-from launcher.report.figures.memory import KINDS, kinds_of
+from launcher.report.figures.chart import GREEN, GREY, ORANGE, PURPLE, SKY, Chart, categories, layout, stacked_bars
+from launcher.report.figures.memory import KINDS, kinds_of, memory_bars
 
 _TIMES = (
     ("forward_s", "forward", SKY),
@@ -35,7 +34,7 @@ def step_chart(answers: Mapping[str, Estimate], name: str = "steps") -> Chart | 
         name=name,
         title="Seconds of one step",
         summary=f"The fastest is {fastest}: {times[fastest].step_s:.4g} seconds a step.",
-        data=_bars(
+        data=stacked_bars(
             times,
             "%{x:.4g} s",
             (
@@ -60,14 +59,7 @@ def peak_chart(answers: Mapping[str, Estimate], name: str = "peaks") -> Chart:
         name=name,
         title="Memory of the fullest device",
         summary=f"The smallest is {smallest}: {stages[smallest].peak_reserved / GIB:.1f} GiB reserved.",
-        data=_bars(
-            stages,
-            "%{x:.2f} GiB",
-            (
-                (kind, colour, [round(kinds_of(stage)[kind] / GIB, 3) for stage in stages.values()])
-                for kind, colour in KINDS
-            ),
-        ),
+        data=memory_bars(list(stages.items())),
         layout=_layout(list(stages), "GiB"),
         head=("job", *(kind for kind, _ in KINDS), "peak"),
         rows=[
@@ -75,32 +67,6 @@ def peak_chart(answers: Mapping[str, Estimate], name: str = "peaks") -> Chart:
             for label, stage in stages.items()
         ],
     )
-
-
-def _bars(labels: Iterable[str], size: str, parts: Iterable[tuple[str, str, Sequence[float]]]) -> list[dict[str, Any]]:
-    """Return one trace of horizontal bars for each part: name, colour, and its size in each job.
-
-    Args:
-        size: the size as d3-format has it in a hover text.
-    """
-    rows = _categories(labels)
-    return [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": rows,
-            "x": sizes,
-            "marker": {"color": colour},
-            "hovertemplate": f"%{{y}}<br>{name}: {size}<extra></extra>",
-        }
-        for name, colour, sizes in parts
-    ]
-
-
-def _categories(labels: Iterable[str]) -> list[str]:
-    """Return labels as plotly draws them literally: it reads tags and entities in every text, in hover texts too."""
-    return [escape(label) for label in labels]
 
 
 def _layout(labels: Sequence[str], unit: str) -> dict[str, object]:
@@ -113,7 +79,7 @@ def _layout(labels: Sequence[str], unit: str) -> dict[str, object]:
             "autorange": "reversed",
             "fixedrange": True,
             "type": "category",  # a label such as 1 or 2026-11-28 is neither a number nor a date
-            "tickvals": _categories(labels),
+            "tickvals": categories(labels),
             "ticktext": ["<br>".join(map(escape, each)) for each in lines],
         },
         barmode="stack",

@@ -5,22 +5,16 @@ from itertools import groupby
 from typing import Any
 
 from launcher.estimate.memory import GIB
-from launcher.estimate.result import Estimate, StageMemory
-from launcher.report.figures.chart import BLUE, GREEN, GREY, ORANGE, RED, SKY, Chart, layout, row_height
+from launcher.estimate.result import MEMORY_PARTS, Estimate, StageMemory
+from launcher.report.figures.chart import BLUE, GREEN, GREY, ORANGE, RED, SKY, Chart, layout, row_height, stacked_bars
 
-KINDS = (
-    ("weights", BLUE),
-    ("gradients", SKY),
-    ("optimizer", GREEN),
-    ("activations", ORANGE),
-    ("workspace", GREY),
-    ("reserve", "#c7c7c7"),
-)
+PARTS = dict(zip(MEMORY_PARTS, (BLUE, SKY, GREEN, ORANGE, GREY), strict=True))
+KINDS = (*PARTS.items(), ("reserve", "#c7c7c7"))
 
 
 def kinds_of(stage: StageMemory) -> dict[str, int]:
     """Return the bytes of a stage by kind; reserve is what the allocator holds beside tensors at the peak."""
-    sizes = {name: int(getattr(stage, name)) for name, _ in KINDS[:-1]}
+    sizes = {name: int(getattr(stage, name)) for name in PARTS}
     return {**sizes, "reserve": stage.peak_reserved - stage.peak_allocated}
 
 
@@ -32,22 +26,17 @@ def folded(stages: Sequence[StageMemory]) -> Iterator[tuple[str, StageMemory]]:
         yield (f"stage {first}" if first == last else f"stages {first}–{last} ({len(equal)} equal)"), equal[0]
 
 
+def memory_bars(rows: Sequence[tuple[str, StageMemory]]) -> list[dict[str, Any]]:
+    """Return the memory of labelled stages in GiB as bars, a trace for each kind."""
+    parts = ((kind, colour, [round(kinds_of(stage)[kind] / GIB, 3) for _, stage in rows]) for kind, colour in KINDS)
+    return stacked_bars((label for label, _ in rows), "%{x:.2f} GiB", parts)
+
+
 def memory_chart(answer: Estimate, name: str = "memory") -> Chart:
     """Return the memory of all stages in GiB; equal neighbours are one bar."""
     rows = list(folded(answer.stages))
     labels = [label for label, _ in rows]
-    data: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": kind,
-            "y": labels,
-            "x": [round(kinds_of(stage)[kind] / GIB, 3) for _, stage in rows],
-            "marker": {"color": colour},
-            "hovertemplate": f"%{{y}}<br>{kind}: %{{x:.2f}} GiB<extra></extra>",
-        }
-        for kind, colour in KINDS
-    ]
+    data = memory_bars(rows)
     fullest, usable = answer.fullest, None
     summary = f"Stage {fullest.stage} needs most: {fullest.peak_reserved / GIB:.1f} GiB reserved"
     shapes = []

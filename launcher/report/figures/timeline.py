@@ -44,7 +44,7 @@ def timeline_chart(answer: Estimate, name: str = "timeline") -> Chart | None:
         after = {
             "y": list(range(stages)),
             "base": [round(end, _PLACES)] * stages,
-            "x": [round(total - end, 6)] * stages,
+            "x": [round(total - end, _PLACES)] * stages,
         }
         data.append(_trace("reduction, optimizer", GREEN) | after | {"hovertemplate": text})
     share = 100 * answer.time.bubble_s / total
