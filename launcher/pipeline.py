@@ -1,9 +1,10 @@
 """Pipeline from job to launch plan: port, translate, apply the rules, plan."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from launcher.installed import version_read
 from launcher.job import Job, Origin, Value, with_values
@@ -22,6 +23,9 @@ from launcher.rules.fixes import missing, with_fixes
 from launcher.rules.native import rule_context
 from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
+
+if TYPE_CHECKING:
+    from launcher.rules.repair import Repair
 
 # Environment variables that a plan refers to if the path of the weights or the data is not given.
 MODEL_PATH = "MODEL_PATH"
@@ -233,6 +237,13 @@ def variants_of(job: Job) -> Variants:
         return _prepared(changed, backend, version)[0]
 
     return Variants(job, backend, version, prepare)
+
+
+def repair_of(job: Job, assumed: Collection[str] = ()) -> "Repair":
+    """Return the nearest changes with which a job passes all rules; `assumed` as in `repair`."""
+    from launcher.rules.repair import repair  # of few commands
+
+    return repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, assumed)
 
 
 def change_validator(job: Job) -> Callable[[Mapping[str, Value]], bool]:

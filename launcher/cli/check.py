@@ -15,7 +15,7 @@ from launcher.job.file_text import job_file_text
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import FINDINGS, JOB
-from launcher.pipeline import judge, variants_of
+from launcher.pipeline import judge, repair_of
 from launcher.report.findings import headline, print_findings
 from launcher.report.text_page import Page, page_of
 from launcher.rules.engine import ordered
@@ -157,19 +157,12 @@ def _show(
 
 
 def _fix(job: Job, options: argparse.Namespace, assumed: Collection[str]) -> dict[str, object]:
-    from launcher.rules.repair import repair
-
-    found = repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, assumed)
+    found = repair_of(job, assumed)
     if options.output:
         _write(Path(options.output), found.as_tree())
     if not options.json:
         print("\n".join(_fix_lines(found, options.output, page_of(sys.stdout))))
-    return {
-        "overrides": list(found.overrides),
-        "affects_training": list(found.affects_training),
-        "ask": list(found.asks),
-        "left": [finding.as_tree() for finding in found.left],
-    }
+    return found.as_answer()
 
 
 def _fix_lines(found: "Repair", output: str | None, page: Page) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from launcher.job import Job, Origin, Value, override_text, with_values
 from launcher.job.finding import Finding
@@ -39,6 +40,15 @@ class Repair:
     def overrides(self) -> tuple[str, ...]:
         """Return the changes as overrides of the command line."""
         return tuple(f"{path}={override_text(value)}" for path, value in self.values.items())
+
+    def as_answer(self) -> dict[str, Any]:
+        """Return all of it as plain data (JSON)."""
+        return {
+            "overrides": list(self.overrides),
+            "affects_training": list(self.affects_training),
+            "ask": list(self.asks),
+            "left": [finding.as_tree() for finding in self.left],
+        }
 
     def as_tree(self) -> dict[str, Value]:
         """Return the changes as nested plain data, for an override file."""

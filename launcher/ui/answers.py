@@ -1,14 +1,13 @@
 """What a worker process computes for a session, as plain data: the same functions as the verbs of the command line."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from launcher.compose import ComposeError, compose
 from launcher.estimate import CannotEstimate, estimate
 from launcher.job import Job, Origin, fields, override_text, value_at
-from launcher.job.finding import Finding
-from launcher.pipeline import Outcome, Refused, chosen_backend, judge
+from launcher.job.finding import Finding, Fix
+from launcher.pipeline import Outcome, Refused, chosen_backend, judge, repair_of
 
 Tree = dict[str, Any]
 
@@ -24,7 +23,7 @@ def plan(words: Sequence[str]) -> Tree:
     except ComposeError as error:
         return {"mistakes": _mistakes(error)}
     except Refused as error:
-        return {"mistakes": [_mistake_of(error.finding)]}
+        return {"mistakes": [error.finding.as_tree()]}
     shown = job if outcome is None else outcome.job
     findings = list(_unchosen(job)) if outcome is None else list(outcome.findings)
     return {
@@ -48,16 +47,7 @@ def findings(words: Sequence[str]) -> list[Tree]:
 
 def repaired(words: Sequence[str]) -> Tree:
     """Return the overrides with which a job passes all rules, as `launch check --fix`."""
-    from launcher.pipeline import variants_of
-    from launcher.rules.repair import repair
-
-    found = repair(compose(words, here=False), lambda changed: judge(changed, fixes=False).findings, variants_of, ())
-    return {
-        "overrides": list(found.overrides),
-        "affects_training": list(found.affects_training),
-        "ask": list(found.asks),
-        "left": [finding.as_tree() for finding in found.left],
-    }
+    return repair_of(compose(words, here=False)).as_answer()
 
 
 def estimated(job: Job) -> Tree:
@@ -116,20 +106,18 @@ def _layout(job: Job) -> Tree:
 
 def _mistakes(error: ComposeError) -> list[Tree]:
     return [
-        {
-            "rule": each.rule,
-            "severity": "error",
-            "message": each.what,
-            "fields": [each.field] if each.field else [],
-            "flags": [],
-            "fix": [fix for fix in each.fixes if "=" in fix and " " not in fix and "NAME" not in fix],
-            "affects_training": [],
-            "ask": [],
-            "source": each.where,
-        }
+        Finding(
+            rule=each.rule,
+            severity="error",
+            message=each.what,
+            fields=(each.field,) if each.field else (),
+            fixes=tuple(Fix(overrides=(fix,)) for fix in each.fixes if _is_override(fix)),
+            source=each.where,
+        ).as_tree()
         for each in error.mistakes
     ]
 
 
-def _mistake_of(finding: Finding) -> Tree:
-    return dataclasses.replace(finding).as_tree()
+def _is_override(text: str) -> bool:
+    """Return whether a fix can be applied as it is: one override without a placeholder."""
+    return "=" in text and " " not in text and "NAME" not in text

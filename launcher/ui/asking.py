@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from launcher.job.finding import Finding
 from launcher.ui.pool import Busy, Pool, Stopped
 from launcher.ui.words import refused
 
@@ -24,8 +25,4 @@ def answer(pool: Pool, words: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _mistake(message: str) -> dict[str, Any]:
-    return {"rule": "JOB-WORDS", "severity": "error", "message": message, "fields": [], "flags": [], "fix": []} | {
-        "affects_training": [],
-        "ask": [],
-        "source": "",
-    }
+    return Finding(rule="JOB-WORDS", severity="error", message=message).as_tree()
