@@ -2,7 +2,7 @@
 
 import sys
 
-from launcher.cli.options import parse, parser, print_json
+from launcher.cli.options import add_run, parse, parser, print_json
 from launcher.cli.ps import tree
 from launcher.observe.clean import clean_run
 from launcher.observe.find import find_run
@@ -19,7 +19,7 @@ def main(words: list[str]) -> int:
         "launch clean qwen3_8b-2",
         overrides=False,
     )
-    made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
+    add_run(made)
     options = parse(made, words)
     record = find_run(options.id)
     removed = clean_run(record)

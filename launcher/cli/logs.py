@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launcher.cli.follow import still_going
 from launcher.cli.notes import print_remark
-from launcher.cli.options import parse, parser, print_json
+from launcher.cli.options import add_run, parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.executors.record import Record, read_status
 from launcher.observe.failure import Failure, first_failure
@@ -20,7 +20,7 @@ from launcher.report.text_page import print_lines
 def main(words: list[str]) -> int:
     """Print the log of a run; exit 1 for an unknown id or rank, 2 for an invalid pattern."""
     made = parser("logs", "Show what a run printed.", "launch logs qwen3_8b-2 -f --rank 3 --tail 20", overrides=False)
-    made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
+    add_run(made)
     made.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")
     made.add_argument("--rank", type=int, metavar="R", help="only this global rank")
     made.add_argument("--grep", metavar="RE", help="only lines that match this regular expression")

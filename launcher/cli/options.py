@@ -63,6 +63,12 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
     return made
 
 
+def add_run(made: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """Add the positional argument that names a run, `id`; `ids` where any number of runs may be named."""
+    name, count = ("ids", "*") if several else ("id", None)
+    made.add_argument(name, metavar="ID", nargs=count, help="id of a run (launch ps), or its folder")
+
+
 class _Described(Exception):
     """The parser of a verb that is described, not run."""
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from launcher.cli.options import parse, parser, print_json
+from launcher.cli.options import add_run, parse, parser, print_json
 from launcher.cli.start import after_submission, finished_here
 from launcher.executors.again import run_again, submit_again
 from launcher.observe.find import find_run
@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
         "launch resume qwen3_8b-2",
         overrides=False,
     )
-    made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
+    add_run(made)
     made.add_argument("--wait", action="store_true", help="with a queue: show the job's output and wait for its end")
     options = parse(made, words)
     with resumption(find_run(options.id)) as found:

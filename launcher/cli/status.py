@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from launcher.cli.expected import expected_of
-from launcher.cli.options import parse, parser, print_json, writable
+from launcher.cli.options import add_run, parse, parser, print_json, writable
 from launcher.cli.ps import tree
 from launcher.cli.refusal import WrongUse
 from launcher.cli.watch import training_rows, training_tree, watch
@@ -35,7 +35,7 @@ _SHOWN, _NAMED = 8, 64
 def main(words: list[str]) -> int:
     """Show one run; exit 1 for an unknown id."""
     made = parser("status", "Show the state of a run.", "launch status qwen3_8b-2", overrides=False)
-    made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
+    add_run(made)
     made.add_argument("-w", "--watch", action="store_true", help="show it until the run ends; --json: a line each time")
     made.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two looks of -w (5)")
     made.add_argument(

@@ -5,7 +5,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from launcher.cli.options import parse, parser, print_json
+from launcher.cli.options import add_run, parse, parser, print_json
 from launcher.cli.ps import print_runs, tree
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.executors.record import Record
@@ -22,7 +22,7 @@ _WAIT_SECONDS = 100.0
 def main(words: list[str]) -> int:
     """Stop runs and wait for their ends; exit 1 if one of them cannot be stopped, or does not end."""
     made = parser("stop", "End runs cleanly: their ranks get time to save.", "launch stop qwen3_8b-2", overrides=False)
-    made.add_argument("ids", metavar="ID", nargs="*", help="id of a run (launch ps), or its folder")
+    add_run(made, several=True)
     made.add_argument("--all", action="store_true", help="all runs of yours that have not ended; lists them and asks")
     made.add_argument(
         "--sweep", action="store_true", help="also the other runs of the same sweep (run -m), waiting ones too"

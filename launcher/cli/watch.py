@@ -37,7 +37,7 @@ class Look:
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield names and texts for a terminal."""
         state = self.state
-        yield "state", f"{state.state}{f' ({state.why})' if state.why else ''}"
+        yield "state", state.shown
         if self.silent_s:
             yield "silent", f"no new iteration for {duration(self.silent_s)}"
         if state.restarts:

@@ -25,8 +25,7 @@ def clean_run(record: Record) -> Sequence[str]:
         raise CannotClean(f"{problem}: nothing was removed")
     state = state_of(record, deep=False)
     if not state.ended:
-        why = f" ({state.why})" if state.why else ""
-        raise CannotClean(f"run {record.id} is {state.state}{why}; works: launch stop {record.id}")
+        raise CannotClean(f"run {record.id} is {state.shown}; works: launch stop {record.id}")
     executor = find_executor(record.executor)
     if executor is None:
         raise CannotClean(f"run {record.id}: its executor {record.executor!r} is not installed here")

@@ -85,8 +85,7 @@ def _resumption(record: Record) -> Resumption:
     executor = _executor(record)
     state = state_of(record, deep=False)
     if not state.ended:
-        why = f" ({state.why})" if state.why else ""
-        raise CannotResume(f"run {record.id} is {state.state}{why}; works: launch stop {record.id}, then resume it")
+        raise CannotResume(f"run {record.id} is {state.shown}; works: launch stop {record.id}, then resume it")
     if state.state == "done":
         raise CannotResume(f"run {record.id} is done: there is nothing left to train{_anew(record)}")
     plan = _plan(record, executor)

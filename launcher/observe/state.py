@@ -64,6 +64,11 @@ class State:
         """Whether the run has ended."""
         return self.state in ENDED
 
+    @property
+    def shown(self) -> str:
+        """The state for people, with its reason: `queued (Priority)`."""
+        return f"{self.state} ({self.why})" if self.why else self.state
+
 
 def state_of(record: Record, *, deep: bool = True) -> State:
     """Return the current state of a run.

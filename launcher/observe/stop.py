@@ -64,7 +64,7 @@ def _problem(record: Record, state: State) -> str:
     """Return why a run cannot be stopped from here; "" if it can."""
     executor = find_executor(record.executor)
     if state.ended:
-        return f"run {record.id} has ended: {state.state}" + (f" ({state.why})" if state.why else "")
+        return f"run {record.id} has ended: {state.shown}"
     if problem := ownership_problem(record):
         return f"{problem}: nothing was stopped"
     if executor is None:
