@@ -3,7 +3,6 @@
 import glob
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -139,8 +138,6 @@ def repository_root() -> Path:
 
 
 def _required(*words: str) -> str:
-    if shutil.which("git") is None:
-        raise WrongUse("--changed asks git, which is not installed")
     done = _run(words)
     if done.returncode:
         reason = os.fsdecode(done.stderr).strip().splitlines()
@@ -150,8 +147,6 @@ def _required(*words: str) -> str:
 
 def _git(*words: str) -> str:
     """Return git's output; empty: it failed."""
-    if shutil.which("git") is None:
-        raise WrongUse("--changed asks git, which is not installed")
     done = _run(words)
     return "" if done.returncode else os.fsdecode(done.stdout)
 
@@ -161,5 +156,7 @@ def _run(words: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
     command = ["git", "-c", "core.fsmonitor=false", *words]
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=_GIT_SECONDS)
+    except FileNotFoundError:
+        raise WrongUse("--changed asks git, which is not installed") from None
     except subprocess.TimeoutExpired:
         raise WrongUse(f"--changed: git did not answer within {_GIT_SECONDS} s") from None

@@ -10,8 +10,8 @@ from flask import Flask, Response, redirect, request
 
 # Longest body of a request: an uploaded script of 2 MiB as JSON, twice over.
 LONGEST_BODY = 6 * 2**20
-_WILDCARDS = ("0.0.0.0", "::", "")
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+WILDCARDS = ("0.0.0.0", "::", "")
+LOCAL = ("localhost", "127.0.0.1", "::1")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -105,9 +105,9 @@ class Guard:
             return False
         if port != self.port or parts.username is not None:
             return False
-        if name in _LOCAL or name == self.host:
+        if name in LOCAL or name == self.host:
             return True
-        return self.host in _WILDCARDS and (_is_address(name) or name in _own_names())
+        return self.host in WILDCARDS and (_is_address(name) or name in _own_names())
 
 
 def _is_address(name: str) -> bool:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launcher.ui.guard import LONGEST_BODY, Guard
+from launcher.ui.guard import LOCAL, LONGEST_BODY, WILDCARDS, Guard
 
 # Threads wait for answers of the worker processes; connections beyond the limit wait in the kernel.
 _THREADS, _CONNECTIONS, _IDLE_S = 24, 400, 60
@@ -36,14 +36,14 @@ class Address:
     @property
     def url(self) -> str:
         """URL for a browser on this machine, token included."""
-        wildcard = self.host in ("0.0.0.0", "::", "")
+        wildcard = self.host in WILDCARDS
         name = "127.0.0.1" if wildcard else f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{name}:{self.port}/?token={self.token}"
 
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches it."""
-        return self.host in ("127.0.0.1", "localhost", "::1") or self.host.startswith("127.")
+        return self.host in LOCAL or self.host.startswith("127.")
 
 
 def listening(host: str, port: int) -> socket.socket:

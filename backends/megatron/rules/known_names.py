@@ -5,7 +5,13 @@ from functools import partial
 from pathlib import Path
 
 from backends.megatron.rules.terms import BACKENDS, FOUR, THREE
-from backends.megatron_lm.rules.known_names import CONTEXT_COMMUNICATION, CONTEXT_SOURCE, MUON_COEFFICIENTS
+from backends.megatron_lm.rules.known_names import (
+    CONTEXT_COMMUNICATION,
+    CONTEXT_DOC,
+    CONTEXT_SOURCE,
+    MUON_COEFFICIENTS,
+    MUON_DOC,
+)
 from launcher.rules.known_names import Names, known_names, named, without_layers
 from launcher.rules.table import checked, declare, needs
 
@@ -85,12 +91,9 @@ declare((
                 "megatron-core 0.16.1 transformer_config.py:1191", when="recompute_granularity=selective", since="3.7"),
     known_names("SW-ATTENTION", "attention_backend", _ATTENTION,
                 "An unknown attention backend ends in a KeyError without a message.", f"{_ARGS}:973-993", since=FOUR),
-    known_names("SW-CP-COMM-NAMES", "cp_comm_type", CONTEXT_COMMUNICATION,
-                "Transformer Engine exchanges keys and values between context-parallel ranks in these ways.",
-                CONTEXT_SOURCE, since="4.4",
+    known_names("SW-CP-COMM-NAMES", "cp_comm_type", CONTEXT_COMMUNICATION, CONTEXT_DOC, CONTEXT_SOURCE, since="4.4",
                 when="context_parallel_size>1 & job.model.experimental_attention_variant=None"),
-    known_names("SW-MUON-COEFFICIENTS", "muon_coefficient_type", MUON_COEFFICIENTS,
-                "Muon's iteration has these sets of coefficients.",
+    known_names("SW-MUON-COEFFICIENTS", "muon_coefficient_type", MUON_COEFFICIENTS, MUON_DOC,
                 f"{_ARGS}:576; emerging-optimizers 0.4.0, newton_schulz of muon_utils", since="4.3",
                 when="optimizer=muon|dist_muon"),
     known_names("SW-MUON-SCALAR", "muon_scalar_optimizer", named("adam", "sgd", "lion"),

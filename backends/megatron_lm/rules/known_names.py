@@ -35,7 +35,9 @@ _PROMPTS: Names = {
 # Of all releases of emerging-optimizers up to 0.4.0 and its main branch of 2026-08; custom needs coefficients, which
 # Megatron-LM does not hand on.
 MUON_COEFFICIENTS = named("simple", "quintic", "polar_express", "aol", "cans", "deepseekv4", "cubic5")
+MUON_DOC = "Muon's iteration has these sets of coefficients."
 CONTEXT_COMMUNICATION = named("p2p", "all_gather", "a2a", "a2a+p2p")
+CONTEXT_DOC = "Transformer Engine has these ways of context-parallel communication."
 CONTEXT_SOURCE = "Transformer Engine 2.9, attn_forward_func_with_cp of context_parallel"
 
 # fmt: off
@@ -50,16 +52,14 @@ declare((
                 "Only these activations are offloaded by name.", f"{config('', 1282)}; {configured('0.19.0', 1853)}",
                 shown="--offload-modules", when="fine-grained-activation-offloading", since=ONLY_16[0]),
     known_names("MLM-CP-COMM-NAMES", "cp-comm-type", CONTEXT_COMMUNICATION,
-                "Transformer Engine exchanges keys and values between context-parallel ranks in these ways.",
-                CONTEXT_SOURCE, shown="--cp-comm-type",
+                CONTEXT_DOC, CONTEXT_SOURCE, shown="--cp-comm-type",
                 when="context-parallel-size>1 & !experimental-attention-variant?"),
     known_names("MLM-SFT-PROMPT", "sft-tokenizer-prompt-format", _PROMPTS,
                 "The tokenizer for fine-tuning has these prompt formats.",
                 "Megatron-LM core_v0.13.1 megatron/training/tokenizer/sft_tokenizer.py:53; core_v0.19.0 "
                 "megatron/core/tokenizers/text/libraries/sft_tokenizer.py:107", shown="--sft-tokenizer-prompt-format",
                 when="tokenizer-type=SFTTokenizer", since=SINCE_13),
-    known_names("MLM-MUON-COEFFICIENTS", "muon-coefficient-type", MUON_COEFFICIENTS,
-                "Muon's iteration has these sets of coefficients.",
+    known_names("MLM-MUON-COEFFICIENTS", "muon-coefficient-type", MUON_COEFFICIENTS, MUON_DOC,
                 f"{validated('0.19.0', 2533)}; emerging-optimizers 0.4.0, newton_schulz of muon_utils",
                 shown="--muon-coefficient-type", when="optimizer=muon|dist_muon|adaptive_muon", since=SINCE_17),
 ), backends=PLAIN)
