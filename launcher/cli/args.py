@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
     made.add_argument(
         "names", nargs="*", default=[], metavar="TEXT", help="only arguments whose name contains one of these"
     )
-    made.add_argument("--backend-version", metavar="V", help="default: the newest known")
+    made.add_argument("--backend-version", metavar="V", help="default: the one that jobs get; of a launcher the newest")
     made.add_argument(
         "--environment",
         action="store_true",

@@ -160,5 +160,5 @@ def ported_yaml(imported: Imported, ported: Ported, source: str) -> str:
         exact={},
     )
     origin = get_backend(imported.backend)
-    is_newest = text.version == get_backend(text.backend).default_version
-    return job_yaml(text, f"{source}, written for {origin.title} {imported.version}", with_version=not is_newest)
+    is_default = text.version == get_backend(text.backend).default_version
+    return job_yaml(text, f"{source}, written for {origin.title} {imported.version}", with_version=not is_default)

@@ -12,6 +12,6 @@ class BackendChoice:
     """The training stack that runs the job."""
 
     name: str | None = option(None, "Backend.")
-    version: str | None = option(None, "Version whose arguments are written; none: the newest known.")
+    version: str | None = option(None, "Version whose arguments are written; none: the backend's default.")
     args: Mapping[str, Any] = option({}, "Native arguments passed through as they are, checked against the catalogue.")
     env: Mapping[str, str] = option({}, "Environment variables for every node.")

@@ -12,7 +12,7 @@ class ImportedFrom:
     """The script or configuration that a job file was imported from, for porting it to another backend."""
 
     backend: str | None = option(None, "Backend that the imported script was written for.")
-    version: str | None = option(None, "Version of that backend; none: the newest known.")
+    version: str | None = option(None, "Version of that backend; none: its default.")
     program: str | None = option(None, "Command that the script starts.")
     args: Mapping[str, Any] | None = option(
         None, "Arguments of the script without a field, in its own spelling; none: those of backend.args."

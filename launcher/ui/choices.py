@@ -78,7 +78,7 @@ def versions(backend: str | None) -> list[dict[str, str]]:
     """Return the versions of a backend for a chooser, the newest first."""
     if backend not in backend_names():
         return []
-    return [{"label": each, "value": each} for each in reversed(get_backend(backend).versions)]
+    return [{"label": each, "value": each} for each in get_backend(backend).versions]
 
 
 def matching(section: str | None, query: str) -> list[FieldInfo]:
