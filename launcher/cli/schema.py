@@ -26,9 +26,7 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("section", nargs="?", metavar="SECTION", help="of files that fill one section, such as hardware")
     made.add_argument("--backend", metavar="B", help="with the types of this backend's arguments (backend.args)")
-    made.add_argument(
-        "--backend-version", metavar="V", help="with --backend: its version; default: the one that jobs get"
-    )
+    made.add_argument("--backend-version", metavar="V", help="its version; default: the one that jobs get")
     made.add_argument("-o", "--output", metavar="FILE.json", help="write it to this file")
     options = parse(made, words)
     writable("-o", options.output, SCHEMA, ".json")
