@@ -46,7 +46,7 @@ def planned(outcome: Outcome, *, resumes: bool = False) -> LaunchPlan:
         resumes: also how to resume it by `launch resume`.
     """
     plan, job, watch = _commands(outcome)
-    start = start_of(job, native=not asks_for_rehearsal(job))
+    start = start_of(on_devices(job, outcome.backend), native=not asks_for_rehearsal(job))
     if not watch.saves_on_signal:
         start = dataclasses.replace(start, save_seconds=None)
     plan = dataclasses.replace(plan, start=start, watch=watch)
@@ -61,6 +61,14 @@ def planned(outcome: Outcome, *, resumes: bool = False) -> LaunchPlan:
         why = next(finding.message for finding in resumed.findings if finding.severity == "error")
         return dataclasses.replace(plan, notes=(*plan.notes, f"a restart begins anew, not from a checkpoint: {why}"))
     return dataclasses.replace(plan, resume=_commands(resumed)[0])
+
+
+def on_devices(job: Job, backend: Backend) -> Job:
+    """Return the job on its backend's kind of devices, if it names no hardware and the default kind is none of them."""
+    kind = job.hardware.device
+    if job.hardware.name is not None or kind == "cpu" or not backend.devices or kind in backend.devices:
+        return job
+    return dataclasses.replace(job, hardware=dataclasses.replace(job.hardware, device=backend.devices[0]))
 
 
 def _commands(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:

@@ -88,12 +88,12 @@ class Refusal:
 
 
 def _on_page(lines: Sequence[str]) -> Iterator[str]:
-    """Yield lines wrapped to the terminal; findings among them are wrapped already."""
+    """Yield lines wrapped to the terminal; those of findings, which are wrapped already, stay as they are."""
     from launcher.report.text_page import page_of
 
     page = page_of(sys.stderr)
-    for line in lines:
-        if "\n" in line or "\x1b" in line:
+    for line in (part for each in lines for part in each.split("\n")):
+        if "\x1b" in line:
             yield line
         else:
             yield from page.wrapped([line])

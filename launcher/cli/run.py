@@ -221,9 +221,18 @@ def _too_large(job: Job) -> Finding | None:
 def _cannot_run(outcome: Outcome, reason: str) -> str:
     return (
         f"{outcome.backend.title} {outcome.version} cannot run here: {reason}\n"
-        f"  works: {outcome.backend.install_hint or 'install it'} · launch dry-run … · "
+        f"  works: {outcome.backend.install_hint or 'install it'}{_of_nodes(outcome.job)} · launch dry-run … · "
         "runtime=rehearsal rehearse.shrink=true (the same job, scaled down to this machine)"
     )
+
+
+def _of_nodes(job: Job) -> str:
+    """Return how the nodes' own environment is named, where it is not this machine's."""
+    executor = get_executor(job.cluster.executor)
+    if executor.here:
+        return ""
+    image = " · cluster.container=IMAGE" if executor.containers else ""
+    return f" · cluster.python=FOLDER/bin/python of the environment that the nodes have{image}"
 
 
 def _start(ready: Ready, options: Namespace, sweep: str | None = None) -> Finished:

@@ -186,6 +186,20 @@ def _ungrammatical(overrides: list[Override]) -> Iterator[str]:
             yield override.raw
 
 
+def _quoted(word: str) -> Iterator[str]:
+    """Yield an override with the elements of its list, or its value, in quotes, for a shell, if it is read."""
+    name, _, value = word.partition("=")
+    if not value or set(value.removeprefix("[").removesuffix("]")) & set("'\"\\[]{}()$`!"):
+        return
+    if value.startswith("[") and value.endswith("]"):
+        value = f"[{','.join(repr(part.strip()) for part in value[1:-1].split(','))}]"
+    else:
+        value = repr(value)
+    mended = f"{name}={value}"
+    if not list(_ungrammatical(parse([mended])[0])):
+        yield f'"{mended}"'
+
+
 def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     from yaml import MarkedYAMLError
 
@@ -195,7 +209,8 @@ def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
         return several
     if any(sign in text for sign in _GRAMMAR):
         guilty = [each.raw for each in overrides if f"{each.key}=" in str(error)] or list(_ungrammatical(overrides))
-        works = ("key='quoted value'", "key=[a,b]")
+        works = tuple(_quoted(guilty[0])) if guilty else ()
+        works = works or ("key='quoted value'", "key=[a,b]")
         return Mistake(what="a value is not in Hydra's grammar", where=guilty[0] if guilty else "", works=works)
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         file = next((o.value for o in overrides if o.value and looks_like_file(o.value)), error.problem_mark.name)

@@ -2,8 +2,8 @@
 
 import glob
 import struct
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.job import Job
@@ -16,11 +16,12 @@ _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}
 _TEXT = (".jsonl", ".json", ".txt", ".csv")
 
 
-def paths(job: Job, *, here: bool) -> list[Check]:
+def paths(job: Job, *, here: bool, mounted: Sequence[str] = ()) -> list[Check]:
     """Return checks that every path that the job reads exists.
 
     Args:
         here: the job reads them on this machine, so that a missing one is an error.
+        mounted: folders of the nodes that this machine does not see.
     """
     named = [
         ("model.path", job.model.path),
@@ -29,19 +30,23 @@ def paths(job: Job, *, here: bool) -> list[Check]:
         ("lora.load", job.lora.load),
         ("task.reference_model", job.task.reference_model),
     ]
-    checks = [_path(field, text, here=here) for field, text in named if text and "${" not in text]
+    checks = [_path(field, text, here=here, mounted=mounted) for field, text in named if text and "${" not in text]
     for field, words in (("data.paths", job.data.paths), ("data.validation_paths", job.data.validation_paths)):
         if job.data.format in ("hub", "sample", "mock"):
             continue
         for word in words:
             if "${" not in word and not word.replace(".", "", 1).isdigit():
-                checks.append(_path(field, word, here=here, data=job.data.format or "any"))
+                checks.append(_path(field, word, here=here, mounted=mounted, data=job.data.format or "any"))
     return checks
 
 
-def _path(field: str, text: str, *, here: bool, data: str = "") -> Check:
-    found = files_of(text) if data else [Path(text)] if Path(text).exists() else []
-    if found:
+def _path(field: str, text: str, *, here: bool, mounted: Sequence[str], data: str = "") -> Check:
+    if any(PurePosixPath(text).is_relative_to(folder) for folder in mounted):
+        return Check(
+            what=field, verdict=SKIPPED, found=f"{text} is on a volume of the nodes, which is not seen from here"
+        )
+    files = files_of(text) if data else [Path(text)] if Path(text).exists() else []
+    if files:
         return Check(what=field, verdict=OK, found=text)
     where = "does not exist" if here else "does not exist on this machine; the nodes must have it"
     return Check(

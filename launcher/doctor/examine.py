@@ -18,7 +18,7 @@ from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor
-from launcher.runtime import asks_for_rehearsal
+from launcher.runtime import asks_for_rehearsal, on_devices
 
 # What the embedded trainer imports; the backend's own entry point is checked when it is planned.
 _REHEARSAL = tuple(
@@ -42,7 +42,8 @@ def of_job(
 
 
 def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool, asks_hosts: bool) -> Iterator[Check]:
-    job, backend = outcome.job, outcome.backend
+    backend = outcome.backend
+    job = on_devices(outcome.job, backend)
     executor = get_executor(job.cluster.executor)
     here, rehearsed = executor.here, asks_for_rehearsal(job)
     if job.cluster.container is not None:
@@ -57,7 +58,7 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool, asks_hos
         yield devices(job, supported=backend.devices, forced=forced)
         yield from rendezvous(job)
     yield from disk(job, here=here)
-    yield from paths(job, here=here)
+    yield from paths(job, here=here, mounted=executor.mounted(job))
     yield from global_batch(job, here=here)
 
 
@@ -83,8 +84,8 @@ def of_hosts(
     Args:
         allocate: hosts that only a queue knows are allocated for the question.
     """
-    job = outcome.job
     backend = outcome.backend
+    job = on_devices(outcome.job, backend)
     device: str | None = job.hardware.device
     if asks_for_rehearsal(job):
         backend, device = dataclasses.replace(backend, support=_REHEARSAL, requires=()), None
@@ -103,7 +104,7 @@ def of_executor(plan: LaunchPlan) -> list[Check]:
             return [Check(what="variables", verdict=ERROR, found=unset)]
         warnings = executor.preflight(plan)
     except CannotStart as error:
-        return [Check(what=what, verdict=ERROR, found=str(error))]
+        return [Check(what=what, verdict=ERROR, found=error.reason, works=" · ".join(error.works))]
     made = [Check(what=what, verdict=WARNING, found=warning) for warning in warnings]
     return made or [Check(what=what, verdict=OK, found="it accepts the job")]
 

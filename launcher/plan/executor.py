@@ -201,6 +201,10 @@ class Executor:
         """
         return None
 
+    def mounted(self, job: Job) -> tuple[str, ...]:
+        """Return the folders that the nodes have from elsewhere, so that this machine cannot see what is in them."""
+        return ()
+
     # -- the plan
     def check(self, plan: LaunchPlan) -> None:
         """Check for what would prevent the plan from starting; nothing is written."""

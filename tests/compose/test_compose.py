@@ -320,3 +320,20 @@ def test_nan_in_a_hardware_file_is_named_with_its_line(tmp_path: Path) -> None:
     (mistake,) = caught.value.mistakes
     assert (mistake.where, mistake.fixes) == (f"{copy}:3", ("hardware.matmul_efficiency=null",))
     assert compose([f"hardware={copy}", "hardware.matmul_efficiency=null"]).hardware.bf16_tflops == 100
+
+
+# A value that Hydra's grammar does not have, and the same in quotes; none where quotes alone do not mend it.
+UNQUOTED = {
+    "list": ("cluster.sbatch_options=[--switches=1,-C a]", """"cluster.sbatch_options=['--switches=1','-C a']\""""),
+    "call": ("data.paths=[/data/a(1)]", ""),
+}
+
+
+@pytest.mark.parametrize(("word", "works"), UNQUOTED.values(), ids=UNQUOTED)
+def test_a_value_outside_of_the_grammar_is_offered_in_quotes_if_these_are_read(word: str, works: str):
+    with pytest.raises(ComposeError) as caught:
+        compose([word])
+    (mistake,) = caught.value.mistakes
+    assert mistake.works == ((works,) if works else ("key='quoted value'", "key=[a,b]"))
+    if works:
+        assert compose([works.strip('"')]).cluster.sbatch_options == ("--switches=1", "-C a")

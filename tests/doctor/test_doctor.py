@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.catalogue.requirements import Needed
+from launcher.compose import compose
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import of_nodes
@@ -20,7 +21,7 @@ from launcher.installed import installed
 from launcher.job import Job
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.plan import LaunchPlan, NodePlan, Start
-from launcher.runtime import requirements_of
+from launcher.runtime import on_devices, requirements_of
 from tests.conftest import Launch, make_job
 
 
@@ -363,3 +364,24 @@ def test_run_refuses_what_doctor_finds(launch: Launch, tmp_path: Path):
     assert done.code == 1
     assert "data.paths: /none/x does not exist" in done.err
     assert not (tmp_path / "out").exists()
+
+
+def test_files_on_a_volume_of_the_pods_are_not_looked_for_here(tmp_path: Path):
+    job = make_job({"data": {"format": "messages", "paths": ("/data/a.jsonl", "/database/b.jsonl")}})
+    found = [(check.found.split()[0], check.verdict) for check in paths(job, here=False, mounted=("/data",))]
+    assert found == [("/data/a.jsonl", SKIPPED), ("/database/b.jsonl", WARNING)]
+
+
+# Overrides, backend, and the kind of devices that the job is for.
+KINDS_OF_DEVICES = {
+    "the default": ((), "megatron", "cuda"),
+    "a backend for other devices": ((), "mindspeed", "npu"),
+    "hardware that is named": (("hardware=h100_80g",), "mindspeed", "cuda"),
+    "no accelerator": (("hardware.device=cpu",), "mindspeed", "cpu"),
+}
+
+
+@pytest.mark.parametrize(("words", "backend", "kind"), KINDS_OF_DEVICES.values(), ids=KINDS_OF_DEVICES)
+def test_a_job_without_hardware_is_for_its_backend_s_devices(words: tuple[str, ...], backend: str, kind: str):
+    job = compose([f"backend={backend}", *words])
+    assert on_devices(job, get_backend(backend)).hardware.device == kind

@@ -64,6 +64,51 @@ def test_what_only_has_to_wait_is_no_refusal(said: str, tmp_path: Path, monkeypa
     assert said in warning
 
 
+# What sbatch says, and what works: values that this cluster has, or where to look.
+REFUSALS = {
+    "partition": ("Invalid partition name specified", ("cluster.partition=debug", "cluster.partition=big")),
+    "reservation": (
+        "Requested reservation is invalid",
+        ("cluster.reservation=maintenance", "cluster.reservation=null"),
+    ),
+    "features": ("Invalid feature specification", ("cluster.constraint=a100", "cluster.constraint=nvlink")),
+    "size": ("Requested node configuration is not available", ("within partition debug: 2 nodes, each 16 CPUs",)),
+    "option": ("sbatch: unrecognized option '--foo=1'", ("an option of: sbatch --help",)),
+    "controller": ("Unable to contact slurm controller (connect failure)", ("once scontrol ping says UP",)),
+    "no configuration": ("cannot stat file /nowhere", ("export SLURM_CONF=FILE",)),
+    "account": ("Invalid account or account/partition combination specified", ("sacctmgr show associations",)),
+}
+SINFO = """case "$*" in
+  *"%f"*) echo a100,nvlink ;;
+  *"%G"*) echo "debug|2|16|20000|gpu:8" ;;
+  *"%R"*) echo debug; echo big ;;
+esac"""
+
+
+@pytest.mark.parametrize(("said", "works"), REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_says_what_this_cluster_would_accept(
+    said: str, works: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    programs = {
+        "sbatch": f'echo "{said}" >&2; exit 1',
+        "sinfo": SINFO,
+        "scontrol": "echo ReservationName=maintenance StartTime=now",
+    }
+    stubs(tmp_path, programs, monkeypatch)
+    with pytest.raises(CannotStart) as caught:
+        admitted(["--nodes=2"])
+    assert said in caught.value.reason
+    for text in works:
+        assert any(text in each for each in caught.value.works), caught.value.works
+
+
+def test_a_message_that_is_not_known_is_passed_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stubs(tmp_path, {"sbatch": "echo a plug-in of this site says no >&2; exit 1"}, monkeypatch)
+    with pytest.raises(CannotStart) as caught:
+        admitted(["--nodes=2"])
+    assert str(caught.value) == "Slurm refuses the job: a plug-in of this site says no"
+
+
 LISTED = {
     "it was submitted": ("17|{now}|{script}\\n16|2026-01-01T00:00:00|{script}", "17"),
     "only an earlier job": ("16|2026-01-01T00:00:00|{script}", ""),

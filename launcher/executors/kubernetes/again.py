@@ -41,13 +41,36 @@ def checkpoints_of_pods(plan: LaunchPlan, inside: Place, pods: Pods) -> str:
     Raises:
         CannotStart: it is on no volume, so that it was gone with the pods that wrote it.
     """
-    folder = os.path.normpath(os.path.join(inside.launch_dir, plan.watch.checkpoints or ""))
-    if not any(PurePosixPath(folder).is_relative_to(path) for path in _kept_paths(pods)):
+    folder = _checkpoints(plan, inside)
+    if not _is_kept(folder, pods):
         raise CannotStart(
             f"its pods saved to {folder}, which is on none of their volumes (cluster.volumes): "
             "the checkpoints are gone with the pods"
         )
     return folder
+
+
+def lost_checkpoints(plan: LaunchPlan, inside: Place, pods: Pods) -> list[str]:
+    """Return the warning that pods save to a folder of their own, which ends with them; empty if it is a volume's.
+
+    Args:
+        inside: the run's place as its pods see it.
+    """
+    folder = _checkpoints(plan, inside)
+    if plan.watch.checkpoints is None or _is_kept(folder, pods):
+        return []
+    volume = next((volume.path.rstrip("/") for volume in pods.volumes if not volume.read_only), "")
+    works = f"checkpoint.save={volume or '/data'}/{plan.start.name}"
+    works = works if volume else f"cluster.volumes=[pvc:CLAIM:/data] {works}"
+    return [f"checkpoints in {folder} are lost with the pods: it is on none of their volumes; works: {works}"]
+
+
+def _checkpoints(plan: LaunchPlan, inside: Place) -> str:
+    return os.path.normpath(os.path.join(inside.launch_dir, plan.watch.checkpoints or ""))
+
+
+def _is_kept(folder: str, pods: Pods) -> bool:
+    return any(PurePosixPath(folder).is_relative_to(path) for path in _kept_paths(pods))
 
 
 def _kept_paths(pods: Pods) -> Iterator[str]:

@@ -27,6 +27,7 @@ from launcher.executors.kubernetes.objects import (
 from launcher.executors.kubernetes.owner import adopt
 from launcher.executors.kubernetes.pods import Pods, pods_of
 from launcher.executors.record import read_status, write_status
+from launcher.executors.refusal import refused
 from launcher.executors.render import (
     GRACE_SECONDS,
     assignment,
@@ -86,6 +87,10 @@ class Kubernetes(Executor):
         """Return the settings of the job's pods."""
         return pods_of(job, native=native)
 
+    def mounted(self, job: Job) -> tuple[str, ...]:
+        """Return the folders of the pods that are volumes."""
+        return tuple(volume.path for volume in pods_of(job, native=True).volumes)
+
     def stored_settings(self, tree: Any) -> Pods:
         """Return the settings of pods from the data of a stored plan."""
         from launcher.executors.kubernetes.again import pods_from
@@ -107,17 +112,22 @@ class Kubernetes(Executor):
             CannotStart: there is no kubectl, or the cluster rejects the objects, with its message.
         """
         from launcher.executors.kubernetes.admission import rejected_pod
+        from launcher.executors.kubernetes.again import lost_checkpoints
+        from launcher.executors.kubernetes.refusals import REFUSALS, reason_in
 
         if shutil.which("kubectl") is None:
-            raise CannotStart("there is no kubectl on the PATH: https://kubernetes.io/docs/tasks/tools")
+            raise CannotStart(
+                "there is no kubectl on the PATH", ("install it: https://kubernetes.io/docs/tasks/tools",)
+            )
         place = Place(id=plan.start.name, folder=os.path.abspath(plan.output_dir), launch_dir=os.getcwd())
         pods = _pods(plan)
         where, made = _where(pods), self._objects(plan, place)[1]
         try:
             answer = ask(where, *_APPLY, "--dry-run=server", "-f", "-", "-o", "name", text=as_yaml(made))
-            return list(dict.fromkeys([*answer.warnings, *rejected_pod(where, made[-1])]))
+            said = [*answer.warnings, *rejected_pod(where, made[-1])]
         except Refused as error:
-            raise CannotStart(f"the cluster rejects the job: {error}") from None
+            raise refused("the cluster rejects the job", reason_in(str(error)), where, REFUSALS) from None
+        return list(dict.fromkeys([*said, *lost_checkpoints(plan, _inside(plan, place, pods), pods)]))
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return the scripts and, last, the manifest that contains them: `kubectl apply -f` starts the job.

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from launcher.executors.failure import CannotStart
+from launcher.executors.refusal import refused
+from launcher.executors.slurm.refusals import REFUSALS
 from launcher.executors.slurm.state import call, words
 from launcher.executors.time_limit import seconds_of
 
@@ -51,7 +52,7 @@ def admitted(options: Sequence[str]) -> list[str]:
         return [f"{words(done)}: it is queued until that changes", *_too_long(options)]
     if _NO_SUCH_NODES in said and (unable := _unable(options)) and _would_fit(options):
         return [f"not enough suitable nodes are up: {unable}; it is queued until they are"]
-    raise CannotStart(f"Slurm refuses the job: {words(done)}")
+    raise refused("Slurm refuses the job", words(done), options, REFUSALS)
 
 
 def _start(said: str) -> Iterator[str]:

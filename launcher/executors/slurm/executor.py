@@ -97,7 +97,13 @@ class Slurm(Executor):
         """
         for name in ("sbatch", "squeue", "scancel"):
             if shutil.which(name) is None:
-                raise CannotStart(f"there is no {name} on the PATH: this machine does not submit to Slurm")
+                raise CannotStart(
+                    f"there is no {name} on the PATH: this machine does not submit to Slurm",
+                    (
+                        "on a login node of the cluster",
+                        "launch dry-run … --format submit >job.sbatch, and sbatch there",
+                    ),
+                )
         _check_container(plan)
         folder = os.path.abspath(plan.output_dir)
         self.render(plan, Place(id=plan.start.name, folder=folder, launch_dir=os.getcwd()))
