@@ -3,6 +3,7 @@
 Their programs and CRDs are built by control_plane/build.sh.
 """
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,4 +182,34 @@ def test_what_a_container_printed_before_it_was_started_again_alone_is_kept(site
     shown = site.launch("logs", "out", "--rank", "0").out.splitlines()
     assert [line for line in shown if line.startswith("start")] == ["start 1", "start 2"]
     assert site.launch("stop", "out").code == 0
+    wait_until(lambda: site.left() == set())
+
+
+def quota(site: KindSite, devices: int) -> None:
+    """Let the namespace have so many devices."""
+    hard = {"requests.nvidia.com/gpu": str(devices)}
+    tree = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": hard}}
+    (site.folder / "quota.json").write_text(json.dumps(tree))
+    site.kubectl("apply", "-f", f"{site.folder}/quota.json")
+    read = ("get", "resourcequota", "gpus", "-o", "jsonpath={.status.hard}")
+    wait_until(lambda: f'"{devices}"' in site.kubectl(*read))
+
+
+def test_a_quota_is_told_before_the_start_and_while_the_job_waits_for_it(site: KindSite):
+    """The pods of a TrainJob are those of its runtime, which is not asked before."""
+    site.program("step 1; step 10")
+    fine = site.launch("doctor", *site.args())
+    assert (fine.code, "Kubernetes  it accepts the job" in fine.out) == (0, True), fine
+    quota(site, 4)
+    told = site.launch("doctor", *site.args())
+    assert (told.code, "exceeded quota: gpus" in told.out) == (0, site.kind != "trainjob"), told
+    begun = site.launch("run", *site.args())
+    assert (begun.code, "its pods wait for quota" in begun.err) == (0, site.kind != "trainjob"), begun
+    wait_until(lambda: "exceeded quota: gpus" in site.status()["why"])
+    shown = site.status()
+    assert (shown["state"], shown["waits"]["reason"]) == ("queued", "cluster-quota")
+    assert "StatusError" not in shown["why"]
+    quota(site, 16)
+    wait_until(lambda: site.status()["state"] == "done")
+    assert site.launch("clean", "out").code == 0
     wait_until(lambda: site.left() == set())
