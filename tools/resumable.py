@@ -35,6 +35,16 @@ def digest(*paths: str) -> str:
     return found.hexdigest()
 
 
+def commit() -> str:
+    """Return the commit of the sources, and whether the program, its tests or tools have changes."""
+
+    def git(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+
+    changed = git("diff", "--quiet", "HEAD", "--", "launcher", "backends", "tests", "tools").returncode
+    return git("rev-parse", "--short=8", "HEAD").stdout.strip() + (" and changes" if changed else "")
+
+
 def load(file: Path, sources: str, result: Callable[[Any], T]) -> dict[str, T]:
     """Return the results of these sources by key; none if the file is absent, damaged or of other sources.
 

@@ -37,7 +37,7 @@ from tools.bench.rehearsal_runs import (
     Result,
     as_result,
 )
-from tools.resumable import ROOT, digest, load, save, state_file
+from tools.resumable import ROOT, commit, digest, load, save, state_file
 
 STATE = state_file("rehearsal_matrix")
 PAGE = ROOT / "docs" / "rehearsal.md"
@@ -123,7 +123,7 @@ def layout_tables(known: Mapping[str, Result]) -> Iterator[str]:
     today = datetime.date.today().isoformat()
     found = {key: each for key, each in known.items() if key.startswith("layouts ")}
     if found:
-        yield f"{_counted(found.values())} ({today})."
+        yield f"{_counted(found.values())} ({today}, {commit()})."
         yield from ("", f"| layout | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}")
         for layout in LAYOUTS:
             results = [found.get(_key("layouts", kind, layout)) for kind in KINDS]
@@ -165,7 +165,7 @@ def _cell(result: Result | None) -> str:
 def _recipes(tried: Mapping[str, Result]) -> Iterator[str]:
     trained = {name: each for name, each in tried.items() if each.verdict == TRAINED}
     today = datetime.date.today().isoformat()
-    yield f"{len(trained)} of {len(tried)} recipes, shrunken, train {ITERATIONS} iterations here ({today}):"
+    yield f"{len(trained)} of {len(tried)} recipes, shrunken, train {ITERATIONS} iterations here ({today}, {commit()}):"
     yield from ("", "| recipe | trained by, loss |", "|---|---|")
     yield from (f"| `{name}` | {each.seen} |" for name, each in trained.items())
     yield from ("", "| recipe | why not |", "|---|---|")

@@ -2,12 +2,12 @@
 
 import datetime
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.bench.faults.case import Case, Result
 from tools.docs.written import escaped
+from tools.resumable import commit
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "running.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
@@ -48,7 +48,7 @@ def _run(executor: str, results: Sequence[tuple[Case, Result]]) -> str:
     cells = (
         executor,
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        _commit(),
+        commit(),
         f"{sum(found.right for _, found in own)} of {len(own)}",
         sum(found.left > 0 for _, found in own),
         sum(found.saved < case.saved or found.resumed is False for case, found in own),
@@ -56,14 +56,6 @@ def _run(executor: str, results: Sequence[tuple[Case, Result]]) -> str:
         round(sum(found.seconds for _, found in own) / 60),
     )
     return f"| {' | '.join(map(str, cells))} |"
-
-
-def _commit() -> str:
-    def git(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["git", "-C", str(PAGE.parents[1]), *words], capture_output=True, text=True, check=False)
-
-    changed = git("diff", "--quiet", "HEAD", "--", "launcher", "backends", "tests", "tools").returncode
-    return git("rev-parse", "--short=8", "HEAD").stdout.strip() + (" and changes" if changed else "")
 
 
 def _row(case: Case, found: Result) -> str:
