@@ -26,6 +26,7 @@ _DRAW = (
     'test -e "$1/model.safetensors" || { rm -rf -- "$2" && "${@:3}" && rm -- "$2/config.json" && '
     'mv -- "$2"/* "$1/" && rmdir -- "$2"; }'
 )
+_DRAW_OTHER = 'test -e "$1/model.safetensors" || { rm -rf -- "$1" && "${@:3}" && cp -- "$2/config.json" "$1/"; }'
 
 
 def model_files(job: Job, version: str) -> tuple[PlanFile, ...]:
@@ -63,11 +64,21 @@ def prepare_model(job: Job, version: str) -> tuple[NodePlan, ...]:
     return (*fetch, _bash(_DRAW, folder, drawn, *_draw(job, folder, tokenizer, drawn)))
 
 
-def _draw(job: Job, folder: str, tokenizer: str, drawn: str) -> tuple[str, ...]:
+def draw_other_weights(job: Job, out: str) -> NodePlan:
+    """Return the command that fills a directory with a model of the job's configuration and other weights.
+
+    It runs after those of prepare_model.
+    """
+    folder = model_dir(job)
+    words = _draw(job, folder, folder, out, seed=job.seed + 1)
+    return _bash(_DRAW_OTHER, out, folder, *words)
+
+
+def _draw(job: Job, folder: str, tokenizer: str, drawn: str, *, seed: int | None = None) -> tuple[str, ...]:
     """Return the command that writes weights to a new directory: transformers 5 would rename keys in config.json."""
     script = f"{output_dir(job)}/{_SCRIPT}"
     places = (f"--config={folder}/config.json", f"--tokenizer={tokenizer}", f"--out={drawn}")
-    return (_python(job), script, *places, "--seed", str(job.seed), "--limit-gib", _LIMIT_GIB)
+    return (_python(job), script, *places, "--seed", str(job.seed if seed is None else seed), "--limit-gib", _LIMIT_GIB)
 
 
 def _bash(body: str, *words: str) -> NodePlan:

@@ -56,6 +56,8 @@ class NativeOnCpu:
     """Description of the run for the line on stderr: ``{NAME}`` is replaced by the version of the distribution NAME."""
     stand_ins: tuple[str, ...]
     """Names of the replaced software: ``("CUDA", "TransformerEngine")``."""
+    task_stand_ins: tuple[tuple[str, str], ...] = ()
+    """What is replaced for one task more, by task."""
     tested_with: tuple[Requirement, ...]
     """The versions that the stand-ins were tested with; another version is reported on stderr."""
     requires: tuple[Requirement, ...] = ()
@@ -75,8 +77,6 @@ class NativeOnCpu:
     iteration, or its micro-batches, whose numbers of predictions may differ."""
     strided_samples: bool = False
     """Whether rank r of n reads the samples r, r + n, … of unshuffled data, and not micro-batches of neighbours."""
-    refused_tasks: tuple[tuple[str, str], ...] = ()
-    """Tasks that it cannot train here, and why."""
     note: str = ""
     """Note shown to the user before the run."""
 
@@ -127,6 +127,11 @@ def catalogue_for(native: NativeOnCpu, python: str | None) -> tuple[str, str] | 
     return version_read(native.requires[-1].distribution, native.catalogues, python)
 
 
+def is_installed(distribution: str, python: str | None) -> bool:
+    """Return whether the environment of the ranks (`cluster.python`; None: this one) has a distribution."""
+    return distribution in installed([distribution], python).versions
+
+
 def installed_version(distribution: str) -> str | None:
     """Return the version of a distribution in this interpreter's environment, or None where it is not installed."""
     return installed([distribution], None).versions.get(distribution)
@@ -166,7 +171,9 @@ def untested(native: NativeOnCpu, version_of: Callable[[str], str | None] = inst
     return lines
 
 
-def announcement(native: NativeOnCpu, version_of: Callable[[str], str | None] = installed_version) -> str:
+def announcement(
+    native: NativeOnCpu, version_of: Callable[[str], str | None] = installed_version, task: str | None = None
+) -> str:
     """Return a sentence that describes the run: the unmodified backend on CPU, and the software that is replaced."""
     versions = {
         pin.distribution: version_of(pin.distribution) or "?" for pin in (*native.requires, *native.tested_with)
@@ -174,6 +181,6 @@ def announcement(native: NativeOnCpu, version_of: Callable[[str], str | None] = 
     title = native.title
     for name, version in versions.items():
         title = title.replace("{" + name + "}", version)
-    *most, last = native.stand_ins
+    *most, last = (*native.stand_ins, *(what for name, what in native.task_stand_ins if name == task))
     listed = f"{', '.join(most)} and {last}" if most else last
     return f"{title} itself, unmodified, on CPU through stand-ins for {listed}"

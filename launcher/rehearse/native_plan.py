@@ -51,16 +51,14 @@ def native_plan(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, 
         raise RehearsalRefused([_refusal(message, "rehearse.entry")])
     module = import_module(outcome.backend.native_cpu)
     native = module.NATIVE_CPU
-    task, refused = outcome.job.task.type, dict(native.refused_tasks)
-    if task in refused:
-        raise RehearsalRefused([_refusal(f"task.type={task}: {refused[task]}", "task.type")])
     version_of = versions_in(outcome.job.cluster.python, native)
     lacking = missing_in(outcome.job.cluster.python, native, environ)
     if lacking:
         raise RehearsalRefused([_refusal("; ".join(lacking), "rehearse.entry")])
     of_installed = _installed_version(outcome, native)
     sample = _with_sample(dataclasses.replace(_untrained(outcome.job), runtime="native"), outcome)
-    judged = judge(sample.job, fixes=False)
+    adapted = getattr(module, "adapt_job", lambda job, _version: (job, ()))(sample.job, outcome.version)
+    judged = judge(adapted[0], fixes=False)
     errors = [finding for finding in judged.findings if finding.severity == "error"]
     if errors:
         raise RehearsalRefused(errors)
@@ -72,12 +70,12 @@ def native_plan(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, 
         dataclasses.replace(node, env={**node.env, **environment(native, {**environ, **node.env})})
         for node in plan.nodes
     )
-    of_native = filter(None, (*sample.notes, native.note))
+    of_native = filter(None, (*sample.notes, *adapted[1], native.note))
     return dataclasses.replace(
         plan,
         nodes=nodes,
         prepare=(*sample.prepare, *plan.prepare),
-        what=f"rehearsal: {announcement(native, version_of)}",
+        what=f"rehearsal: {announcement(native, version_of, judged.job.task.type)}",
         notes=(*notes, *of_installed, *untested(native, version_of), *of_native, *plan.notes),
     )
 

@@ -55,9 +55,53 @@ def test_a_refusal_has_the_reasons_of_both_entries() -> None:
 
 @pytest.mark.usefixtures("swift")
 @pytest.mark.parametrize("recipe", ["qwen3_moe_grpo", "qwen3_8b_gkd"])
-def test_generating_tasks_are_refused_by_both_entries(recipe: str) -> None:
-    with pytest.raises(RehearsalRefused, match=r"entry=core cannot do task.type=.*entry=native: .* vLLM generates"):
-        plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK)
+@pytest.mark.parametrize("name, value", [("vllm_mode", "server"), ("vllm_enable_lora", "true")])
+def test_answers_of_another_engine_are_refused_with_what_would_work(recipe: str, name: str, value: str) -> None:
+    with pytest.raises(RehearsalRefused, match=f"entry=core cannot do task.type=.*entry=native: {name}"):
+        plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK, f"backend.args.{name}={value}")
+
+
+# words: what a plan of answers for that many ranks has
+GENERATED = {
+    ("qwen3_moe_grpo", "1"): {"global_batch_size": "8", "num_generations": "4"},
+    ("qwen3_moe_grpo", "4"): {"global_batch_size": "8", "vllm_tensor_parallel_size": "4"},
+    ("qwen3_moe_grpo_lora", "2"): {"global_batch_size": "8", "vllm_tensor_parallel_size": "2"},
+    ("qwen3_8b_gkd", "4"): {"global_batch_size": "4", "max_completion_length": "32", "vllm_max_model_len": "288"},
+}
+
+
+@pytest.mark.usefixtures("swift")
+@pytest.mark.parametrize("recipe, processes", GENERATED)
+def test_sizes_of_answers_fit_the_ranks_and_that_is_reported(recipe: str, processes: str) -> None:
+    plan = plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK, f"rehearse.max_processes={processes}")
+    argv = plan.nodes[0].argv
+    for name, value in GENERATED[recipe, processes].items():
+        assert argv[argv.index(f"--{name}") + 1] == value
+        assert any(note.startswith(f"shrunk: {name} ") or name in note for note in plan.notes)
+    assert plan.what.endswith("TransformerEngine, triton and vLLM")
+    assert any(note.startswith("vLLM is replaced: answers are drawn by transformers") for note in plan.notes)
+
+
+@pytest.mark.usefixtures("swift")
+def test_the_recipes_rewards_stay_and_one_is_added_that_random_weights_earn() -> None:
+    plan = plan_of("+recipe=qwen3_moe_grpo", "backend=megatron", SHRUNK)
+    argv = plan.nodes[0].argv
+    first = argv.index("--reward_funcs") + 1
+    assert argv[first : first + 3] == ("accuracy", "format", "rehearsal_letters")
+    assert argv[argv.index("--external_plugins") + 1].endswith("letters.py")
+    assert any(note.startswith("reward rehearsal_letters is added") for note in plan.notes)
+    assert "math-verify is not installed: reward accuracy finds no formula in any text" in plan.notes
+
+
+@pytest.mark.usefixtures("swift")
+def test_a_teacher_gets_random_weights_of_its_own() -> None:
+    plan = plan_of("+recipe=qwen3_8b_gkd", "backend=megatron", SHRUNK, "output_dir=out")
+    argv = plan.nodes[0].argv
+    assert argv[argv.index("--teacher_model") + 1] == "./out/teacher"
+    student, teacher = (step.argv for step in plan.prepare[-2:])
+    assert student[student.index("--seed") + 1] != teacher[teacher.index("--seed") + 1]
+    assert "--out=./out/teacher" in teacher
+    assert "teacher_model Qwen/Qwen3-32B: random weights of the shrunken model's size" in plan.notes
 
 
 # recipe: file of the shipped text, and what the notes call it

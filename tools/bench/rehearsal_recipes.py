@@ -30,11 +30,15 @@ _SHRUNKEN = (
     "logging.interval=1",
 )
 NATIVE_RECIPES = (
+    "glm4_7_flash_grpo",
     "gpt_oss_120b",
     "kimi_k2",
     "minimax_m2",
     "olmoe_1b_7b",
     "qwen2_5_7b_kto",
+    "qwen3_8b_gkd",
+    "qwen3_moe_grpo",
+    "qwen3_moe_grpo_lora",
     "qwen3_moe_kto_lora",
     "qwen3_moe_rm_lora",
     "qwen3_next",

@@ -2,8 +2,12 @@
 
 import functools
 import os
+import sys
 from typing import Any
 
+import torch
+
+from backends.megatron.rehearse import formulas_standin, vllm_standin
 from launcher.rehearse.cpu import (
     linear_attention,
     recorder,
@@ -19,6 +23,9 @@ UNGUARDED_TRITON = ("mcore_bridge.model.modules.kernels.qsa_block_sparse_attn",)
 # ms-swift imports them for every multimodal model, also where it reads text only; they need torchvision.
 VISION_PACKAGES = {"qwen_vl_utils": "0.0.14", "decord": "0.0.14"}
 
+_GENERATING = {"grpo", "gkd"}
+"""Words of the command line with which a trainer generates answers; others train without the names of vLLM."""
+
 
 def install(_script: str) -> None:
     """Install the stand-ins for CUDA, Transformer Engine and triton, and skip the hub's model check."""
@@ -26,9 +33,31 @@ def install(_script: str) -> None:
     triton_standin.install((*triton_standin.MEGATRON_CORE, *UNGUARDED_TRITON))
     linear_attention.install(("mcore_bridge.model.modules.gated_delta_net",))
     unused_packages.install(VISION_PACKAGES, ("vision_process",))
+    if _GENERATING & set(sys.orig_argv):
+        vllm_standin.register()
+        formulas_standin.register()
+        _memory_of_the_cpu()
+        after_import("accelerate.state", _gathers_on_cpu)
     after_import("modelscope.hub.check_model", _no_questions)
     after_import("mcore_bridge.utils.safetensors", _saved_tensors_are_copies)
     after_import("swift.megatron.trainers.base", _recorded)
+
+
+def _memory_of_the_cpu() -> None:
+    """Give torch.cpu what ms-swift asks of a device's memory around a generation (swift/rlhf_trainers/utils.py:250)."""
+    for name in ("memory_reserved", "memory_allocated", "empty_cache"):
+        setattr(torch.cpu, name, getattr(torch.cuda, name))
+
+
+def _gathers_on_cpu(module: Any) -> None:
+    """Let accelerate find the ranks, of which it gathers rewards: without a device it takes each for the only one."""
+    init = module.PartialState.__init__
+
+    @functools.wraps(init)
+    def on_cpu(self: Any, cpu: bool = True, **kwargs: Any) -> None:
+        init(self, True, **kwargs)
+
+    module.PartialState.__init__ = on_cpu
 
 
 def _no_questions(module: Any) -> None:

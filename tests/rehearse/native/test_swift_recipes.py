@@ -16,5 +16,6 @@ def test_a_recipe_that_core_refuses_is_trained_by_the_backend_itself(recipe: str
     words = (f"+recipe={recipe}", f"backend={NATIVE}", *shortened(recipe))
     found = native_training(words, tmp_path, swift_python())
     assert len(found.losses) == ITERATIONS
-    assert all(0 < loss < 20 for loss in found.losses)
+    least = -20 if "grpo" in recipe else 0  # minus the advantages of the answers
+    assert all(least < loss < 20 for loss in found.losses)
     assert all(norm > 0 for norm in found.norms)
