@@ -199,7 +199,7 @@ MOST_PROCESSES = 4
 
 
 def drawn(seed: int) -> Iterator[tuple[str, Layout]]:
-    """Yield kinds and layouts drawn at random, without end; nobody has said whether they are legal."""
+    """Yield kinds and layouts drawn at random, without end; whether they are legal is not known."""
     dice = random.Random(seed)
     for number in itertools.count():
         kind = ALL[number % len(ALL)]

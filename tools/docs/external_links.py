@@ -27,7 +27,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 # owner/name, and below it only what GitHub and GitCode have.
 _REPOSITORY = re.compile(rf"/{_NAME}/{_NAME}(/(issues|pull|discussions)/\d+|/(blob|tree|commit)/.+|/releases(/.+)?)?/?")
 _HOST = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
-# In examples: addresses of the reader's own machine, and names that nobody owns.
+# In examples: addresses of the reader's own machine, and names that have no owner.
 _EXAMPLES = re.compile(r"(localhost|[\d.]+|\[.*|([a-z0-9-]+\.)*example(\.(com|org|net))?|[A-Z_]+)(:\d+)?")
 
 
