@@ -1,5 +1,6 @@
 """Pages as the site takes them: links, names of files, Chinese lines, and words of the Chinese search."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tests.sampling import ROOT
 
 chinese = pytest.importorskip("tools.docs.site.chinese", reason="no Sphinx: pip install 'launch-llm[docs]'")
 links = pytest.importorskip("tools.docs.site.links")
+sources = pytest.importorskip("tools.docs.site.sources")
 
 
 def test_a_file_is_named_above_its_block_and_chinese_lines_are_joined() -> None:
@@ -20,7 +22,7 @@ def test_a_file_is_named_above_its_block_and_chinese_lines_are_joined() -> None:
     [
         ("start/lora.md", "[x](start/lora.md)", "[x](zh/start/lora.md)"),
         ("security.md#a", "[x](security.md#a)", "[x](zh/security.md)"),
-        ("import.md", "[x](import.md)", "[x](import.md)"),
+        ("exhaustive.md", "[x](exhaustive.md)", "[x](exhaustive.md)"),
         ("../pyproject.toml", "x", "x"),
         ("absent.md", "[x](absent.md)", "[x](absent.md)"),
         ("https://example.com/a.md", "[x](https://example.com/a.md)", "[x](https://example.com/a.md)"),
@@ -47,3 +49,24 @@ def test_every_page_of_the_navigation_exists() -> None:
         for line in index.read_text(encoding="utf-8").splitlines():
             if line.startswith(("start/", "guides/")):
                 assert (Path(index).parent / f"{line}.md").is_file(), line
+
+
+def test_a_translation_shows_the_tables_and_outputs_of_its_page(tmp_path: Path) -> None:
+    (tmp_path / "zh").mkdir()
+    (tmp_path / "a.md").write_text("<!-- runs: begin -->\n| 1 |\n<!-- runs: end -->\n```console\n$ x --y\nout\n```\n")
+    page = tmp_path / "zh" / "a.md"
+    text = "表：\n\n<!-- runs: as in ../a.md -->\n\n<!-- command: as in ../a.md -->\n```console\n$ x --y\n```\n完\n"
+    assert sources.with_shared(text, page) == "表：\n\n| 1 |\n\n\n```console\n$ x --y\nout\n```\n完\n"
+    for absent in (text.replace("--y", "--z"), text.replace("runs", "rows")):
+        with pytest.raises(sources.NotShared):
+            sources.with_shared(absent, page)
+
+
+def test_every_reference_of_a_translation_is_to_what_its_page_has() -> None:
+    for page in (ROOT / "docs" / "zh").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        shown = sources.with_shared(text, page)
+        assert not re.search(r"^<!-- \w+: as in", shown, re.MULTILINE)
+        english = (ROOT / "docs" / page.name).read_text(encoding="utf-8")
+        marked = set(re.findall(r"^<!-- (\w+): begin -->$", english, re.MULTILINE))
+        assert set(re.findall(r"^<!-- (\w+): as in \S+ -->$", text, re.MULTILINE)) - {"command"} == marked

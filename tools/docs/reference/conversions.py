@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cache
 
 from backends import BUILT_IN
 from backends.mindformers.checkpoint.classes import VERSIONS, loaders
@@ -122,6 +123,15 @@ def _mindformers() -> list[str]:
 
 def filled(text: str) -> str:
     """Return the page's text with the tables that its marks name."""
-    for name, lines in {"formats": _formats, "layouts": _layouts, "mindformers": _mindformers}.items():
-        text = text.replace(MARK.format(name), "\n".join(lines()))
+    for name in _TABLES:
+        text = text.replace(MARK.format(name), _table(name))
     return text
+
+
+@cache
+def _table(name: str) -> str:
+    """Return a table; two pages have it, and all layouts of all families take most of a build's time."""
+    return "\n".join(_TABLES[name]())
+
+
+_TABLES = {"formats": _formats, "layouts": _layouts, "mindformers": _mindformers}
