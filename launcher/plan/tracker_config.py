@@ -1,8 +1,8 @@
 """The canonical job as configuration of its run in Weights & Biases, which takes a file that its environment names.
 
 Source: wandb 0.31.0 (2026-11), offline: `WANDB_SWEEP_PARAM_PATH` is read without a sweep, too, and merged with what the
-program passes to `wandb.init`. `WANDB_CONFIG_PATHS` ends in an error there, whatever its value. SwanLab 0.10.3 reads the file that `SWANLAB_RUN_CONFIG`
-names only where the program passes no configuration, which ms-swift does.
+program passes to `wandb.init`. `WANDB_CONFIG_PATHS` ends in an error there, whatever its value. SwanLab 0.10.3 reads
+the file that `SWANLAB_RUN_CONFIG` names only where the program passes no configuration, which ms-swift does.
 """
 
 import json
