@@ -227,6 +227,7 @@ def test_a_broken_plug_in_is_named_with_its_distribution(case: tuple[str, str], 
     assert len(done.stderr.splitlines()) <= 3
 
 
+@pytest.mark.slow
 def test_a_broken_plug_in_breaks_nothing_else(broken: Callable[[str], Run]) -> None:
     launch = broken("import no_such_module\n")
     assert launch("dry-run", "+recipe=tiny_qwen3", "backend=megatron_lm", "--format", "argv").returncode == 0

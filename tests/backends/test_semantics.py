@@ -142,6 +142,7 @@ def _differences(kind: str, paths: list[str]) -> dict[str, dict[str, list[str]]]
     return different
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", JOBS)
 def test_what_a_job_leaves_open_is_the_same_everywhere(kind: str) -> None:
     assert not {path: found for path, found in differences(kind).items() if path not in MAY_DIFFER}

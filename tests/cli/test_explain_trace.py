@@ -133,6 +133,7 @@ def test_a_job_needs_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--trace" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_field_row_and_rule_has_its_declaration() -> None:
     for path in fields():
         assert f"{path.rpartition('.')[2]}: " in lines_at(declared_field(path))

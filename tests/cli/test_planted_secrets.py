@@ -180,6 +180,7 @@ def _scripts(seed: int) -> Iterator[tuple[Planted, str]]:
     yield by_name, chance.choice([text for _, text in planted.named_scripts(name, by_name)])
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 @examples(60, suppress_health_check=SHARED, deadline=None)
 def test_a_script(session: Session, seed: int) -> None:

@@ -41,6 +41,7 @@ def test_padding_goes_in_and_out(
     assert "of vocabulary padding in the source are dropped" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3_moe", "deepseek_v3"])
 def test_reshard_changes_the_layer_names(name: str, model: Callable[[str], Path], tmp_path: Path) -> None:
     from launcher.convert.containers import torch_dist

@@ -27,6 +27,7 @@ def headings(module: str) -> list[str]:
     return re.findall(r"^## `(.+)`$", text(module), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_every_field_has_one_heading_and_says_what_each_backend_makes_of_it() -> None:
     assert sorted(headings("fields")) == sorted(fields())
     page = field_pages.pages()["fields/parallel.md"]

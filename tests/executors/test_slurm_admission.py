@@ -116,6 +116,7 @@ LISTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "job"), LISTED.values(), ids=LISTED)
 def test_a_submission_without_an_answer_is_looked_for_before_it_counts_as_failed(
     rows: str, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -325,6 +325,7 @@ def wrong_tree(catalogue: Catalogue, dice: random.Random) -> dict[str, object]:
     return tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", backend_names())
 def test_no_value_makes_it_crash(name: str) -> None:
     """Whatever an argument is given, the import says what is wrong, or keeps it."""

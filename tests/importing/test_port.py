@@ -320,6 +320,7 @@ def test_accepting_needs_a_port_and_an_argument_that_is_there(
 # -- every argument of every catalogue
 
 
+@pytest.mark.slow
 @pytest.mark.sample(keep=3)
 @pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
 def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) -> None:

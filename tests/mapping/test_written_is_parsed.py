@@ -56,6 +56,7 @@ def candidates() -> Iterator[tuple[str, Value]]:
             yield from ((path, value) for value in (True, False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["megatron", "megatron_lm", "mindspeed"])
 def test_what_is_not_refused_is_parsed(name: str) -> None:
     """Of the oldest, the newest and one drawn version: every choice of every field."""

@@ -244,6 +244,7 @@ def test_only_the_last_attempt_counts(tmp_path):
     assert (found.reason, found.evidence) == ("missing-module", f"{tmp_path}/logs/node0.log:3")
 
 
+@pytest.mark.slow
 def test_the_line_is_counted_from_the_beginning_of_a_long_log(tmp_path):
     log(tmp_path, 0, "step\n" * 1_000_000 + "MemoryError\n", 1)
     found = failure(tmp_path, 1)
@@ -301,6 +302,7 @@ def test_an_attempt_in_which_no_node_ended_is_not_explained_by_the_one_before(tm
     assert failure(tmp_path, 1).reason == "no-rendezvous"
 
 
+@pytest.mark.slow
 def test_a_log_that_names_very_many_ranks_is_read_once(tmp_path):
     text = "".join(f"[rank{rank}]: x\n" for rank in range(150_000))
     log(tmp_path, 0, f"{text}[rank{'7' * 5000}]: MemoryError\n", 1)

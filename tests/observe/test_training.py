@@ -168,6 +168,7 @@ def test_options_that_cannot_be_are_refused(name: str, launch: Launch, tmp_path:
     assert (tmp_path / "notes.prom").read_text() == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_hang_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: "Hook"):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/node1.log").write_text(MEGATRON.replace("5718.6", "1.0").replace("5533.8", "1.0"))

@@ -19,6 +19,7 @@ def test_a_sound_job_of_512_devices_passes(launch: Launch):
     assert "num_experts" not in found["message"]
 
 
+@pytest.mark.slow
 def test_what_megatron_core_refuses_is_a_finding_with_its_own_message():
     args = ("moe.load_balancing_type=sinkhorn", "moe.capacity_factor=1.0")
     outcome = judge(compose(["+recipe=tiny_qwen3_moe", "backend=megatron_lm", *args]), fixes=False)

@@ -84,6 +84,7 @@ def test_ranks_as_text():
     ]
 
 
+@pytest.mark.slow
 def test_the_front_is_not_beaten(job):
     found = api.search(job, top=3, progress=lambda done, total, found: done < 40).found
     chart = pareto_chart(job, found)

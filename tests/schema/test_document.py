@@ -58,6 +58,7 @@ def validator(section: str = "") -> Draft202012Validator:
     return Draft202012Validator({"$ref": f"#/$defs/{section}", "$defs": schema["$defs"]} if section else schema)
 
 
+@pytest.mark.slow
 def test_it_is_a_json_schema() -> None:
     Draft202012Validator.check_schema(document())
     assert json.loads(schema_text(document())) == document()

@@ -56,6 +56,7 @@ def test_the_written_winner_is_the_job_that_was_promised(tmp_path: Path, capsys:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.csv", "all.svg", "best.yaml"]
 
 
+@pytest.mark.slow
 def test_a_winner_overrides_what_the_recipe_says_and_is_complete(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_where_nothing_fits_the_closest_three_and_what_they_lack(capsys: pytest.
     assert [row[-2] for row in shown] == [f"{lack / 2**30:.1f}" for lack in lacks]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     args = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
     process = subprocess.Popen(
@@ -135,6 +137,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     assert stopped["candidates"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.6])
 def test_what_goes_on_finds_what_an_uninterrupted_search_finds(share: float, tmp_path: Path) -> None:
     job, file = compose([*SMALL, "cluster.nodes=2"]), tmp_path / "state.json"

@@ -130,6 +130,7 @@ def ranking_of(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str,
     return ranking
 
 
+@pytest.mark.slow
 def test_measured_times_override_the_estimate_and_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, best = tmp_path / "measure", tmp_path / "best.yaml"
     assert main(["search", *NARROW, "--emit-profile", str(folder), "--profile-devices", "16"]) == 0
@@ -149,6 +150,7 @@ def test_measured_times_override_the_estimate_and_are_named(tmp_path: Path, caps
     assert sizes_of(chosen)["pp"] == twice[0]["pp"]
 
 
+@pytest.mark.slow
 def test_a_layout_measured_to_be_slow_or_too_big_falls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = [*NARROW[:-1], "12"]
     assert main(["search", *args, "--json"]) == 0

@@ -34,6 +34,7 @@ def read(tree: dict[str, Any]) -> Imported:
     return read_command(invocation, ImportOptions(backend="mindformers"), Configuration(tree=tree))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", json.loads(EXAMPLES.read_text())["examples"])
 def test_a_changed_file_is_refused_or_judged(name: str) -> None:
     draw = dice(f"changed {name}")

@@ -67,6 +67,7 @@ def raw(tensor: Any) -> bytes:
     return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
+@pytest.mark.slow
 @given(wanted=tensors(), load=st.sampled_from(LOADS))
 @examples(60)
 def test_torch_loads_what_was_created_and_filled(wanted, load):
