@@ -24,7 +24,7 @@ from tools.gpu.engine import pruned
 from tools.gpu.layouts import LAYOUTS, SCALES, words_of
 from tools.gpu.runs import Run, Runner
 from tools.gpu.steps import STEPS, Verification, _beside, _no_fp8, _trained, rows_of
-from tools.gpu.table import HEADING, Row, markdown, passed, with_section
+from tools.gpu.table import HEADING, Row, markdown, marked, passed, with_section
 
 H200 = Device(kind="cuda", name="NVIDIA H200", memory_gib=139.8, capability=(9, 0), software={"torch": "2.11.0+cu130"})
 
@@ -138,6 +138,7 @@ def test_the_table_and_its_section_of_the_page() -> None:
     table = markdown(rows).splitlines()
     assert table[0].startswith("| check     | what             | result  | measured |")
     assert [line.count("|") for line in table] == [5] * 4
+    assert marked("\n".join(table)).splitlines() == ["<!-- verify: begin -->", *table, "<!-- verify: end -->"]
     assert passed(rows)
     assert not passed([*rows, dataclasses.replace(rows[0], status="differs")])
     page = "# Page\n\ntext\n"

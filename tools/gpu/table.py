@@ -35,6 +35,11 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def marked(table: str) -> str:
+    """Return a table between the marks by which the page's translation refers to it."""
+    return f"<!-- verify: begin -->\n{table.strip()}\n<!-- verify: end -->"
+
+
 def with_section(page: str, section: str) -> str:
     """Return the text of a page with its section on GPUs, from the heading to the next one, replaced or appended."""
     before, found, after = page.partition(f"\n{HEADING}\n")

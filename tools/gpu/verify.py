@@ -22,7 +22,7 @@ from tools.gpu.device import Device, described
 from tools.gpu.layouts import LAYOUTS
 from tools.gpu.runs import Runner
 from tools.gpu.steps import STEPS, Verification, rows_of
-from tools.gpu.table import HEADING, Row, markdown, passed, with_section
+from tools.gpu.table import HEADING, Row, markdown, marked, passed, with_section
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, SECTION = ROOT / "docs" / "parity.md", ROOT / "tools" / "parity" / "gpu.md"
@@ -99,7 +99,8 @@ def _write(options: argparse.Namespace, device: Device, rows: Sequence[Row], tex
         options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if options.page:
         about = SECTION.read_text(encoding="utf-8").split("\n\n")[1]
-        section = f"{HEADING}\n\n{about}\n\n`tools/gpu/verify.sh`, {text}"
+        head, _, table = text.partition("\n\n")
+        section = f"{HEADING}\n\n{about}\n\n`tools/gpu/verify.sh`, {head}\n\n{marked(table)}\n"
         SECTION.write_text(section, encoding="utf-8")
         PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), section), encoding="utf-8")
 

@@ -21,6 +21,11 @@ class Kind:
     before: str = ""
     after: str = ""
 
+    @property
+    def stem(self) -> str:
+        """Name of the table, by which the page's translation refers to it."""
+        return Path(self.before or self.after).stem
+
     def text(self, name: str) -> list[str]:
         """Return the lines of a text file."""
         return [Path(__file__).with_name(name).read_text(encoding="utf-8").rstrip(), ""] if name else []

@@ -112,13 +112,16 @@ def page(rows: Mapping[str, Row]) -> str:
 
 def head() -> str:
     """Return the text above the tables, with the tolerances of `launch parity`."""
-    sizes = [
-        f"{_exponent(each.loss)} of the loss and {_exponent(each.grad_norm)} of the gradient norm in {dtype}"
-        for dtype, each in ROUNDING.items()
-    ]
     text = Template(HEAD.read_text(encoding="utf-8"))
-    ratios = ", ".join(f"{parameter_ratio(dtype):.0f} ({dtype})" for dtype in ROUNDING)
-    return text.substitute(tolerances=", ".join(sizes), spreads=f"{SPREADS:g}", parameters=ratios).rstrip()
+    return text.substitute(tolerances="\n".join(_tolerances())).rstrip()
+
+
+def _tolerances() -> Iterator[str]:
+    yield "| number format | loss | gradient norm | times the spread | parameters, times the gradient norm |"
+    yield "|---|---|---|---|---|"
+    for dtype, each in ROUNDING.items():
+        sizes = f"{_exponent(each.loss)} | {_exponent(each.grad_norm)} | {SPREADS:g}"
+        yield f"| {dtype} | {sizes} | {parameter_ratio(dtype):.0f} |"
 
 
 def _exponent(value: float) -> str:
@@ -128,6 +131,7 @@ def _exponent(value: float) -> str:
 def _table(title: str, kind: Kind, measured: Mapping[str, Row]) -> Iterator[str]:
     rows = [measured[name] for name in kind.cases if name in measured]
     yield from (f"## {title}", "", *kind.text(kind.before))
+    yield f"<!-- {kind.stem}: begin -->"
     if rows:
         backends = list(dict.fromkeys(backend for row in rows for backend in row.cells))
         yield " | ".join(("| job", "iterations", *backends)) + " |"
@@ -142,4 +146,5 @@ def _table(title: str, kind: Kind, measured: Mapping[str, Row]) -> Iterator[str]
         yield from ("", f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}.")
     missing = [name for name in kind.cases if name not in measured]
     yield from ([f"Not measured by `python -m tools.parity` yet: {'; '.join(missing)}."] if missing else [])
+    yield f"<!-- {kind.stem}: end -->"
     yield from ("", *kind.text(kind.after))
