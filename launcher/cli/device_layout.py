@@ -11,7 +11,7 @@ def device_layout(outcome: Outcome) -> list[str]:
     Devices are numbered as Megatron-core numbers ranks: tensor parallel ranks are next to each other, then context and
     data parallel ones, pipeline stages outermost (megatron-core 0.16.1 parallel_state.py, order tp-cp-ep-dp-pp).
     """
-    job = outcome.job
+    job = _as_run(outcome.job)
     parallel, world = job.parallel, job.cluster.world_size
     stage = parallel.tp * parallel.cp * (parallel.dp or 0)
     if stage * parallel.pp != world or not world:
@@ -27,6 +27,15 @@ def device_layout(outcome: Outcome) -> list[str]:
     if parallel.pp > 1 and not parallel.dp_outermost:
         parts += _stages(job, stage)
     return parts
+
+
+def _as_run(job: Job) -> Job:
+    """Return the job as its backend runs it, as far as the order of its devices is concerned."""
+    if not job.backend.args and not job.parallel.dp_outermost:
+        return job  # nothing that the backend replaces decides it, and the import takes a tenth of a dry run
+    from launcher.estimate.as_run import as_run
+
+    return as_run(job)[0]
 
 
 def _stages(job: Job, devices: int) -> list[str]:

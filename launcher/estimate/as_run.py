@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from launcher.compose.presets import named_like
 from launcher.importing.presets import with_preset
-from launcher.job import Job, Origin, Value, override_text, value_at, with_values
+from launcher.job import Job, Origin, Value, fields, override_text, value_at, with_values
 from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import is_lost
 from launcher.rules.effects import Overruled, overruled
 
 _DERIVED = Origin(kind="derived")
@@ -27,11 +28,13 @@ _ESTIMATED = (
 def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
     """Return the resolved job and the assumptions made for it.
 
-    Arguments in `backend.args` that the mapping table covers become fields and are removed from `backend.args`. A
-    model that is only named gets the sizes of the preset of that name. Fields that the job sets do not change.
+    Arguments in `backend.args` that the mapping table covers become fields and are removed from `backend.args`; fields
+    that the backend cannot express get the value that it trains with. A model that is only named gets the sizes of the
+    preset of that name. Other fields that the job sets do not change.
     """
     notes: list[str] = []
     job = _through_mapping(job)
+    job = _without_ineffective(job, notes)
     job = _passed_vocabulary(job)
     if job.model.hidden_size is None:
         job = _named(job, notes)
@@ -82,6 +85,21 @@ def _through_mapping(job: Job) -> Job:
         return job
     changed = {path: value_at(context.job, path) for path in context.passthrough}
     return _without(with_values(job, changed, _DERIVED), read)
+
+
+def _without_ineffective(job: Job, notes: list[str]) -> Job:
+    """Return the job without the values that its backend cannot express and that it trains without."""
+    if job.backend.name is None:
+        return job
+    backend = get_backend(job.backend.name)
+    version = backend.version(job.backend.version)
+    changed: dict[str, Value] = {}
+    for path, gap in backend.table(version).unsupported.items():
+        if gap.severity == "warning" and _is_estimated(path, job) and is_lost(job, path, gap):
+            changed[path] = gap.neutral[0] if gap.neutral else fields()[path].default
+            value = override_text(value_at(job, path))
+            notes.append(f"{path}: {value} has no effect, {backend.title} cannot express it ({gap.why})")
+    return with_values(job, changed, _DERIVED) if changed else job
 
 
 def _without(job: Job, names: set[str]) -> Job:

@@ -122,12 +122,17 @@ def _rank(kind: str) -> int:
 
 def gap_finding(job: Job, path: str, gap: Gap, backend: Backend, version: str) -> Finding | None:
     """Return a finding if the job sets a field that the backend does not take."""
-    value = value_at(job, path)
-    if value is None or value == fields()[path].default or value in gap.neutral:
-        return None
-    if gap.matters is not None and not gap.matters(job):
+    if not is_lost(job, path, gap):
         return None
     return _inexpressible(path, gap.why, gap.severity, gap.works, job, backend, version)
+
+
+def is_lost(job: Job, path: str, gap: Gap) -> bool:
+    """Return whether the job sets a field to a value that the gap loses."""
+    value = value_at(job, path)
+    if value is None or value == fields()[path].default or value in gap.neutral:
+        return False
+    return gap.matters is None or gap.matters(job)
 
 
 def _inexpressible(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.record import Record
-from launcher.observe.owner import ownership_problem
+from launcher.observe.owner import not_installed, ownership_problem
 from launcher.observe.state import state_of
 from launcher.plan.executor import find_executor
 
@@ -28,7 +28,7 @@ def clean_run(record: Record) -> Sequence[str]:
         raise CannotClean(f"run {record.id} is {state.shown}; works: launch stop {record.id}")
     executor = find_executor(record.executor)
     if executor is None:
-        raise CannotClean(f"run {record.id}: its executor {record.executor!r} is not installed here")
+        raise CannotClean(f"run {record.id}: {not_installed(record)}")
     try:
         return executor.clean(record.handle, Path(record.folder))
     except CannotStart as error:

@@ -18,6 +18,11 @@ def ownership_problem(record: Record) -> str:
     return "" if record.gone or is_own(record) else f"run {record.id}: {record.folder} is another user's"
 
 
+def not_installed(record: Record) -> str:
+    """Return why a run whose executor is unknown on this machine cannot be asked for or changed here."""
+    return f"its executor {record.executor!r} is not installed here"
+
+
 def is_own(record: Record) -> bool:
     """Return whether the files of a run are this user's.
 

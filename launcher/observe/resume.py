@@ -14,7 +14,7 @@ from launcher.executors import private
 from launcher.executors.failure import CannotStart
 from launcher.executors.progress import last_checkpoint
 from launcher.executors.record import PLAN, RUN, Record, read_exits, read_status
-from launcher.observe.owner import ownership_problem
+from launcher.observe.owner import not_installed, ownership_problem
 from launcher.observe.state import state_of
 from launcher.outputs.free import free_path
 from launcher.plan import LaunchPlan
@@ -116,7 +116,7 @@ def _resumption(record: Record) -> Resumption:
 def _executor(record: Record) -> Executor:
     executor = find_executor(record.executor)
     if executor is None:
-        raise CannotResume(f"run {record.id}: its executor {record.executor!r} is not installed here")
+        raise CannotResume(f"run {record.id}: {not_installed(record)}")
     if not executor.resumes:
         why = executor.no_resume or f"{executor.title} does not start a run again"
         raise CannotResume(f"run {record.id}: {why}{_anew(record)}")

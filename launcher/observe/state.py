@@ -24,6 +24,7 @@ from launcher.executors.record import (
     write_status,
 )
 from launcher.executors.register import entry_of, remember
+from launcher.observe.owner import not_installed
 from launcher.plan.executor import ENDED, FINAL, Observed, find_executor
 
 # Ends that a request to stop explains.
@@ -215,10 +216,6 @@ def _observed(records: Sequence[Record]) -> dict[tuple[str, str], Observed]:
     return found
 
 
-def _not_installed(record: Record) -> str:
-    return f"last known state; the executor {record.executor!r} is not installed here"
-
-
 def _on_other_machine(record: Record) -> str:
     """Return what is known of a run that another machine started, by its heartbeat."""
     silent = heartbeat_age(Path(record.folder))
@@ -231,7 +228,7 @@ def _on_other_machine(record: Record) -> str:
 def _state(record: Record, written: str, seen: Observed | None) -> tuple[str, str, tuple[str, ...]]:
     executor = find_executor(record.executor)
     if executor is None:
-        return written or "running", "" if written in ENDED else _not_installed(record), ()
+        return written or "running", "" if written in ENDED else f"last known state; {not_installed(record)}", ()
     if seen is not None:
         if not seen.asked:
             state = written or "queued"

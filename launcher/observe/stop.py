@@ -16,7 +16,7 @@ from launcher.executors.record import (
     write_request,
     write_status,
 )
-from launcher.observe.owner import is_same_process, ownership_problem
+from launcher.observe.owner import is_same_process, not_installed, ownership_problem
 from launcher.observe.state import State, states_of
 from launcher.plan.executor import Executor, find_executor, get_executor
 
@@ -68,7 +68,7 @@ def _problem(record: Record, state: State) -> str:
     if problem := ownership_problem(record):
         return f"{problem}: nothing was stopped"
     if executor is None:
-        return f"run {record.id}: its executor {record.executor!r} is not installed here"
+        return f"run {record.id}: {not_installed(record)}"
     if not executor.foreground:
         return ""
     if record.host != socket.gethostname():

@@ -115,7 +115,7 @@ def entry_of(job: Job, label: str, overrides: Sequence[str], number: int = 1) ->
     except Refused as refused:
         findings.append(refused.finding)
     charts, missing = list[Chart](), list[str]()
-    placement = placement_of(job, outcome.native if outcome is not None else None)
+    placement = placement_of(job)
     if placement is not None:
         charts.append(devices_chart(placement, f"devices-{number}"))
     else:

@@ -7,11 +7,8 @@ Ranks are ordered as Megatron-core orders them, tp first and pp last; experts ha
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from launcher.estimate.as_run import as_run
 from launcher.job import Job
-from launcher.mapping.native import NativeArgs
-
-# Switches of Megatron's command lines that put dp outside of pp.
-_DP_LAST = ("use-tp-pp-dp-mapping", "use_tp_pp_dp_mapping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +55,17 @@ class Placement:
         return list(found.values())
 
 
-def placement_of(job: Job, native: NativeArgs | None = None) -> Placement | None:
-    """Return where the ranks of a job are; None where its sizes do not divide its devices.
-
-    Args:
-        native: its arguments, which may order ranks otherwise.
-    """
+def placement_of(job: Job) -> Placement | None:
+    """Return where the ranks of a job are, as its backend runs it; None where its sizes do not divide its devices."""
+    job, _ = as_run(job)
     parallel, world = job.parallel, job.cluster.world_size
     tp, cp, pp = parallel.tp, parallel.cp, parallel.pp
     ep, etp = parallel.ep or 1, parallel.etp or parallel.tp
     if min(tp, cp, pp, ep, etp) < 1 or world % (tp * cp * pp) or world // pp % (ep * etp):
         return None
     stage = world // pp
-    outer = native is not None and any(native.get(name) for name in _DP_LAST)
-    axes = tuple(_axes(tp, cp, stage // (tp * cp), pp, ep, etp, stage, outer=outer, moe=bool(job.model.num_experts)))
+    outer, moe = bool(parallel.dp_outermost), bool(job.model.num_experts)
+    axes = tuple(_axes(tp, cp, stage // (tp * cp), pp, ep, etp, stage, outer=outer, moe=moe))
     return Placement(axes=axes, nodes=job.cluster.nodes, devices_per_node=job.cluster.devices_per_node)
 
 

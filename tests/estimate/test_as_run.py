@@ -142,6 +142,17 @@ def test_what_validation_changes_is_estimated_and_named(name: str) -> None:
     assert (seen.stages, seen.time) == (same.stages, same.time)
 
 
+@pytest.mark.parametrize("backend", ["megatron", "mindformers"])
+def test_what_a_backend_trains_without_is_not_estimated(backend: str) -> None:
+    """Neither numbers ranks with data parallelism outermost, which Megatron-LM does when asked."""
+    sections: dict[str, Any] = {"parallel": {"pp": 2, "dp_outermost": True}}
+    seen = of(job_with(**sections, backend={"name": backend}))
+    note = next(note for note in seen.missing if note.startswith("parallel.dp_outermost"))
+    assert note.startswith("parallel.dp_outermost: true has no effect")
+    asked = of(job_with(**sections, backend={"name": "megatron_lm"}))
+    assert not any("dp_outermost" in note for note in asked.missing)
+
+
 def test_the_states_of_muon_are_spread_over_ranks() -> None:
     job = job_with(
         backend={"name": "mindspeed"}, optimizer={"type": "muon"}, parallel={"tp": 1, "distributed_optimizer": True}

@@ -137,10 +137,10 @@ def test_plotly_takes_every_chart(job):
 def test_groups_are_those_of_megatron_core(tp, cp, ep, etp, pp, order):
     state = pytest.importorskip("megatron.core.parallel_state")
     outer = order.endswith("dp")
-    flags = "backend.args.use_tp_pp_dp_mapping=true" if outer else "parallel.pp=1"
+    words = ("backend=megatron_lm", "backend.args.use_tp_pp_dp_mapping=true") if outer else ()
     sizes = [f"parallel.{name}={size}" for name, size in [("tp", tp), ("cp", cp), ("ep", ep), ("etp", etp), ("pp", pp)]]
-    job = composed("cluster.nodes=8", flags, *sizes)
-    placement = placement_of(job, api.translate(job))
+    job = composed("cluster.nodes=8", *words, *sizes)
+    placement = placement_of(job)
     assert placement is not None
     world = 64
     dense = state.RankGenerator(tp=tp, ep=1, dp=world // (tp * cp * pp), pp=pp, cp=cp, order=order)

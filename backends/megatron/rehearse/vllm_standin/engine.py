@@ -89,7 +89,7 @@ class LLMEngine:
         return self._model.answers(now, self._seed * _SEED_STEP + self._drawn if seed is None else seed)
 
     def sleep(self, level: int = 1) -> None:
-        """Give memory back: level 1 keeps the weights elsewhere, level 2 drops them."""
+        """Give memory back: level 1 offloads the weights to the host, level 2 drops them."""
         self.model_executor.sleeping = {_WEIGHTS, _CACHE}
         if level > 1:
             self._model.drop_weights()

@@ -1,12 +1,10 @@
 """Registers the stand-in's modules in ``sys.modules`` under vLLM's names, by a table."""
 
-import importlib.machinery
-import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 from backends.megatron.rehearse.vllm_standin import engine, params
+from launcher.rehearse.cpu.stand_in_modules import register_package
 
 VERSION = "0.12.0"
 """The vLLM whose names these are: the newest that trl 0.29, which ms-swift imports, takes without a warning."""
@@ -27,7 +25,6 @@ class _OfAServer:
 TABLE: Mapping[str, Mapping[str, Any]] = {
     "": {
         "__version__": VERSION,
-        "__rehearsal_stand_in__": True,
         "AsyncEngineArgs": _OfAServer,
         "AsyncLLMEngine": _OfAServer,
         "EngineArgs": params.EngineArgs,
@@ -58,22 +55,5 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
 
 
 def register() -> None:
-    """Make ``import vllm`` find the stand-in in this process; no effect when called again.
-
-    Raises RuntimeError where a real vLLM has been imported already.
-    """
-    present = sys.modules.get("vllm")
-    if present is not None:
-        if getattr(present, "__rehearsal_stand_in__", False):
-            return
-        raise RuntimeError("a real vllm is already imported: the stand-in must come first")
-    for below, contents in TABLE.items():
-        name = f"vllm.{below}" if below else "vllm"
-        module = ModuleType(name, f"Stand-in of a CPU rehearsal; see {__package__}.")
-        module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None, is_package=True)
-        module.__path__ = []
-        vars(module).update(contents)
-        sys.modules[name] = module
-        parent, _, leaf = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], leaf, module)
+    """Make ``import vllm`` find the stand-in in this process (`register_package`)."""
+    register_package("vllm", __package__, TABLE)

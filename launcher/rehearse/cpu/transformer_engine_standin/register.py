@@ -1,13 +1,11 @@
 """Registers the stand-in's modules in ``sys.modules`` under Transformer Engine's names, by a table."""
 
-import importlib.machinery
-import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from launcher.rehearse.cpu.stand_in_modules import register_package
 from launcher.rehearse.cpu.transformer_engine_standin import (
     attention,
     experts,
@@ -38,6 +36,7 @@ _MODULES = {module.__name__: module for module in (linear.Linear, linear.LayerNo
 _NORMS = {"LayerNorm": norm.LayerNorm, "RMSNorm": norm.RMSNorm}
 
 TABLE: Mapping[str, Mapping[str, Any]] = {
+    "": {"__version__": VERSION},
     "common": {},
     "common.recipe": {**_RECIPES, "Format": precision.Format, "Recipe": precision.Recipe},
     "pytorch": {
@@ -91,28 +90,6 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
 """Module below ``transformer_engine`` → its names; other names raise ImportError, which upstream handles."""
 
 
-def _module(name: str, contents: Mapping[str, Any]) -> ModuleType:
-    module = ModuleType(name, "Stand-in of a CPU rehearsal; see launcher.rehearse.cpu.transformer_engine_standin.")
-    module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None, is_package=True)
-    module.__path__ = []
-    vars(module).update(contents)
-    sys.modules[name] = module
-    parent, _, leaf = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], leaf, module)
-    return module
-
-
 def register() -> None:
-    """Make ``import transformer_engine`` find the stand-in in this process; no effect when called again.
-
-    Raises RuntimeError where a real Transformer Engine has been imported already.
-    """
-    present = sys.modules.get("transformer_engine")
-    if present is not None:
-        if getattr(present, "__rehearsal_stand_in__", False):
-            return
-        raise RuntimeError("a real transformer_engine is already imported: the stand-in must come first")
-    _module("transformer_engine", {"__version__": VERSION, "__rehearsal_stand_in__": True})
-    for name, contents in TABLE.items():
-        _module(f"transformer_engine.{name}", contents)
+    """Make ``import transformer_engine`` find the stand-in in this process (`register_package`)."""
+    register_package("transformer_engine", "launcher.rehearse.cpu.transformer_engine_standin", TABLE)
