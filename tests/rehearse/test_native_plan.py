@@ -55,7 +55,15 @@ def test_a_refusal_has_the_reasons_of_both_entries() -> None:
 
 @pytest.mark.usefixtures("swift")
 @pytest.mark.parametrize("recipe", ["qwen3_moe_grpo", "qwen3_8b_gkd"])
-@pytest.mark.parametrize("name, value", [("vllm_mode", "server"), ("vllm_enable_lora", "true")])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("vllm_mode", "server"),
+        ("vllm_enable_lora", "true"),
+        ("structured_outputs_regex", "yes"),
+        ("teacher_model_server", "http://teacher:8000"),
+    ],
+)
 def test_answers_of_another_engine_are_refused_with_what_would_work(recipe: str, name: str, value: str) -> None:
     with pytest.raises(RehearsalRefused, match=f"entry=core cannot do task.type=.*entry=native: {name}"):
         plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK, f"backend.args.{name}={value}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,13 @@ NOTE = (
     "vLLM is replaced: answers are drawn by transformers' generate, in the trainer's processes, from the weights that "
     "it exports before each generation; ms-swift's engine, rewards, advantages, loss and export are its own"
 )
+_ABSENT: Mapping[str, tuple[Callable[[Any], bool], str, str]] = {
+    "vllm_mode": (lambda value: value == "server", "the server is another process, on devices of its own", "colocate"),
+    "vllm_enable_lora": (bool, "the stand-in for vLLM has no adapters beside the weights", "false"),
+    "structured_outputs_regex": (bool, "the stand-in for vLLM imposes no form on answers", "null"),
+    "teacher_model_server": (bool, "the server has a model of another size, and would be asked in earnest", "null"),
+}
+"""Arguments that a rehearsal cannot follow: the values that it cannot, why, and one that it can."""
 _ORIGIN = Origin(kind="derived", where="rehearsal")
 _ANSWER, _GENERATIONS, _STEPS, _SAMPLES = 32, 4, 2, 2
 _STOPS = ".,;:!?-0123456789"
@@ -33,15 +40,14 @@ def adapt_job(job: Job, version: str) -> tuple[Job, tuple[str, ...]]:
     """Return the job as its answers can be generated here, and a note for every difference.
 
     Raises:
-        RehearsalRefused: the answers come from another process, or from adapters beside the weights.
+        RehearsalRefused: the job asks for what the stand-in for vLLM lacks.
     """
     if job.task.type not in TASKS:
         return job, ()
     args = dict(job.backend.args)
-    if args.get("vllm_mode") == "server":
-        raise _refused("vllm_mode", "the server is another process, on devices of its own", "colocate")
-    if args.get("vllm_enable_lora"):
-        raise _refused("vllm_enable_lora", "the stand-in for vLLM has no adapters beside the weights", "false")
+    for name, (is_absent, why, works) in _ABSENT.items():
+        if is_absent(args.get(name)):
+            raise _refused(name, why, works)
     if not job.rehearse.shrink:
         return job, (NOTE, *_formulas(job))
     batch = job.batch.global_batch_size
