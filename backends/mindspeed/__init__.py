@@ -48,8 +48,18 @@ RULES = (
     *(
         f"backends.mindspeed.rules.{part}"
         for part in (
-            *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
             *(
+                "context_parallel_sizes",
+                "context_parallel",
+                "recompute",
+                "parallel",
+                "moe",
+                "features",
+                "sizes",
+                "indexer",
+            ),
+            *(
+                "indexer",
                 "conversion",
                 "changes",
                 "tokenizer",

@@ -34,6 +34,27 @@ def test_empty_layers_are_numbers():
     assert "MS-NOOP-NUMBER" not in {f.rule for f in rule_cases.findings(BACKEND, "26.1.0", values)}
 
 
+@pytest.mark.parametrize(
+    ("split", "ratios", "stage"),
+    [
+        ("--num-layers 8 --num-layers-per-virtual-pipeline-stage 1", "4 0 0 0 0 4 0 0", 2),
+        ("--num-layers 8 --num-layers-per-virtual-pipeline-stage 1", "4 0 0 4 0 4 4 0", None),
+        ("--num-layers 8 --decoder-first-pipeline-num-layers 2", "0 0 4 0 4 0 4 0", 0),
+        ("--num-layers 8 --decoder-last-pipeline-num-layers 2", "4 0 4 0 4 0 0 0", 3),
+        ("--num-layers 8 --schedules-method dualpipev", "4 0 4 4 0 0 0 0", 1),
+        ("--num-layers 8 --schedules-method dualpipev", "4 0 4 4 0 0 4 0", None),
+        ("--num-layers 8", "0 0 0 0 0 0 128 0", None),
+    ],
+)
+def test_a_stage_without_an_indexer_is_found_however_layers_are_split(split: str, ratios: str, stage: int | None):
+    line = f"--enable-dsa-indexer --kv-compress --multi-latent-attention --pipeline-model-parallel-size 4 {split}"
+    values = rule_cases.values(BACKEND, "26.1.0", f"{line} --compress-ratios {ratios}")
+    found = [f.message for f in rule_cases.findings(BACKEND, "26.1.0", values) if f.rule == "MS-DSA-STAGE"]
+    assert [message.split(":")[0] for message in found] == (
+        [] if stage is None else [f"stage {stage} of 4 has no layer with compression ratio 4"]
+    )
+
+
 def test_every_rule_has_a_pair():
     declared = {rule.id for rule in RULES.values() if rule.backends == ("mindspeed",) and can_be_found(rule)}
     # test_empty_layers_are_numbers, test_mindspeed_tokenizer.py, tests/families/test_config_names.py
