@@ -69,6 +69,13 @@ def test_answers_of_another_engine_are_refused_with_what_would_work(recipe: str,
         plan_of(f"+recipe={recipe}", "backend=megatron", SHRUNK, f"backend.args.{name}={value}")
 
 
+@pytest.mark.usefixtures("swift")
+def test_compressed_attention_is_refused_before_megatron_core_fails() -> None:
+    with pytest.raises(RehearsalRefused, match=r"ms-swift is rehearsed on 0\.16\.1") as refused:
+        plan_of("+recipe=deepseek_v4_flash", "backend=megatron", SHRUNK, "rehearse.entry=native")
+    assert [fix.overrides for each in refused.value.findings for fix in each.fixes] == [("backend=mindspeed",)]
+
+
 # words: what a plan of answers for that many ranks has
 GENERATED = {
     ("qwen3_moe_grpo", "1"): {"global_batch_size": "8", "num_generations": "4"},

@@ -47,8 +47,6 @@ NATIVE_RECIPES = (
     "qwen3_5_moe_lora",
 )
 """Recipes that it trains so."""
-TOO_OLD = {("deepseek_v4_flash", "megatron")}
-"""What a backend itself cannot train here: megatron-core 0.16.1 knows no bias of routers with sqrtsoftplus."""
 LEFT_OUT: Mapping[str, str] = {"llama3_70b_fp8": "precision.fp8_format"}
 """Recipes that are rehearsed without a number format: its kernels need a device."""
 
@@ -85,7 +83,7 @@ def rehearsed(recipe: str, rehearsals: Rehearsals) -> Result:
             return result
         refused[backend] = result
     for backend, python in NATIVES.items():
-        if refused[backend].verdict == NOT_REHEARSED and _is_here(backend) and (recipe, backend) not in TOO_OLD:
+        if refused[backend].verdict == NOT_REHEARSED and _is_here(backend):
             words = (f"+recipe={recipe}", f"backend={backend}")
             result = _tried(recipe, backend, partial(rehearsals.train_native, (*words, *small), python()))
             if result.verdict in (TRAINED, FAILED):

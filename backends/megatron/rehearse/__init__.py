@@ -44,7 +44,9 @@ NATIVE_CPU = NativeOnCpu(
 def adapt_job(job: "Job", version: str) -> "tuple[Job, tuple[str, ...]]":
     """Return the job as it is rehearsed on CPU; see :func:`backends.megatron.rehearse.generation.adapt_job`."""
     from backends.megatron.rehearse.generation import adapt_job as adapt
+    from backends.megatron.rehearse.refusal import refuse_compressed
 
+    refuse_compressed(job)
     return adapt(job, version)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from backends.megatron.families import ids
 from backends.megatron.launch_model import draw_other_weights
+from backends.megatron.rehearse.refusal import refused
 from launcher.job import Job, Origin, Value, output_dir, with_values
-from launcher.job.finding import Finding, Fix
 from launcher.plan import LaunchPlan
 from launcher.rehearse.native import is_installed
-from launcher.rehearse.refusal import RehearsalRefused
 
 TASKS = ("grpo", "gkd")
 PLUGIN = Path(__file__).parent / "letters.py"
@@ -47,7 +46,7 @@ def adapt_job(job: Job, version: str) -> tuple[Job, tuple[str, ...]]:
     args = dict(job.backend.args)
     for name, (is_absent, why, works) in _ABSENT.items():
         if is_absent(args.get(name)):
-            raise _refused(name, why, works)
+            raise refused(f"backend.args.{name}", f"{name}: {why}", (f"+backend.args.{name}={works}",))
     if not job.rehearse.shrink:
         return job, (NOTE, *_formulas(job))
     batch = job.batch.global_batch_size
@@ -136,16 +135,3 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 def _shown(value: Any) -> str:
     return "none" if value is None else str(value)
-
-
-def _refused(name: str, why: str, works: str) -> RehearsalRefused:
-    message = f"{name}: {why}"
-    path = f"backend.args.{name}"
-    fix = Fix(overrides=(f"+{path}={works}",))
-    return RehearsalRefused(
-        [
-            Finding(
-                rule="REHEARSE-NATIVE", severity="error", message=message, fields=(path,), fixes=(fix,), source="launch"
-            )
-        ]
-    )
