@@ -1,5 +1,6 @@
 """What the cluster says of a pod in a dry run: a reason not to start, a warning, or nothing that is about the job."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,26 @@ def test_the_pod_is_that_of_the_job(kind: str):
     else:
         assert template is not None
         assert template["spec"] == pod_of(job)
+
+
+def test_the_pod_of_a_trainjob_is_that_of_its_runtime_with_the_job_s_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The runtime's tolerations and other containers stay; image, command and devices are the job's."""
+    own = {"containers": [{"name": "node", "image": "theirs"}, {"name": "proxy"}], "tolerations": [{"key": "gpu"}]}
+    replicated = [{"name": "dataset"}, {"name": "node", "template": {"spec": {"template": {"spec": own}}}}]
+    runtime = {"spec": {"template": {"spec": {"replicatedJobs": replicated}}}}
+    (tmp_path / "runtime").write_text(json.dumps(runtime))
+    body = f"if [[ $* == *' get '* || $1 == get ]]; then cat {tmp_path}/runtime; else cat >{tmp_path}/pod; fi"
+    program(tmp_path, monkeypatch, body)
+    job = manifest("trainjob")[-1]
+    assert list(rejected_pod({}, job)) == []
+    pod = json.loads((tmp_path / "pod").read_text())["spec"]
+    node, proxy = pod["containers"]
+    trainer = job["spec"]["trainer"]
+    assert (node["image"], node["command"]) == (trainer["image"], trainer["command"])
+    assert node["resources"] == trainer["resourcesPerNode"]
+    assert (proxy, pod["tolerations"]) == ({"name": "proxy"}, [{"key": "gpu"}])
 
 
 @pytest.mark.parametrize("kind", KINDS)

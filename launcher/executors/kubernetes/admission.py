@@ -5,10 +5,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launcher.executors.kubernetes.kinds import NODE
 from launcher.executors.kubernetes.kubectl import Refused, ask, mapping, mappings
+from launcher.executors.kubernetes.pod_patch import merged
 
 # The user may create jobs and not pods; or a policy is about pods that no controller made.
 _NOT_ASKED = re.compile(r"cannot create resource|admission webhook|ValidatingAdmissionPolicy|unable to parse")
+_RUNTIMES = "clustertrainingruntime.trainer.kubeflow.org"
 _LATER = re.compile(r"exceeded quota")
 
 
@@ -21,7 +24,7 @@ def rejected_pod(where: Mapping[str, Any], job: Mapping[str, Any]) -> Sequence[s
     Raises:
         Refused: no pod of this kind will ever be admitted, with the cluster's message.
     """
-    template = template_of(job)
+    template = template_of(job) or _of_runtime(where, job)
     if template is None:
         return ()
     name = job["metadata"]["name"]
@@ -41,7 +44,7 @@ def rejected_pod(where: Mapping[str, Any], job: Mapping[str, Any]) -> Sequence[s
 
 
 def template_of(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the first pod template of a job object; None: the cluster's runtime has it."""
+    """Return the first pod template of a job object; None: the cluster's training runtime has it."""
     spec = job["spec"]
     if "tasks" in spec:
         spec = spec["tasks"][0]
@@ -51,6 +54,33 @@ def template_of(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
         spec = spec["pytorchReplicaSpecs"]["Master"]
     template: Mapping[str, Any] | None = spec.get("template")
     return template
+
+
+def _of_runtime(where: Mapping[str, Any], job: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the pod template of a TrainJob's ranks: the runtime's with the job's patch; None: it cannot be read.
+
+    Source: Kubeflow Trainer 2.3 pkg/runtime/framework/plugins/jobset/builder.go: the trainer's values go to the
+    container of this name.
+    """
+    name, trainer = job["spec"]["runtimeRef"]["name"], job["spec"]["trainer"]
+    try:
+        runtime = json.loads(ask(where, "get", _RUNTIMES, name, "-o", "json").data)
+    except (Refused, ValueError):  # no operator, no permission, or no such runtime, which the operator says itself
+        return None
+    own = _ranks(mapping(runtime).get("spec"))
+    patch = _ranks(job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"])
+    if own is None or patch is None:
+        return None
+    values = {key: trainer[key] for key in ("image", "command", "env") if key in trainer}
+    container = {"name": NODE, **values, "resources": trainer.get("resourcesPerNode")}
+    return merged(merged(own, patch), {"spec": {"containers": [container]}})
+
+
+def _ranks(spec: object) -> Mapping[str, Any] | None:
+    """Return the pod template of the ranks in a training runtime's specification."""
+    inside = mapping(mapping(mapping(spec).get("template")).get("spec"))
+    jobs = [each for each in mappings(inside.get("replicatedJobs")) if each.get("name") == NODE]
+    return next((mapping(mapping(mapping(each.get("template")).get("spec")).get("template")) for each in jobs), None)
 
 
 def wanted_pods(job: Mapping[str, Any]) -> int:
