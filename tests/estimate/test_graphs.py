@@ -94,5 +94,4 @@ def test_only_stacks_with_graphs_are_faster(backend: str, version: str | None, c
 
     none, graph = on("none"), on("local")
     assert (time(graph).step_s < time(none).step_s) == captures
-    note = "kernels.cuda_graph.impl: does not change the estimate (this stack captures no CUDA graphs)"
-    assert (note in graph.missing) != captures
+    assert any(note.startswith("kernels.cuda_graph.impl: ") for note in graph.missing) != captures
