@@ -168,8 +168,8 @@ def _recipes(tried: Mapping[str, Result]) -> Iterator[str]:
     yield f"{len(trained)} of {len(tried)} recipes, shrunken, train {ITERATIONS} iterations here ({today}, {commit()}):"
     yield from ("", "| recipe | trained by, loss |", "|---|---|")
     yield from (f"| `{name}` | {each.seen} |" for name, each in trained.items())
-    yield from ("", "| recipe | why not |", "|---|---|")
-    others = (each for each in tried.items() if each[0] not in trained)
+    others = [each for each in tried.items() if each[0] not in trained]
+    yield from ("", "| recipe | why not |", "|---|---|") if others else ()
     yield from (f"| `{name}` | {each.verdict}: {_first(each.seen)} |" for name, each in others)
 
 
