@@ -11,7 +11,7 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
-from launcher.ui.worker import begin, call
+from launcher.ui.worker import begin, call, ended_by
 
 # Seconds for one answer; a live estimate takes 0.1, a port of a long script to another backend 3.
 ANSWER_S = 20.0
@@ -28,7 +28,7 @@ class Busy(Exception):
 
 
 class Stopped(Exception):
-    """A call took too long or needed too much memory, and its process is gone; or it failed, with the reason."""
+    """A call took too long or its process is gone; or it failed, with the reason."""
 
 
 def workers_here() -> int:
@@ -68,7 +68,7 @@ class Pool:
 
         Raises:
             Busy: too many requests wait.
-            Stopped: it took too long or too much memory.
+            Stopped: it took too long, its process is gone, or it failed.
         """
         key = (name, *(tuple(arg) if isinstance(arg, list) else arg for arg in args))
         with self._lock:
@@ -101,8 +101,10 @@ class Pool:
         except FutureTimeoutError:
             future.cancel()
             raise Stopped(f"it took more than {seconds:g} s") from None
-        except (ProcessExpired, CancelledError):
-            raise Stopped("it needed too much memory") from None
+        except ProcessExpired as error:
+            raise Stopped(ended_by(error.exitcode)) from None
+        except CancelledError:
+            raise Stopped("it was cancelled") from None
         if kind == "error":
             raise Stopped(result)
         return result

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from launcher.ui.worker import begin
+from launcher.ui.worker import begin, ended_by
 
 # Seconds of one search; without a question for so long its page is closed, and it ends.
 LONGEST_S, ABANDONED_S = 600.0, 30.0
@@ -106,7 +106,7 @@ class Searches:
             if found.state == "running":
                 self._drain(found)
             if found.state == "running" and not found.process.is_alive():
-                self._end(found, "failed", found.why or "it needed too much memory")
+                self._end(found, "failed", found.why or ended_by(found.process.exitcode))
             if found.state == "running" and now - found.begun > LONGEST_S:
                 self._end(found, "cancelled", f"stopped after {LONGEST_S:g} s; launch search goes on longer")
             if found.state in ("running", "waiting") and now - found.asked > ABANDONED_S:

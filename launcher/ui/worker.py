@@ -33,6 +33,16 @@ def call(name: str, *args: Any) -> tuple[str, Any]:
         return "error", sentence(error)
 
 
+def ended_by(code: int | None) -> str:
+    """Return why a worker process is gone, by its exit code; negative: the signal that ended it."""
+    if code == -signal.SIGKILL:
+        return "its process was killed (SIGKILL), as Linux does when memory runs out"
+    if code is not None and code < 0:
+        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+        return f"its process was ended by {name}"
+    return f"its process ended with exit code {code}" if code else "its process ended without an answer"
+
+
 def sentence(error: Exception) -> str:
     """Return the first line of an exception's text, without secrets."""
     from launcher.job.secret import redacted

@@ -14,7 +14,7 @@ quoted() {
 
 # Variables go through the pipe, never into a file or a command line: some are secrets. Values may have several lines, so
 # that NUL ends each. The pipe then stays open.
-carried() {
+variables() {
   local name
   for name in ${carry[@]+"${carry[@]}"}; do
     [ -z "${!name+x}" ] || printf '%s=%s\0' "$name" "${!name}"
@@ -27,7 +27,7 @@ one_node() { # RANK HOST
   trap '' TERM INT HUP
   words=$(quoted env "NODE_RANK=$1" "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "ATTEMPT=$attempt" \
     "LAUNCH_RESUME=$LAUNCH_RESUME" LAUNCH_ATTACHED=1 bash "$run/node.sh")
-  "${ssh[@]}" -- "$2" "exec $words" < <(exec 8>&-; carried; exec cat <&7) 2>&1 8>&- 7<&- |
+  "${ssh[@]}" -- "$2" "exec $words" < <(exec 8>&-; variables; exec cat <&7) 2>&1 8>&- 7<&- |
     tee -a "$logs/node$1.log" |
     while IFS= read -r line || [ -n "$line" ]; do printf '%s: %s\n' "$2" "$line"; done
   code=${PIPESTATUS[0]}
@@ -54,7 +54,7 @@ one_group() { # RANK COUNT
   trap '' TERM INT HUP
   words=$(quoted env "MASTER_PORT=$MASTER_PORT" "ATTEMPT=$attempt" "LAUNCH_RESUME=$LAUNCH_RESUME" \
     bash "$run/relay.sh" "$1" "$2")
-  "${ssh[@]}" -- "${hosts[$1]}" "exec $words" < <(exec 8>&-; carried; exec cat <&7) 2>&1 8>&- 7<&-
+  "${ssh[@]}" -- "${hosts[$1]}" "exec $words" < <(exec 8>&-; variables; exec cat <&7) 2>&1 8>&- 7<&-
   code=$?
   for ((rank = $1; rank < $1 + $2; rank++)); do
     # The end of that host is the end of the connections to its group, which ends those of its nodes that still run.

@@ -65,35 +65,35 @@ last_iteration() { cat "$run"/progress/[0-9]* 2>/dev/null; }
 
 # Wait for all nodes; look for a failure, for a wish to stop, and for progress.
 watch_nodes() {
-  local seen now since=$SECONDS told='' until=0 limit what beat=-$heartbeat_seconds
+  local seen now since=$SECONDS ending='' until=0 limit what beat=-$heartbeat_seconds
   before=$(last_iteration)
   seen=$before
   while nodes_run; do
     sleep 0.5
-    if [ -z "$told" ] && { [ -n "$stopped" ] || parent_gone; }; then
+    if [ -z "$ending" ] && { [ -n "$stopped" ] || parent_gone; }; then
       [ -n "$stopped" ] || why=$starter_killed
       : "${stopped:=143}"
-      told=1 until=$((SECONDS + ${save_seconds:-0} + grace + 10))
+      ending=1 until=$((SECONDS + ${save_seconds:-0} + grace + 10))
       stop_nodes
-    elif [ -z "$told" ] && failed=$(first_failure) && [ -n "$failed$(first_failure all)$silent" ]; then
+    elif [ -z "$ending" ] && failed=$(first_failure) && [ -n "$failed$(first_failure all)$silent" ]; then
       # The others get a moment to say what they saw.
-      told=1 until=$((SECONDS + ${save_seconds:-0} + grace + 10))
+      ending=1 until=$((SECONDS + ${save_seconds:-0} + grace + 10))
       sleep 3
       stop_nodes
-    elif [ -z "$told" ] && [ -n "$hang_seconds$startup_seconds" ] && [ -n "$iteration_line" ]; then
+    elif [ -z "$ending" ] && [ -n "$hang_seconds$startup_seconds" ] && [ -n "$iteration_line" ]; then
       now=$(last_iteration)
       [ "$now" = "$seen" ] || seen=$now since=$SECONDS
       if [ "$now" != "$before" ]; then limit=$hang_seconds what='new'; else limit=$startup_seconds what='first'; fi
       if [ -n "$limit" ] && ((SECONDS - since > limit)); then
         # shellcheck disable=SC2059 # a format, as in Python
         printf -v hung "$no_iteration" "$what" "$((SECONDS - since))"
-        told=1 until=$((SECONDS + ${save_seconds:-0} + grace + 10))
+        ending=1 until=$((SECONDS + ${save_seconds:-0} + grace + 10))
         say "$hung: the ranks are ended"
         stop_nodes
       fi
     fi
     if ((SECONDS - beat >= heartbeat_seconds)); then beat=$SECONDS; touch "$run/heartbeat"; fi
-    if [ -n "$told" ] && ((SECONDS > until)); then
+    if [ -n "$ending" ] && ((SECONDS > until)); then
       kill_nodes
       until=$((SECONDS + 10))
     fi
