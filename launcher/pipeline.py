@@ -1,7 +1,7 @@
 """Pipeline from job to launch plan: port, translate, apply the rules, plan."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -17,6 +17,8 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import rules_for
+from launcher.rules.data_files import ID as DATA_FILE
+from launcher.rules.data_files import Tried, data_file_findings
 from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load, ordered, run, without_duplicates
 from launcher.rules.fixes import missing, with_fixes
@@ -163,7 +165,12 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
         findings = with_fixes(findings, lambda: variants_of(job))
     named = {path for finding in findings for path in finding.fields}
     findings = ordered(
-        [*findings, *reported, *ignored_field_findings(job, backend, version, translation.native, named)]
+        [
+            *findings,
+            *reported,
+            *ignored_field_findings(job, backend, version, translation.native, named),
+            *_of_data_files(job, context, findings, fixes=fixes),
+        ]
     )
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(
@@ -174,6 +181,27 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
         findings=tuple(findings),
         context=context,
     )
+
+
+def _of_data_files(job: Job, context: RuleContext, findings: Sequence[Finding], *, fixes: bool) -> Iterator[Finding]:
+    """Yield the findings on data files of this machine; none where the backend refuses the format that is named."""
+    refused = {path for finding in findings if finding.severity == "error" for path in finding.fields}
+    if "data.format" not in refused:
+        yield from data_file_findings(context, _reads_files(job, refused) if fixes else None)
+
+
+def _reads_files(job: Job, refused: set[str]) -> Tried:
+    """Return a predicate: whether other values of a job let its backend read the files, without any new error."""
+
+    def passes(values: Mapping[str, Value]) -> bool:
+        findings = judge(with_values(job, values), fixes=False).findings
+        if any(
+            each.rule in (DATA_FILE, "MAP-UNREAD") and {*values, "data.paths"} & {*each.fields} for each in findings
+        ):
+            return False
+        return all(refused.issuperset(each.fields) for each in findings if each.severity == "error")
+
+    return passes
 
 
 def errors_as_written(job: Job, backend: Backend, version: str, native: NativeArgs) -> list[Finding]:
@@ -190,6 +218,7 @@ def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWrit
     if backend.catalogue(version).style == "yaml":
         # A command-line parser rejects a wrong value while it reads; a file's values are read as they are.
         findings += (each for each in pass_through(prepared, [], backend, version)[1] if each.rule == "ARG-VALUE")
+    findings += _of_data_files(prepared, context, findings, fixes=False)
     findings = ordered(_with_flags(finding, written.flags) for finding in (*findings, *written.findings))
     outcome = Outcome(
         job=job,

@@ -71,7 +71,7 @@ BACKEND = Backend(
     profile=late("backends.megatron.profile:rows"),
     rules=tuple(
         f"backends.megatron.rules.{name}"
-        for name in ("arguments", "core_config", "rlhf", "validate_args", "known_names", "changes")
+        for name in ("arguments", "core_config", "rlhf", "validate_args", "known_names", "data_files", "changes")
     ),
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),

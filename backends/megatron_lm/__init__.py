@@ -61,6 +61,7 @@ RULES = tuple(
             "config_18",
             "config_19",
             "known_names",
+            "data_files",
             "reinforcement",
             "sizes",
             "layer_patterns",

@@ -92,6 +92,7 @@ BACKEND = Backend(
                 "rehearsal",
                 "values",
                 "known_names",
+                "data_files",
                 "registered",
             ),
             *("effective.defaults", "effective.model", "effective.training", "effective.unread"),

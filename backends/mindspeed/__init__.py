@@ -68,6 +68,7 @@ RULES = (
                 "version_2_1",
                 "version_2_2",
                 "known_names",
+                "data_files",
                 "effective",
                 "unread",
             ),

@@ -81,9 +81,17 @@ def _no_override(word: str) -> Mistake:
     if os.path.isdir(word):
         works = (f"--config-dir {shlex.quote(word)}",)
         return Mistake(what=f"{word} is a folder; expected an override (key=value)", works=works)
-    if word.endswith(_FILES) or "/" in word:
-        return Mistake(what=f"there is no file {word}")
+    if os.path.exists(word) or word.endswith(_FILES) or "/" in word:
+        return Mistake(what=_no_file(word))
     return Mistake(what=f"{word!r} is not of the form key=value", works=_completed(word))
+
+
+def _no_file(word: str, missing: str = "") -> str:
+    """Return what a path is at which a file was expected; `missing`: what is said where there is nothing."""
+    path = os.path.expanduser(word)
+    if os.path.isdir(path):
+        return f"{word} is a folder, not a file"
+    return f"{word} is a pipe or device, not a file" if os.path.exists(path) else missing or f"there is no file {word}"
 
 
 def _completed(word: str) -> tuple[str, ...]:
@@ -139,11 +147,12 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
                 what = f"{option} is not a job in YAML"
                 mistakes.append(Mistake(what=what, where=override.raw, works=_imported(option)))
             else:
-                mistakes.append(Mistake(what=f"there is no file {option}", where=override.raw, field=override.key))
+                mistakes.append(Mistake(what=_no_file(option), where=override.raw, field=override.key))
             continue
         if looks_like_file(option):
             if not Path(option).expanduser().is_file():
-                mistakes.append(Mistake(what=f"{option} does not exist", where=override.raw, field=override.key))
+                what = _no_file(option, f"{option} does not exist")
+                mistakes.append(Mistake(what=what, where=override.raw, field=override.key))
             continue
         if override.key in SECTION_GROUPS and override.value is not None and override.value.startswith(("{", "[")):
             mistakes.append(

@@ -18,6 +18,7 @@ from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor
+from launcher.rules.data_files import ID as DATA_FILE
 from launcher.runtime import asks_for_rehearsal, on_devices
 
 # What the embedded trainer imports; the backend's own entry point is checked when it is planned.
@@ -59,7 +60,18 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool, asks_hos
         yield from rendezvous(job)
     yield from disk(job, here=here)
     yield from paths(job, here=here, mounted=executor.mounted(job))
+    yield from _doubts(outcome)
     yield from global_batch(job, here=here)
+
+
+def _doubts(outcome: Outcome) -> Iterator[Check]:
+    """Yield the warnings of `launch check` on data files; errors are shown as they are there."""
+    for finding in outcome.findings:
+        if finding.rule == DATA_FILE and finding.severity == "warning":
+            works = " · ".join(fix.shown for fix in finding.fixes)
+            yield Check(
+                what=finding.fields[0], verdict=WARNING, found=finding.message, works=works, source=finding.source
+            )
 
 
 def _rehearsal(python: str | None) -> Iterator[Check]:

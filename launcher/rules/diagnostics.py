@@ -79,6 +79,15 @@ for _id, _severity, _doc, _works in (
         "download the model and set model.path=DIR, or export MODEL_PATH when it starts",
     ),
     (
+        "DATA-FILE",
+        "error, warning",
+        "A file of data.paths or data.validation_paths that lies on this machine is not what the backend's own code "
+        "reads: another container, other columns, or nothing. Only its first 16 KiB are read. A warning where the "
+        "backend may read it nevertheless, or the job runs on other machines.",
+        "what the finding names; docs/start/data.md shows how other forms are rewritten; rules.disable=[DATA-FILE] "
+        "where the first record is not like the others",
+    ),
+    (
         "REQ-BACKEND",
         "error",
         "No backend is chosen, or it or its version is not installed here.",

@@ -7,6 +7,7 @@ from launcher.job.finding import SEVERITIES, Finding, Fix
 from launcher.mapping.native import NativeArg
 from launcher.nearest import nearest
 from launcher.rules.bounds import refused_sizes
+from launcher.rules.data_files import ID as DATA_FILE
 from launcher.rules.effective import effective_values
 from launcher.rules.registry import (
     LIFTED,
@@ -75,6 +76,8 @@ def _switched_off(rule_id: str) -> str:
     if rule_id in RULES:
         if RULES[rule_id].mandatory:
             return f"rules.disable: {rule_id} always applies: without it a value could run as a command"
+        return f"{rule_id} is disabled by rules.disable"
+    if rule_id == DATA_FILE:
         return f"{rule_id} is disabled by rules.disable"
     near = nearest(rule_id, RULES)
     return f"rules.disable: this backend has no rule {rule_id}" + (

@@ -174,6 +174,27 @@ def tensor_parallelism_stays_in_a_node(context: RuleContext) -> Iterator[Violati
 
 
 @rule(
+    "SENSE-NODE-DEVICES",
+    source="data sheet of the hardware",
+    reads="job.cluster.devices_per_node job.cluster.nodes job.hardware.node_devices job.hardware.name job.runtime",
+    severity="warning",
+)
+def a_node_has_the_devices(context: RuleContext) -> Iterator[Violation]:
+    """A job that asks for more devices than a node has waits in a queue for ever, or does not start."""
+    job = context.job
+    there, asked = job.hardware.node_devices, job.cluster.devices_per_node
+    if there is None or asked <= there or job.runtime == "rehearsal":
+        return
+    nodes, rest = divmod(job.cluster.nodes * asked, there)
+    yield Violation(
+        message=f"cluster.devices_per_node {asked}: a node of {job.hardware.name} has {there}"
+        + ("" if rest else f" (cluster.devices_per_node={there} cluster.nodes={nodes}: as many devices in all)")
+        + f"; hardware.node_devices={asked} if yours have more",
+        fields=("cluster.devices_per_node", "hardware.node_devices"),
+    )
+
+
+@rule(
     "SENSE-RC-BLOCK",
     source="Megatron-core transformer_block.py: block counts layers of a chunk",
     reads="job.model.num_hidden_layers job.recompute.granularity job.recompute.method job.recompute.num_layers "
@@ -248,7 +269,7 @@ def backend_runs_on_the_device(context: RuleContext) -> Iterator[Violation]:
     if job.hardware.device not in backend.devices and job.hardware.device != "cpu":
         yield Violation(
             message=f"{backend.title} runs on {', '.join(backend.devices)}, but {job.hardware.name} is "
-            f"{job.hardware.device}",
+            f"{job.hardware.device}: another hardware= or backend= (launch list hardware, launch list backends)",
             fields=("hardware.device", "backend.name"),
         )
 

@@ -70,7 +70,7 @@ def paths_are_not_empty(context: RuleContext) -> Iterator[Violation]:
     reads="job.cluster.container job.cluster.executor",
 )
 def image_is_a_reference(context: RuleContext) -> Iterator[Violation]:
-    """A container image is a reference without spaces: REGISTRY/IMAGE:TAG, or for Slurm a .sqsh file."""
+    """A container image is a reference without spaces: REGISTRY/NAME:TAG in lower case, or for Slurm a .sqsh file."""
     image = context.job.cluster.container
     executor = find_executor(context.job.cluster.executor)
     if image is None or not image.strip() or executor is None or not executor.containers:
@@ -78,3 +78,21 @@ def image_is_a_reference(context: RuleContext) -> Iterator[Violation]:
     if image.isprintable() and (" " in image or image.startswith("-")):
         message = f"cluster.container {image!r} is not an image reference: {executor.image_forms}"
         yield Violation(message=message, fields=("cluster.container",))
+    elif image.isprintable() and not _is_file(image) and not _IMAGE.fullmatch(image):
+        stands = " (IMAGE in the documentation stands for yours)" if image.strip("<>{}$") == "IMAGE" else ""
+        message = f"cluster.container {image!r} is not an image reference{stands}: {executor.image_forms}; the name is "
+        message += "of lower-case letters, digits, '.', '_' and '-'"
+        yield Violation(message=message, fields=("cluster.container",))
+
+
+# `distribution/reference` of containerd and Docker: registry, path of the name, tag, digest; before it the scheme and
+# user of Pyxis and enroot, which write # after the registry.
+_IMAGE = re.compile(
+    r"(?:[a-z]+://)?(?:[^@/#\s]+@)?(?:[A-Za-z0-9.-]*[.:][A-Za-z0-9.:-]*[/#]|localhost[/#]|[a-z0-9.-]+#)?"
+    r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::\w[\w.-]{0,127})?(?:@[\w+.-]+:[0-9a-fA-F]{32,})?"
+)
+
+
+def _is_file(image: str) -> bool:
+    """Return whether an image is a path, or a reference to a variable that holds one."""
+    return image.startswith(("/", ".", "~")) or image.endswith((".sqsh", ".sif")) or "${" in image

@@ -1,6 +1,7 @@
 """A user's words and files become one job; every value knows where it was set."""
 
 import json
+import os
 import textwrap
 from pathlib import Path
 
@@ -274,6 +275,10 @@ FILES = {
     "a missing script": ("none.sh", "there is no file none.sh", None),
     "a missing YAML file": ("none.yaml", "there is no file none.yaml", None),
     "a missing script as a job": ("+job=none.sh", "there is no file none.sh", None),
+    "a pipe": ("pipe.sh", "pipe.sh is a pipe or device, not a file", None),
+    "a pipe as a job": ("+job=pipe.yaml", "pipe.yaml is a pipe or device, not a file", None),
+    "a folder as a job": ("+job=./folder", "./folder is a folder, not a file", None),
+    "a device": ("/dev/null", "/dev/null is a pipe or device, not a file", None),
     "a recipe": ("qwen3_8b", "'qwen3_8b' is not of the form", "+recipe=qwen3_8b"),
 }
 
@@ -284,6 +289,9 @@ def test_a_file_where_an_override_is_expected_is_pointed_to_its_command(case, tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ms.sh").write_text("torchrun pretrain.py\n")
     (tmp_path / "job.yaml").write_text("parallel: {tp: 1}\n")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe.sh")
+    os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(ComposeError) as caught:
         compose([arg, "parallel.tp=3"])
     (mistake,) = caught.value.mistakes

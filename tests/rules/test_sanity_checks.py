@@ -107,6 +107,10 @@ PAIRS = {
         {"parallel": {"tp": 8}, "cluster": {**_NODES, "devices_per_node": 4}},
         {"parallel": {"tp": 4}, "cluster": {**_NODES, "devices_per_node": 4}},
     ),
+    "SENSE-NODE-DEVICES": (
+        {"hardware": {"name": "Ascend-910B3", "node_devices": 8}, "cluster": {"devices_per_node": 16}},
+        {"hardware": {"name": "Ascend-910B3", "node_devices": 8}, "cluster": {"devices_per_node": 8, "nodes": 2}},
+    ),
     "SENSE-RC-BLOCK": (
         {"recompute": {**_BLOCK, "num_layers": 3}, "parallel": {"pp": 2, "vpp": 2}},
         {"recompute": {**_BLOCK, "num_layers": 2}, "parallel": {"pp": 2, "vpp": 2}},

@@ -38,6 +38,18 @@ ARGS = {
     "a partition of two words": ({"cluster": {**SLURM, "partition": "a b"}}, "cluster.partition"),
     "an image of three words": ({"cluster": {**SLURM, "container": "a b c"}}, "cluster.container"),
     "an image of Pyxis": ({"cluster": {**SLURM, "container": "nvcr.io#nvidia/pytorch:25.01-py3"}}, ""),
+    "the placeholder of an image": ({"cluster": {**SLURM, "container": "IMAGE"}}, "cluster.container"),
+    "the placeholder in brackets": ({"cluster": {**SLURM, "container": "<IMAGE>"}}, "cluster.container"),
+    "the placeholder of a form": (
+        {"cluster": {"executor": "kubernetes", "container": "REGISTRY/IMAGE:TAG"}},
+        "cluster.container",
+    ),
+    "an image with a registry's port and a digest": (
+        {"cluster": {"executor": "kubernetes", "container": f"Registry.example:5000/a/b_c:Tag@sha256:{'0' * 64}"}},
+        "",
+    ),
+    "an image of a registry without a dot": ({"cluster": {**SLURM, "container": "docker://user@gitlab#team/x"}}, ""),
+    "an image in a variable": ({"cluster": {**SLURM, "container": "${IMAGE}"}}, ""),
     "an image file": ({"cluster": {**SLURM, "container": "/images/pytorch.sqsh"}}, ""),
     "an image of Kubernetes": ({"cluster": {"executor": "kubernetes", "container": "a b"}}, "cluster.container"),
 }
