@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import Any
 
 from launcher.calibrate.calibrate import Calibration
-from launcher.calibrate.fit import Row
 from launcher.job.hardware import Hardware
 from launcher.outputs.kinds import HARDWARE_HEAD
 
@@ -85,21 +84,9 @@ def _mean(errors: Sequence[float]) -> str:
     return f"{statistics.mean(map(abs, errors)):.1%}"
 
 
-def screen(found: Calibration) -> list[str]:
-    """Return the table of what was measured and estimated, and what follows from it, in lines."""
-    rows = found.fitted.rows
-    width = max(len(row.observation.name) for row in rows)
-    lines = [
-        f"{'':9} {'layout':{width}}  {'step':>9} {'spread':>6} {'estimate':>9} {'':>6}  {'tensors':>9} {'estimate':>9}"
-    ]
-    for row in rows:
-        one = row.observation
-        kind = "held out" if one.held_out else "fitted"
-        lines.append(
-            f"{kind:9} {one.name:{width}}  {one.step_s * 1e3:6.1f} ms {one.spread:6.1%} {row.step_s * 1e3:6.1f} ms "
-            f"{row.time_error:+6.1%}  {_memory(row)}"
-        )
-    lines += ["", *summary(found), _steps(found), f"{_loads(found)}"]
+def conclusions(found: Calibration) -> list[str]:
+    """Return what follows from the measurements, in lines."""
+    lines = [*summary(found), _steps(found), f"{_loads(found)}"]
     late = [each for each in found.fitted.errors(held_out=True) if abs(each) > _GOAL]
     if late:
         lines.append(f"{len(late)} of the held-out step times are more than {_GOAL:.0%} off")
@@ -108,13 +95,6 @@ def screen(found: Calibration) -> list[str]:
     if found.fitted.unmeasured:
         lines.append(f"not measured by these layouts: {', '.join(found.fitted.unmeasured)}")
     return [*lines, *found.notes]
-
-
-def _memory(row: Row) -> str:
-    one = row.observation.peak_bytes
-    if one is None:
-        return f"{'–':>9}"
-    return f"{one / 2**20:5.0f} MiB {row.peak_bytes / 2**20:5.0f} MiB {row.memory_error:+6.1%}"
 
 
 def as_tree(found: Calibration, file: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from launcher.cli.options import parse, parser, print_json, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import HARDWARE
-from launcher.report.text_page import print_lines
+from launcher.report.text_page import page_of, print_lines
 from launcher.terminal import can_redraw
 
 _STEPS, _ROUNDS = 8, 3
@@ -40,7 +40,8 @@ def main(words: list[str]) -> int:
     )
     options = parse(made, words)
     from launcher.calibrate.calibrate import CannotCalibrate, Request, calibrate
-    from launcher.calibrate.write import as_tree, hardware_file, screen
+    from launcher.calibrate.write import as_tree, hardware_file
+    from launcher.cli.calibrate_screen import screen
     from launcher.estimate.estimate import CannotEstimate
 
     for flag, value, least in (
@@ -76,7 +77,7 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json(as_tree(found, options.out))
     else:
-        print("\n".join(screen(found)))
+        print("\n".join(screen(found, page_of(sys.stdout))))
         print_lines([f"written: {options.out}; use it as hardware={options.out}"], sys.stdout)
     return 0
 

@@ -14,6 +14,7 @@ from launcher.observe.notice import Notice, send
 from launcher.observe.prometheus import write_textfile
 from launcher.observe.state import State, state_of
 from launcher.observe.training import Training, finite, training_of
+from launcher.report.text_page import page_of
 from launcher.syntax import escaped
 from launcher.terminal import can_redraw, duration
 
@@ -134,9 +135,11 @@ def _plain(looks: Iterator[Look]) -> None:
     """Print a line whenever something has changed: for a log."""
     shown = ""
     for look in looks:
-        text = " · ".join(f"{name} {text}" for name, text in look.rows())
+        items = [escaped(f"{name} {text}") for name, text in look.rows()]
+        text = " · ".join(items)
         if text != shown:
-            print(escaped(f"{look.record.id}: {text}"), flush=True)
+            lines = page_of(sys.stdout).join(items, f"{escaped(look.record.id)}: ", "  ")
+            print("\n".join(lines), flush=True)
         shown = text
 
 

@@ -15,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.api import compose
-from launcher.cli import catalogue, convert
+from launcher.calibrate.calibrate import Calibration, Request
+from launcher.calibrate.fit import Fitted, Observation, Row
+from launcher.cli import catalogue, convert, watch
+from launcher.cli.calibrate_screen import screen as calibration_screen
 from launcher.cli.dispatch import VERBS, dispatch
 from launcher.cli.doctor import show as show_checks
 from launcher.cli.dry_run_screen import command_lines
@@ -102,6 +105,10 @@ SCREENS = {
     "check_files": ("check", f"{FILES}/*.sh"),
     "list_backends": ("list", "backends"),
     "list_hardware": ("list", "hardware"),
+    "check_data": (
+        *("check", "+recipe=qwen3_8b_sft", "backend=mindspeed", "data.format=messages"),
+        "data.paths=[tests/cli/sharegpt.jsonl]",
+    ),
     "unknown_field": ("check", "+recipe=qwen3_moe", "backend=megatron", "paralel.tp=2"),
 }
 COLOURED = ("search_does_not_fit", "balance_one_number", "diff", "import_port", "check_files")
@@ -260,6 +267,47 @@ def test_what_is_missing_is_shown_within_the_screen(width, monkeypatch):
     with contextlib.redirect_stdout(shown):
         show_checks("qwen3_8b on MindSpeed-LLM 26.1.0", checks)
     check("doctor", width, shown.getvalue())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_calibration_is_shown_within_the_screen(width):
+    job = compose(["+recipe=tiny_qwen3"])
+    layouts = ("sequence 128, batch 2", "tp 2 sp, sequence 256", "pp 2, 4 micro-batches, no recomputation")
+    rows = tuple(
+        Row(
+            observation=Observation(
+                name=name, job=job, step_s=0.125, peak_bytes=memory, held_out=memory is None, spread=0.01, steps=8
+            ),
+            step_s=0.13,
+            peak_bytes=3 * 2**27,
+        )
+        for name, memory in zip(layouts, (2**28, 2**30, None), strict=True)
+    )
+    found = Calibration(
+        fitted=Fitted(hardware=job.hardware, fields=(), unmeasured=("inter_node_gbs",), rows=rows),
+        request=Request(overrides=(), config_dirs=(), steps=8, layouts=None, rounds=1, clock="wall"),
+        device="Intel Xeon",
+        threads=1,
+        words=(),
+        loads=(0.5, 1.25),
+        noisy=(layouts[1],),
+        notes=("not measured: pipeline stages, whose steps of one processor do not overlap",),
+    )
+    check("calibrate", width, "\n".join(calibration_screen(found, Page(width=width))) + "\n")
+    (head, *_) = calibration_screen(found, Page())
+    assert head.split() == ["layout", "step", "spread", "estimate", "tensors", "estimate"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_watched_run_in_a_log_is_as_wide_as_the_page(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    why = "node12 does not answer: 2 of 16 nodes wait for it at the rendezvous of iteration 1,200"
+    look = watch.Look(record=RUNS[0][0], state=State(state="running", why=why), training=None, silent_s=900)
+    watch._plain(iter([look, look]))
+    check("status_watch", width, capsys.readouterr().out)
+    monkeypatch.delenv("COLUMNS")
+    watch._plain(iter([look]))
+    assert len(capsys.readouterr().out.splitlines()) == 1  # a program reads a line for each change
 
 
 HELPED = [
