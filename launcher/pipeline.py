@@ -27,6 +27,7 @@ from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 
 if TYPE_CHECKING:
+    from launcher.port.port import PortResult
     from launcher.rules.repair import Repair
 
 # Environment variables that a plan refers to if the path of the weights or the data is not given.
@@ -44,7 +45,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A job checked and translated for one backend; nothing has been started or written."""
+    """A job checked and translated for one backend; nothing has been started or written.
+
+    Attributes:
+        port: how it was ported to the backend; None: it was not imported.
+    """
 
     job: Job
     backend: Backend
@@ -52,6 +57,7 @@ class Outcome:
     native: NativeArgs
     findings: tuple[Finding, ...]
     context: RuleContext = dataclasses.field(repr=False, compare=False)
+    port: "PortResult | None" = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def effective(self) -> EffectiveValues:
@@ -158,11 +164,12 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
         if job is not given:
             written = dataclasses.replace(written, errors=None)
         return _judged_as_written(job, backend, version, written, fixes=fixes)
-    job, reported = _ported(job, backend, version, change_validator if fixes else None)
+    port = _ported(job, backend, version, change_validator if fixes else None)
+    job, reported = (job, ()) if port is None else (port.job, port.findings)
     translation, context, findings = _judged(job, backend, version)
     findings = without_duplicates(findings)
     if fixes:
-        findings = with_fixes(findings, lambda: variants_of(job))
+        findings = with_fixes(findings, lambda: _variants(job, backend, version))
     named = {path for finding in findings for path in finding.fields}
     findings = ordered(
         [
@@ -180,6 +187,7 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
         native=translation.native,
         findings=tuple(findings),
         context=context,
+        port=port,
     )
 
 
@@ -254,7 +262,12 @@ def variants_of(job: Job) -> Variants:
     """
     backend, version = chosen_backend(job)
     load((*backend.rules, *rules_for(job)))
-    job, _ = _ported(job, backend, version)
+    port = _ported(job, backend, version)
+    return _variants(job if port is None else port.job, backend, version)
+
+
+def _variants(job: Job, backend: Backend, version: str) -> Variants:
+    """Return `variants_of` a job that is ported to the backend."""
     # Set the references before any value changes, instead of in each variant.
     job = _with_data_reference(job)
     local, _ = with_local_model(job, backend)
@@ -276,8 +289,9 @@ def repair_of(job: Job, assumed: Collection[str] = ()) -> "Repair":
 
 
 def change_validator(job: Job) -> Callable[[Mapping[str, Value]], bool]:
-    """Return a predicate: whether the job's backend uses given other values, without any new error."""
-    variants, (backend, version) = variants_of(job), chosen_backend(job)
+    """Return a predicate: whether the backend of a ported job uses given other values, without any new error."""
+    backend, version = chosen_backend(job)
+    variants = _variants(job, backend, version)
     before = {(error.rule, error.fields) for error in variants.errors({})}
 
     def passes(values: Mapping[str, Value]) -> bool:
@@ -297,14 +311,13 @@ def _ported(
     backend: Backend,
     version: str,
     change_validator: Callable[[Job], Callable[[Mapping[str, Value]], bool]] | None = None,
-) -> tuple[Job, Sequence[Finding]]:
-    """Port the arguments of a job imported from another backend; return findings for those that cannot be ported."""
+) -> "PortResult | None":
+    """Return an imported job ported to the backend; None: it was not imported."""
     if job.imported.backend is None and job.imported.args is None:
-        return job, ()
+        return None
     from launcher.port.port import port_job
 
-    ported = port_job(job, backend, version, change_validator)
-    return ported.job, ported.findings
+    return port_job(job, backend, version, change_validator)
 
 
 def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Finding]]:

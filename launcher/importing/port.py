@@ -16,7 +16,7 @@ from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
 from launcher.port.dropped import DroppedArg, PortRoute
-from launcher.port.port import ALL, PortResult, Split, command_of, port_job
+from launcher.port.port import ALL, PortResult, Split, command_of
 
 if TYPE_CHECKING:
     from launcher.pipeline import Outcome as Judged
@@ -63,7 +63,7 @@ def ported(
             (`all`: every argument); they become warnings.
         fixes: search for values that satisfy all rules; this takes most of the time.
     """
-    from launcher.pipeline import change_validator, judge
+    from launcher.pipeline import judge
 
     job = imported.job
     passthrough = {plain(name) for name in job.backend.args}
@@ -78,8 +78,9 @@ def ported(
     chosen = dataclasses.replace(job.backend, name=target, version=backend.version(version), args={}, env={})
     loaded, name = with_model_of_checkpoint(as_loaded(dataclasses.replace(job, backend=chosen, imported=origin)))
     start = with_preset(loaded)
-    result = port_job(start, backend, backend.version(version), change_validator if fixes else None)
-    outcome = judge(result.job, fixes=fixes)
+    outcome = judge(start, fixes=fixes)
+    result = outcome.port
+    assert result is not None  # it is an imported job
     return Ported(
         job=outcome.job,
         accounts=tuple(_accounts(imported, result, outcome)),

@@ -39,8 +39,12 @@ class RenamedArg:
     implied: tuple[Value, ...] = ()
 
 
-def find_renamed(option: str, backend: Backend, version: str) -> RenamedArg:
-    """Look up an unknown option: in other versions (with its new name), other backends, and near spellings."""
+def find_renamed(option: str, backend: Backend, version: str, *, near: bool = True) -> RenamedArg:
+    """Look up an unknown option: in other versions (with its new name), other backends, and near spellings.
+
+    Args:
+        near: look for near spellings, which takes most of the time.
+    """
     catalogue = backend.catalogue(version)
     having = [each for each in backend.versions if each != version and backend.catalogue(each).get(option) is not None]
     row = renames_of(backend.name).get(option.replace("-", "_")) or {}
@@ -49,16 +53,19 @@ def find_renamed(option: str, backend: Backend, version: str) -> RenamedArg:
         where = f"it is an argument of {backend.title} {', '.join(having)}; in {version} it is {older}"
         return RenamedArg(message=where, name=older, convert=lambda value: value)
     if having:
-        return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
+        return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue, near)
     if row:
-        return _became(_of_history(row, backend), row, option, catalogue)
+        return _became(_of_history(row, backend), row, option, catalogue, near)
     spelled = _spelled(option.replace("-", "_"), catalogue)
     if spelled is not None and spelled != option and catalogue.get(spelled) is not None:
         return RenamedArg(message=f"it is written --{spelled}", name=spelled, convert=lambda value: value)
-    near = catalogue.suggest(option)
     titles = _other_backends(option, backend.name)
     message = f"it is an argument of {', '.join(titles)}" if titles else ""
-    return RenamedArg(message=message, works=tuple(f"--{name}" for name in near))
+    return RenamedArg(message=message, works=_near(option, catalogue) if near else ())
+
+
+def _near(option: str, catalogue: Catalogue) -> tuple[str, ...]:
+    return tuple(f"--{name}" for name in catalogue.suggest(option))
 
 
 def _before(option: str, backend: Backend, catalogue: Catalogue) -> str | None:
@@ -92,7 +99,7 @@ def _spelled(name: str | None, catalogue: Catalogue) -> str | None:
     return next((known for known in catalogue.names() if known.replace("-", "_") == name), name)
 
 
-def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue) -> RenamedArg:
+def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue, near: bool) -> RenamedArg:
     new = _spelled(row.get("new"), catalogue)
     if row.get("of") or row.get("kind") == "newer":
         return RenamedArg(message=where)
@@ -100,8 +107,7 @@ def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogu
         consequence = "it is the default" if row.get("implied") else "nothing replaced it"
         return RenamedArg(message=f"{where}; {consequence}{_note(row)}", implied=tuple(row.get("implied", ())))
     if new is None or catalogue.get(new) is None:
-        near = catalogue.suggest(option)
-        return RenamedArg(message=where, works=tuple(f"--{name}" for name in near))
+        return RenamedArg(message=where, works=_near(option, catalogue) if near else ())
     message = f"{where}; in {catalogue.version} it is {new}{_note(row)}"
     kind = row.get("kind")
     if kind == "rename":

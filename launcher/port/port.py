@@ -50,11 +50,13 @@ class Split:
     Attributes:
         kept: name and value of the target's argument.
         substituted: the table's row, with the fields that replace the argument and their values.
-        missing: dropped arguments.
+        reasons: arguments that are dropped, and why the target's parser or the history of its arguments rejects them.
+        missing: the same arguments, described.
     """
 
     kept: dict[str, tuple[str, Value]] = field(default_factory=dict)
     substituted: dict[str, NativeOnlyArg] = field(default_factory=dict)
+    reasons: dict[str, str | None] = field(default_factory=dict)
     missing: dict[str, DroppedArg] = field(default_factory=dict)
 
 
@@ -105,11 +107,14 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
         job=dataclasses.replace(job, backend=origin),
         command=command_of(recorded.program or ""),
     )
-    split = split_of(route, without=recorded.exact)
+    split = _split(route, without=recorded.exact)
     accepted = {plain(name) for name in recorded.accept}
     changed = _changed(route, split, own)
     defaults = source_defaults(route, changed)
     changed, replaced = with_substitutes(route, _with_defaults(changed, defaults))
+    # What the source computes, and what can replace an argument, also depends on what no field of the script says.
+    route = replace(route, job=_with_defaults(_with_fields(route.job, split), defaults))
+    split = _described_losses(route, split)
     if validator is not None and any(each.works for each in split.missing.values()):
         passes = validator(changed)
         split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
@@ -182,18 +187,22 @@ def _restored(job: Job) -> Job:
 def _changed(route: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
     """Return the job with the target as its backend, and with the equivalents of its arguments there."""
     job = route.job
+    env = {name: text for name, text in job.backend.env.items() if not _of_source(name, route.source, route.target)}
+    args = {**dict(split.kept.values()), **own}
+    choice = dataclasses.replace(job.backend, name=route.target.name, version=route.version, args=args, env=env)
+    recorded = dataclasses.replace(job.imported, args=job.backend.args, env=job.backend.env)
+    return dataclasses.replace(_with_fields(job, split), backend=choice, imported=recorded)
+
+
+def _with_fields(job: Job, split: Split) -> Job:
+    """Return the job with the fields that replace arguments."""
     values = {
         path: value
         for row in split.substituted.values()
         for path, value in row.becomes.items()
         if value_at(job, path) != value
     }
-    changed = with_values(job, values, _DERIVED) if values else job
-    env = {name: text for name, text in job.backend.env.items() if not _of_source(name, route.source, route.target)}
-    args = {**dict(split.kept.values()), **own}
-    choice = dataclasses.replace(job.backend, name=route.target.name, version=route.version, args=args, env=env)
-    recorded = dataclasses.replace(job.imported, args=job.backend.args, env=job.backend.env)
-    return dataclasses.replace(changed, backend=choice, imported=recorded)
+    return with_values(job, values, _DERIVED) if values else job
 
 
 def _with_defaults(job: Job, defaults: Mapping[str, Value]) -> Job:
@@ -227,8 +236,10 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
 # -- how each argument is ported
 
 
-def split_of(route: PortRoute, *, without: Iterable[str] = ()) -> Split:
+def _split(route: PortRoute, *, without: Iterable[str] = ()) -> Split:
     """Split arguments into those that the target also has, those that a field can express, and dropped ones.
+
+    The latter are not described yet.
 
     Args:
         without: arguments that only serve to reproduce the source's own command exactly.
@@ -241,7 +252,7 @@ def split_of(route: PortRoute, *, without: Iterable[str] = ()) -> Split:
         here = _same_name(route, flag, row)
         problem = None if here is None else route.target.catalogue(route.version).check(here, value)
         if is_default(route, flag, value):
-            split.missing[flag] = missing(route, flag, value)
+            split.reasons[flag] = None
         elif here is not None and (problem is None or "$" in str(value)):
             split.kept[flag] = (here, value)  # a placeholder is kept; its value is checked once the user fills it in
         elif here is None and (known := _renamed(route, flag, row)) is not None and known.convert is not None:
@@ -249,8 +260,14 @@ def split_of(route: PortRoute, *, without: Iterable[str] = ()) -> Split:
         elif row is not None and row.becomes and all(_becomes(route, row, *each) for each in row.becomes.items()):
             split.substituted[flag] = row
         else:
-            split.missing[flag] = missing(route, flag, value, problem or _history(route, flag, here))
+            split.reasons[flag] = problem or _history(route, flag, here)
     return split
+
+
+def _described_losses(route: PortRoute, split: Split) -> Split:
+    args = route.job.backend.args
+    found = {flag: missing(route, flag, args[flag], why) for flag, why in split.reasons.items()}
+    return replace(split, missing=found)
 
 
 def _becomes(route: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> bool:
@@ -280,14 +297,14 @@ def _renamed(route: PortRoute, flag: str, row: NativeOnlyArg | None) -> RenamedA
         row is not None and row.unrelated and route.source.name != route.target.name
     ):
         return None
-    known = find_renamed(flag, route.target, route.version)
+    known = find_renamed(flag, route.target, route.version, near=False)
     return known if known.name is not None and known.convert is not None else None
 
 
 def _history(route: PortRoute, flag: str, here: str | None) -> str | None:
     if here is not None or route.source.name != route.target.name:
         return None
-    return find_renamed(flag, route.target, route.version).message or None
+    return find_renamed(flag, route.target, route.version, near=False).message or None
 
 
 def _of_source(name: str, source: Backend, backend: Backend) -> bool:

@@ -16,10 +16,11 @@ from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
-from launcher.job import value_at
+from launcher.job import Job, value_at
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.native_only import EFFECTS, MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING
 from launcher.port.dropped import DroppedArg
+from launcher.port.port import PortResult, port_job
 from tests.importing.sources import DATA, LM, MOE, NPU, SWIFT, TP, sample
 
 
@@ -344,7 +345,9 @@ def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) 
 
 def assert_complete(found: Ported) -> None:
     there = set(get_backend(found.job.backend.name or "").catalogue(found.job.backend.version or "").names())
-    messages = {flag for each in found.findings if each.rule == "PORT-LEFT-OUT" for flag in each.flags}
+    left = [each for each in found.findings if each.rule == "PORT-LEFT-OUT"]
+    messages = {flag for each in left for flag in each.flags}
+    offered = {flag: [" ".join(fix.overrides) for fix in each.fixes] for each in left for flag in each.flags}
     named = {path for each in found.findings for path in each.fields}
     for account in found.accounts:
         if account.status == DROPPED:
@@ -356,6 +359,7 @@ def assert_complete(found: Ported) -> None:
             assert reported.works or reported.without, account
             is_told = reported.reported or account.flag in messages or named & {*account.fields, *reported.fields}
             assert is_told or not reported.changes_training or reported.flag in messages, account
+            assert {*reported.works} <= {*offered.get(reported.flag, reported.works)}, account
         elif account.status == PASSED_THROUGH:
             assert account.target_flags[0] in there, account
             assert account.target_flags[0] in found.job.backend.args, account
@@ -373,6 +377,33 @@ def test_files_are_accounted_for(file: str, target: str) -> None:
     assert [each.flag for each in found.accounts] == [each.flag for each in imported.mapped_args]
     if imported.backend != target:
         assert_complete(found)
+
+
+SPECIAL = "model.model_config.use_pad_tokens"
+
+
+def test_the_report_and_the_findings_offer_the_same(tmp_path: Path) -> None:
+    """MindFormers' defaults (packed samples, weights from nowhere) decide what can replace its arguments."""
+    file = tmp_path / "run.yaml"
+    text = (DATA / "mindformers_qwen3.yaml").read_text(encoding="utf-8")
+    file.write_text(text.replace("  model_config:\n", "  model_config:\n    use_pad_tokens: False\n"), encoding="utf-8")
+    found = ported(read_file(file, ImportOptions(partial=True))[0], "megatron")
+    (finding,) = (each for each in found.findings if SPECIAL in each.flags)
+    assert [" ".join(fix.overrides) for fix in finding.fixes] == [*left_out(found, SPECIAL).works]
+    assert "tokenizer.path=DIR" in left_out(found, SPECIAL).works
+
+
+def test_a_port_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(job: Job, *args: Any) -> PortResult:
+        calls.append(job)
+        return port_job(job, *args)
+
+    imported = read_argv([*NPU[1].split(), "--use-ascend-mc2", "--reuse-fp32-param"], backend=NPU[0])
+    monkeypatch.setattr("launcher.port.port.port_job", counted)
+    assert not ported(imported, "megatron").ok
+    assert len(calls) == 1
 
 
 # Megatron-SWIFT's version, model: the weight of the balancing loss that a script without one trains with.
