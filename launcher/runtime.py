@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ _FROM_OWN_CHECKPOINT = {
     "checkpoint.no_load_rng": None,
 }
 _DEVICE_FILES = {"cuda": ("/dev/nvidia0", "/dev/nvidiactl"), "npu": ("/dev/davinci_manager", "/dev/davinci0")}
+_NUMBERED = {"cuda": re.compile(r"nvidia\d+"), "npu": re.compile(r"davinci\d+")}
+VISIBLE: Mapping[str, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
+"""The variable that limits a process to some of a machine's devices, by their kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,22 @@ def missing_requirements(
 def has_device(kinds: tuple[str, ...]) -> bool:
     """Return whether a device of one of these kinds is attached, judged by the driver's device files."""
     return any(Path(file).exists() for kind in kinds for file in _DEVICE_FILES.get(kind, ()))
+
+
+def devices_seen(kind: str, environ: Mapping[str, str] = os.environ, folder: Path = Path("/dev")) -> int:
+    """Return how many devices of a kind a process here may use, by the driver's device files."""
+    pattern = _NUMBERED.get(kind)
+    try:
+        count = sum(1 for name in os.listdir(folder) if pattern is not None and pattern.fullmatch(name))
+    except OSError:
+        count = 0
+    visible = environ.get(VISIBLE.get(kind, ""))
+    if visible is None:
+        return count
+    words = [word.strip() for word in visible.split(",")]
+    # The driver ignores what follows a number that is none of a device: -1 hides all.
+    named = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    return min(count, sum(1 for word in words[:named] if word))
 
 
 def is_tiny(job: Job) -> bool:

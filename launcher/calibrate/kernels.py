@@ -50,7 +50,7 @@ def measured(device: str, dtype: str) -> dict[str, Any]:
     if device == "cuda":
         name, memory = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
     else:
-        name, memory = _processor(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        name, memory = processor(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "tflops": flops / 1e12,
         "gbs": 2 * _BYTES[device] / copy / 1e9,
@@ -60,7 +60,8 @@ def measured(device: str, dtype: str) -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of this machine's processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))

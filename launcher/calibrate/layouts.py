@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 
 from launcher.job import Job, Value, with_values
@@ -12,6 +13,7 @@ from launcher.runtime import is_tiny
 
 # A model that is too large for a processor is scaled down to twice these widths by the shrinking, times this factor.
 _WIDER = 4
+_BETWEEN = 3
 _WARM_UP = 2
 """First iterations of a process, left out: kernels load, libraries choose algorithms, memory is mapped."""
 # Sequence and micro-batch of the base layout: a step of about a tenth of a second on one core, and of a GPU.
@@ -177,6 +179,16 @@ def fewer(chosen: list[Layout], most: int) -> list[Layout]:
         for each in sorted((one for one in chosen if one.held_out == group), key=lambda one: one.ranks)[:count]
     ]
     return [each for each in chosen if each in kept]
+
+
+def mixed(chosen: list[Layout]) -> list[Layout]:
+    """Return the layouts with a held-out one after each three of the others, so that any first few have both kinds."""
+    fitted = iter([each for each in chosen if not each.held_out])
+    held_out = iter([each for each in chosen if each.held_out])
+    made: list[Layout] = []
+    while len(made) < len(chosen):
+        made += [*islice(fitted, _BETWEEN), *islice(held_out, 1)]
+    return made
 
 
 def warm_up() -> int:

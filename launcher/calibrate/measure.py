@@ -58,6 +58,7 @@ def measured(
     clock: Clock,
     advanced: Callable[[int], None],
     count: bool = True,
+    limit: float | None = None,
 ) -> Measured:
     """Train a layout and return what it took.
 
@@ -66,6 +67,7 @@ def measured(
         folder: new folder for its outputs.
         environ: more variables of its processes.
         count: count tensors in the first iterations, where the device's allocator does not.
+        limit: seconds after which it is stopped, and counts as failed.
 
     Raises:
         CannotMeasure: it failed, or recorded no positive number.
@@ -75,7 +77,8 @@ def measured(
     counted = {VARIABLE: "1"} if count else {}
     argv = (*launch_words(), "run", *words, f"output_dir={folder / 'run'}")
     environ = {"NO_COLOR": "1", **environ, **counted}
-    trained = train(layout.name, argv, folder, environ=environ, advanced=advanced)
+    seconds = math.inf if limit is None else limit
+    trained = train(layout.name, argv, folder, environ=environ, advanced=advanced, limit=seconds)
     if trained.problem:
         raise CannotMeasure(f"{layout.name}: {trained.problem}", trained.log)
     result = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))

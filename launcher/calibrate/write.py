@@ -87,6 +87,8 @@ def _mean(errors: Sequence[float]) -> str:
 def conclusions(found: Calibration) -> list[str]:
     """Return what follows from the measurements, in lines."""
     lines = [*summary(found), _steps(found), f"{_loads(found)}"]
+    if not found.fitted.errors(held_out=True):
+        lines.append("no layout was held out: how far the estimate is from others is not known")
     late = [each for each in found.fitted.errors(held_out=True) if abs(each) > _GOAL]
     if late:
         lines.append(f"{len(late)} of the held-out step times are more than {_GOAL:.0%} off")

@@ -1,5 +1,6 @@
 """`launch calibrate`: a hardware file from short trainings on this machine."""
 
+import math
 import shlex
 import sys
 
@@ -38,8 +39,18 @@ def main(words: list[str]) -> int:
         default="wall",
         help="time of a step; processor: of its process alone, on a CPU that does other work (no pipeline stages)",
     )
+    made.add_argument(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="in which all trainings are to end; fitted is then what was measured; default: no limit",
+    )
+    made.add_argument(
+        "--resume", metavar="FILE.json", help="keep what is measured in this file, and go on from it; default: none"
+    )
     options = parse(made, words)
     from launcher.calibrate.calibrate import CannotCalibrate, Request, calibrate
+    from launcher.calibrate.state import STATE
     from launcher.calibrate.write import as_tree, hardware_file
     from launcher.cli.calibrate_screen import screen
     from launcher.estimate.estimate import CannotEstimate
@@ -51,7 +62,10 @@ def main(words: list[str]) -> int:
     ):
         if value is not None and value < least:
             raise WrongUse(f"{flag} {value}: must be at least {least}", f"{flag} {least}")
+    if options.minutes is not None and not 0 < options.minutes < math.inf:
+        raise WrongUse(f"--minutes {options.minutes:g}: must be a number above 0", "--minutes 10")
     writable("-o", options.out, HARDWARE, ".yaml", ".yml")
+    writable("--resume", options.resume, STATE, ".json")
     request = Request(
         overrides=options.overrides,
         config_dirs=options.config_dir,
@@ -59,6 +73,8 @@ def main(words: list[str]) -> int:
         layouts=options.layouts,
         rounds=options.rounds,
         clock=options.clock,
+        minutes=options.minutes,
+        state=options.resume,
     )
     progress = _Progress(quiet=options.json)
     try:

@@ -64,9 +64,19 @@ def _verdict(job: Job, answer: Estimate, page: Page) -> Iterator[str]:
     yield verdict
     if answer.time is not None:
         yield from page.wrap(f"step {answer.time.step_s:.4g} s: {_speed(job, answer)}", "", "  ")
+    else:
+        yield from page.wrap(_untimed(job), "", "  ")
     yield from page.wrap(f"{job.name or 'job'} on {devices}: {model}", "", "  ")
     for line in _error(answer):
         yield from page.wrap(line, "", "  ")
+
+
+def _untimed(job: Job) -> str:
+    """Return why there is no step time, and what gives one."""
+    machine = f" of {job.hardware.name}" if job.hardware.name else ""
+    return (
+        f"step: no time, as the peak{machine} is not known (hardware.bf16_tflops); works: hardware=h100_80g and others"
+    )
 
 
 def _speed(job: Job, answer: Estimate) -> str:
@@ -82,8 +92,10 @@ def _speed(job: Job, answer: Estimate) -> str:
 def _error(answer: Estimate) -> Iterator[str]:
     """Yield where runs like this one were: the range of memory and time, and the probability that the job fits."""
     if answer.memory_range is not None:
+        # With what the allocator does not hold, as in the first line: the range is beside that figure.
         low, high = (
-            answer.fullest.peak_reserved * each for each in (answer.memory_range.low, answer.memory_range.high)
+            answer.fullest.peak_reserved * each + answer.outside
+            for each in (answer.memory_range.low, answer.memory_range.high)
         )
         chance = f"; fits with {_percent(answer.fit_probability)}" if answer.fit_probability is not None else ""
         yield f"memory {low / GIB:.1f} to {high / GIB:.1f} GiB{chance} ({_kin(answer.memory_range)})"

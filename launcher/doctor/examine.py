@@ -8,7 +8,7 @@ from launcher.catalogue.requirements import Needed
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import of_nodes
-from launcher.doctor.machine import devices, devices_seen, disk, rendezvous
+from launcher.doctor.machine import devices, disk, rendezvous
 from launcher.doctor.software import software
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import ASSIGNED
@@ -19,7 +19,7 @@ from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import get_executor
 from launcher.rules.data_files import ID as DATA_FILE
-from launcher.runtime import asks_for_rehearsal, on_devices
+from launcher.runtime import asks_for_rehearsal, devices_seen, on_devices
 
 # What the embedded trainer imports; the backend's own entry point is checked when it is planned.
 _REHEARSAL = tuple(

@@ -1,33 +1,20 @@
 """Checks devices, ports, addresses and disk of this machine against what a job needs."""
 
 import os
-import re
 import shutil
 import socket
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.job import Job
 from launcher.plan.executor import get_executor
+from launcher.runtime import VISIBLE, devices_seen
 
-_FILES = {"cuda": re.compile(r"nvidia\d+"), "npu": re.compile(r"davinci\d+")}
-_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
 _LOOPBACK = ("localhost", "127.0.0.1", "127.0.1.1", "::1")
 
 
-def devices_seen(kind: str, environ: Mapping[str, str] = os.environ, folder: Path = Path("/dev")) -> int:
-    """Return how many devices of a kind a process here may use, by the driver's device files."""
-    pattern = _FILES.get(kind)
-    try:
-        count = sum(1 for name in os.listdir(folder) if pattern is not None and pattern.fullmatch(name))
-    except OSError:
-        count = 0
-    visible = environ.get(_VISIBLE.get(kind, ""))
-    return count if visible is None else min(count, len([word for word in visible.split(",") if word.strip()]))
-
-
-def devices(job: Job, *, supported: Collection[str] = tuple(_FILES), forced: bool = False) -> Check:
+def devices(job: Job, *, supported: Collection[str] = tuple(VISIBLE), forced: bool = False) -> Check:
     """Return whether this machine has the devices of one node.
 
     Args:
@@ -35,13 +22,13 @@ def devices(job: Job, *, supported: Collection[str] = tuple(_FILES), forced: boo
         forced: a machine without devices is only a warning: the driver's files may be hidden here.
     """
     kind, wanted = job.hardware.device, job.cluster.devices_per_node
-    if kind not in _FILES or not _FILES.keys() & set(supported):
-        counted = kind if kind not in _FILES else ", ".join(supported)
+    if kind not in VISIBLE or not VISIBLE.keys() & set(supported):
+        counted = kind if kind not in VISIBLE else ", ".join(supported)
         return Check(what="devices", verdict=SKIPPED, found=f"{counted}: no devices to count")
     seen = devices_seen(kind)
     if seen >= wanted:
         return Check(what="devices", verdict=OK, found=f"{seen} {kind}")
-    limited = f" ({_VISIBLE[kind]} is set)" if kind in _VISIBLE and _VISIBLE[kind] in os.environ else ""
+    limited = f" ({VISIBLE[kind]} is set)" if kind in VISIBLE and VISIBLE[kind] in os.environ else ""
     return Check(
         what="devices",
         verdict=WARNING if forced and not seen else ERROR,

@@ -53,6 +53,21 @@ def test_one_screen(launch: Any) -> None:
     assert len(out.splitlines()) < 40
 
 
+def test_a_range_of_memory_is_that_of_the_figure_beside_it(launch: Any) -> None:
+    (_, text, _), (_, tree, _) = launch(*QWEN), launch(*QWEN, "--json")
+    found = json.loads(tree)
+    used, outside = max(stage["peak_reserved"] for stage in found["memory"]["per_stage"]), found["memory"]["outside"]
+    low, high = ((used * found["memory_range"][end] + outside) / 2**30 for end in ("low", "high"))
+    assert f"memory {low:.1f} to {high:.1f} GiB" in text
+    assert low < (used + outside) / 2**30 < high
+
+
+def test_without_a_peak_the_answer_says_why_it_has_no_time(launch: Any) -> None:
+    code, out, _ = launch(*QWEN, "hardware.bf16_tflops=null")
+    assert code == 0
+    assert "is not known (hardware.bf16_tflops); works: hardware=h100_80g and others" in " ".join(out.split())
+
+
 def test_what_does_not_fit_is_an_answer_with_changes(launch: Any) -> None:
     code, out, _ = launch(*QWEN, "hardware.memory_gib=32")
     assert code == 0

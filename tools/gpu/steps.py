@@ -23,6 +23,8 @@ _FP32, _BF16 = ("precision.dtype=fp32",), ("precision.dtype=bf16",)
 _GENTLE = ("optimizer.lr=3.0e-4", "optimizer.min_lr=3.0e-5")
 _FP8 = (*_BF16, "precision.fp8_format=hybrid", "precision.fp8_recipe=delayed")
 _GIB = 2**30
+# A calibration may take as long as so many trainings; seconds in which one starts, and fits.
+_CALIBRATION, _LEAST_SECONDS = 3, 30.0
 _PARITY: Mapping[str, str] = {"dense": DENSE, "MoE": MOE, "MLA, MoE, MTP": LATENT}
 
 
@@ -214,8 +216,10 @@ def calibrate(shared: Verification) -> Iterator[Row]:
     kind = shared.device.kind
     sizes = ("model=qwen3_0_6b", *_BF16) if kind == "cuda" else ()
     few = ("--layouts", "8", "--steps", "5") if kind == "cuda" else ("--layouts", "4", "--steps", "3")
-    words = ("calibrate", DENSE, *sizes, *few, "--rounds", "1", f"rehearse.device={kind}", "--json", "-o", str(out))
-    done = shared.runner.command(*words, hide_devices=kind == "cpu", trainings=3)
+    left = max(_LEAST_SECONDS, shared.runner.left(_CALIBRATION) - _LEAST_SECONDS)  # it starts and fits in the others
+    limits = (*few, "--rounds", "1", "--minutes", f"{left / 60:.2f}")
+    words = ("calibrate", DENSE, *sizes, *limits, f"rehearse.device={kind}", "--json", "-o", str(out))
+    done = shared.runner.command(*words, hide_devices=kind == "cpu", trainings=_CALIBRATION)
     if done.returncode:
         yield Row(
             check="calibrate", what="launch calibrate", status="failed", figures=_line(done.stderr or done.stdout)
