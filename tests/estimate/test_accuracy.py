@@ -9,7 +9,7 @@ import pytest
 
 from tools.bench import held_out, measured_bridge
 from tools.bench.estimate_accuracy import headline, table, untouched, verdicts
-from tools.bench.measured_cases import FILES, Errors, case_of, judge, reason, rows
+from tools.bench.measured_cases import FILES, Errors, case_of, judge, judge_all, reason, rows
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +86,16 @@ def test_the_time_of_runs_kept_out_of_every_fit(kind: str, devices: tuple[str, .
     kept = [each for each in untouched(bridge()) if each.case.kind == kind and each.case.hardware.startswith(devices)]
     assert len(kept) >= 3
     assert statistics.mean(seconds(kept)) <= mean
+
+
+def test_every_row_together_keeps_the_goals() -> None:
+    found, _ = judge_all(FILES)
+    assert len(found) >= 250
+    verdict = {(line[0], line[1]): line[-1].rpartition(" ")[2] for line in headline(found)[1:] if line[2] == "all"}
+    pooled = "H100, B200, GB200, GB300"
+    assert verdict["dense", pooled] == "met"
+    assert [verdict["MoE", device] for device in ("H100", "B200", "GB200", "GB300", pooled)] == ["met"] * 5
+    assert verdicts(found)[0] == []  # said not to fit though it ran
 
 
 def test_every_published_run_is_judged_or_says_why_not() -> None:

@@ -5,6 +5,10 @@ runs. Sources of the entries: comments of `conf/hardware/*.yaml`, docs/estimate.
 (`kernels.jsonl`, SimuMax's system files) are measurements of kernels, not of these runs, and do not count.
 `launcher/estimate/kin.json` holds the errors of all runs: it gives an answer's range, never its value.
 
+One choice is not marked, as no dense run in 8 bits would be left: quantisation of inputs and output gradients counts
+for experts and latent attention alone. That is older than the runs, but was kept after a look at them. The other way:
+`python -m tools.bench.estimate_accuracy --quantise-all`; docs/estimate.md has the result beside the goal.
+
 Constants of the estimate without a record of how they were set count as assumptions: `_WITH_TP_OVERLAP` (stored.py),
 `_EXPOSED_SHARE` (experts.py), `_SHOWN` and `_BACKWARD_LAUNCHES` (operation.py), the least share of a reduction that
 stays exposed (timing.py).
