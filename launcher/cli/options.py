@@ -113,10 +113,11 @@ def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> "Job":
     """Compose a job from overrides; raises as `composed`."""
     # Here, because verbs without a job would spend most of their start on them.
     from launcher.compose import compose
-    from launcher.pipeline import chosen_backend
 
     job = compose(words, config_dirs)
     if job.backend.name is not None and job.backend.version is not None:
+        from launcher.pipeline import chosen_backend
+
         chosen_backend(job)
     return job
 

@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,16 +26,16 @@ from launcher.convert.fp8 import check_source, originals, quantise, stated, to_q
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.losses import Losses, Values, named_losses, overflows
-from launcher.convert.move import fill, in_parallel
+from launcher.convert.move import Advance, fill, in_parallel, plain_copies
 from launcher.convert.mxfp4 import BLOCKS, note, other_method
 from launcher.convert.others import with_others_of
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
-from launcher.convert.plan import make_plan
+from launcher.convert.plan import Move, make_plan
 from launcher.convert.progress import Progress
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
 from launcher.convert.staging import Staging, another_target, check_start
-from launcher.convert.verify import only_nan
+from launcher.convert.verify import Written, hasher, only_nan
 from launcher.outputs.protected import located, overlap
 
 # Ending of torch.save files, whose entries have a CRC-32.
@@ -187,7 +187,8 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
             place.check_space(prepared.bytes_needed, prepared.draft.files)
         contents = prepared.draft.contents(_laid_out(place, prepared.draft))
         checksums: dict[Path, dict[int, int]] = {}
-        seconds, losses = _move(prepared, contents, place, files, checksums, quiet=quiet)
+        written: dict[tuple[Path, int], Written] = {}
+        seconds, losses = _move(prepared, contents, place, files, checksums, written, quiet=quiet)
         problems = [] if asked.allow_overflow else overflows(losses)
         if problems:
             place.discard()
@@ -198,7 +199,7 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
         if asked.verify:
             from launcher.convert.prove import prove
 
-            proof = prove(prepared, place.directory, files, quiet=quiet)
+            proof = prove(prepared, place.directory, files, written, quiet=quiet)
             problems = list(proof.problems)
             report = report.proved(proof)
         changed = changed_meanwhile(asked.out, digest, lambda: fingerprint(prepared))
@@ -225,12 +226,14 @@ def _move(
     place: Staging,
     files: OpenFiles,
     checksums: dict[Path, dict[int, int]],
+    written: dict[tuple[Path, int], Written],
     *,
     quiet: bool,
 ) -> tuple[float, Mapping[str, Losses]]:
     """Write every tensor; return the seconds and the cast losses by name.
 
-    `checksums` receives the CRC-32 of each tensor written to a torch.save file, by file and position.
+    `checksums` receives the CRC-32 of each tensor written to a torch.save file, by file and position; `written`, if
+    the result will be verified, the digest of each tensor that consists of plain copies.
     """
     progress = Progress("converting", prepared.bytes_written - prepared.bytes_padding, quiet=quiet)
     source = prepared.stored.contents
@@ -239,12 +242,8 @@ def _move(
     def task(number: int) -> Callable[[], None]:
         def run() -> None:
             target, moves, losses = contents[number], prepared.plan.moves[number], Losses()
-            if target.scale is None and target.slot.path.suffix == _TORCH_FILE:
-                checksum = Checksum()
-                fill(files, source, target, moves, progress.advance, losses, checksum.add)
-                checksums.setdefault(target.slot.path, {})[target.slot.offset] = checksum.value
-            elif target.scale is None:
-                fill(files, source, target, moves, progress.advance, losses)
+            if target.scale is None:
+                _fill(prepared, files, target, moves, progress.advance, losses, checksums, written)
             else:
                 quantise(files, source, target, moves, progress.advance, prepared.original(number), losses)
             if losses.values:
@@ -260,6 +259,34 @@ def _move(
     progress.advance(done)
     in_parallel([task(number) for number in todo], prepared.asked.threads)
     return progress.finish(), named_losses(contents, found)
+
+
+def _fill(
+    prepared: Prepared,
+    files: OpenFiles,
+    target: Content,
+    moves: Sequence[Move],
+    advance: Advance,
+    losses: Losses,
+    checksums: dict[Path, dict[int, int]],
+    written: dict[tuple[Path, int], Written],
+) -> None:
+    """Write one tensor, and take the checksums of its bytes while they are in the processor's cache."""
+    source, slot = prepared.stored.contents, target.slot
+    copies = plain_copies(source, target, moves)
+    checksum = Checksum() if slot.path.suffix == _TORCH_FILE else None
+    hashed = hasher() if prepared.asked.verify and copies is not None else None
+    wanted = [each for each in (checksum and checksum.add, hashed and hashed.update) if each]
+
+    def both(data: memoryview) -> None:
+        for each in wanted:
+            each(data)
+
+    fill(files, source, target, moves, copies, advance, losses, both if wanted else None)
+    if checksum is not None:
+        checksums.setdefault(slot.path, {})[slot.offset] = checksum.value
+    if hashed is not None and copies is not None:
+        written[slot.path, slot.offset] = Written(copies=copies, digest=hashed.digest())
 
 
 def _seal(place: Staging, checksums: Mapping[Path, Mapping[int, int]], workers: int) -> float:

@@ -25,6 +25,8 @@ from launcher.convert.spans import array, block, forget_slot, loaded, parts, run
 BUFFER = 1024 * 1024
 Advance = Callable[[int], None]
 OnBytes = Callable[[memoryview], None]
+Copies = Sequence[tuple[int, int, int, Path]]
+"""Plain copies: (byte in the target file, byte in the source file, bytes, source file), in the target's order."""
 _of_thread = threading.local()
 
 
@@ -33,6 +35,7 @@ def fill(
     source: Sequence[Content],
     target: Content,
     moves: Sequence[Move],
+    copies: Copies | None,
     advance: Advance,
     losses: Losses | None = None,
     on_bytes: OnBytes | None = None,
@@ -44,16 +47,16 @@ def fill(
         source: contents that the moves read.
         target: the tensor to write.
         moves: the moves that fill it.
+        copies: their `plain_copies`.
         advance: callback with the number of bytes written.
         losses: counts of cast values, updated in place.
         on_bytes: callback with all bytes of the tensor, in order.
     """
-    copies = _copies(source, target, moves)
     if copies is None:
         _assemble(files, source, target, moves, advance, losses, on_bytes)
         return
     end, last = target.slot.offset, target.slot.offset + nbytes(target.slot)
-    for there, here, count, path in sorted(copies):
+    for there, here, count, path in copies:
         if on_bytes is not None:
             pass_zeros(there - end, on_bytes)
         for done in range(0, count, STEP):
@@ -65,10 +68,8 @@ def fill(
         pass_zeros(last - end, on_bytes)
 
 
-def _copies(
-    source: Sequence[Content], target: Content, moves: Sequence[Move]
-) -> list[tuple[int, int, int, Path]] | None:
-    """Return (byte in the target file, byte in the source file, bytes, source file) of the plain copies, if all are."""
+def plain_copies(source: Sequence[Content], target: Content, moves: Sequence[Move]) -> Copies | None:
+    """Return the plain copies that a tensor consists of; None if not all of it does."""
     found = []
     for move in moves:
         slot = source[move.source].slot
@@ -76,7 +77,7 @@ def _copies(
         if plain is None:
             return None
         found += [(there, here, count, slot.path) for here, there, count in plain]
-    return found
+    return sorted(found)
 
 
 def _assemble(

@@ -17,7 +17,7 @@ from launcher.convert.losses import one_of_each
 from launcher.convert.move import Advance, in_parallel
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
-from launcher.convert.verify import Digest, compare, padding_is_zero
+from launcher.convert.verify import Digest, Written, compare, padding_is_zero
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared
@@ -43,13 +43,22 @@ class Proof:
     infinite: Mapping[str, int] = field(default_factory=dict)
 
 
-def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -> Proof:
+def prove(
+    prepared: Prepared, folder: Path, files: OpenFiles, written: Mapping[tuple[Path, int], Written], *, quiet: bool
+) -> Proof:
     """Read the written checkpoint from scratch, and compare it with the source.
 
     First plans the reverse conversion, which reports everything that is missing in the target.
+
+    Args:
+        prepared: the conversion.
+        folder: the written checkpoint.
+        files: open files.
+        written: digests of tensors, taken from the source's bytes as they were written, by file and position.
+        quiet: show no progress.
     """
     asked, started = prepared.asked, time.monotonic()
-    logical, stored = asked.target_format.read(written, prepared.logical, asked.layout)
+    logical, stored = asked.target_format.read(folder, prepared.logical, asked.layout)
     problems: list[str] = []
     try:
         make_plan(stored.contents, prepared.stored.contents, logical.tensors)
@@ -61,7 +70,7 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
     contents = sorted(stored.contents, key=lambda content: content.slot.name in names)
     plain = sum(content.slot.name not in names for content in contents)
     digests = [Digest(content.slot.dtype) for content in contents]
-    check = partial(compare, files=files, workers=asked.threads, advance=progress.advance)
+    check = partial(compare, files=files, workers=asked.threads, advance=progress.advance, written=written)
     differences = check(prepared.stored.contents, contents[:plain], digests=digests[:plain])
     check((), contents[plain:], digests=digests[plain:])
     problems.extend(str(difference) for difference in differences)
@@ -72,7 +81,7 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
     progress.finish()
     odd = {number: (one.nan, one.infinite) for number, one in enumerate(digests) if one.nan or one.infinite}
     named = one_of_each(contents, odd)
-    labels = [f"{content.slot.path.relative_to(written)}:{content.slot.name}" for content in contents]
+    labels = [f"{content.slot.path.relative_to(folder)}:{content.slot.name}" for content in contents]
     return Proof(
         problems=tuple(problems),
         compared=progress.done,

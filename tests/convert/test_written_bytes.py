@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 
-from launcher.convert import prove
+from launcher.convert import convert, prove
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.verify import Digest
 from tests.convert.helpers import convert_until_the_disk_is_full, launch, write
@@ -86,6 +88,38 @@ def test_one_wrong_byte_of_any_tensor_is_found(
     found = captured.out + captured.err
     assert flipped
     assert all(f"{name} differ in 1 of" in found for name in flipped)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", [("--format", "legacy"), FORMATS["legacy"]], ids=["one rank", "tp 2, pp 2"])
+def test_tensors_written_from_each_others_source_are_found(
+    form: tuple[str, ...],
+    wide: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What was written is intact, and the digests are those of what was written: only the plan was wrong."""
+    really = convert._move
+
+    def moved(prepared: Any, contents: Any, *args: Any, **named: Any) -> Any:
+        moves = list(prepared.plan.moves)
+        names = [content.slot.name for content in contents]
+        one, other = (
+            next(at for at, name in enumerate(names) if norm in name)
+            for norm in ("linear_fc1.layer_norm", "linear_qkv.layer_norm")
+        )
+        moves[one], moves[other] = moves[other], moves[one]
+        plan = dataclasses.replace(prepared.plan, moves=tuple(moves))
+        swapped.extend(names[at] for at in (one, other))
+        return really(dataclasses.replace(prepared, plan=plan), contents, *args, **named)
+
+    swapped: list[str] = []
+    monkeypatch.setattr(convert, "_move", moved)
+    assert launch("hf-to-mcore", "--model", wide, "--out", tmp_path / "out", *form, "--json") == 1
+    captured = capsys.readouterr()
+    assert len(swapped) == 2
+    assert all(f"{name} differ in " in captured.out + captured.err for name in swapped)
     assert not (tmp_path / "out").exists()
 
 
