@@ -221,7 +221,7 @@ def main() -> None:
 
 
 def _quantise_all() -> None:
-    """Count quantisation for every product in 8 or 4 bits: the one choice that `held_out.py` names and does not mark."""
+    """Count quantisation for every product in 8 or 4 bits: the choice that `held_out.py` names and does not mark."""
     counted = Builder.linear
 
     def linear(self: Builder, *arguments: Any, **named: Any) -> Any:
