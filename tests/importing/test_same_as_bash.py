@@ -76,6 +76,17 @@ GUARDED = {
     ),
     "a case that knows no empty argument": ('M=$1\ncase "$M" in 7b) L=1 ;; *) exit 1 ;; esac\nrun', "$1 must be set"),
     "a variable that holds an argument": ('M=$1\nif [ "$M" = 7b ]; then L=1; else exit 1; fi\nrun', "$1 must be set"),
+    "a default of nothing, as set -u wants": ('if [[ -z "${DATA:-}" ]]; then exit 1; fi\nrun', "$DATA must be set"),
+    "a default that ends the script": ('[ "${DATA:-none}" = none ] && exit 1\nrun', "$DATA must be set"),
+    "whether it is set at all": ("[[ -n ${DATA+x} ]] || exit 1\nrun", "$DATA must be set"),
+    "an argument without a value": ('[ -z "${1:-}" ] && exit 1\nrun', "$1 must be set"),
+    "the program test": ('if test -z "$DATA"; then exit 1; fi\nrun', "$DATA must be set"),
+    "one of several": ('if [[ -z "${A:-}" && -z "${B:-}" ]]; then exit 1; fi\nrun', "$A or $B must be set"),
+    "all of several": ('if [ -z "${A:-}" -o -z "$B" ]; then exit 1; fi\nrun', "$A and $B must be set"),
+    "a message that names a file of Python": (
+        'if [ -z "$KEY" ]; then echo "map KEY in train.py"; exit 1; fi\nrun',
+        "$KEY must be set",
+    ),
     "a file without which the script ends": ("if [ -f x ]; then A=1; else exit 1; fi\nrun", "taken as true"),
 }
 

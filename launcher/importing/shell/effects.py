@@ -1,8 +1,12 @@
 """Whether a part of a script affects the started commands, so that an undecided condition needs a warning."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.state import State
+
+_ENDLESS = re.compile(r"\b(while\s+(true|:|\(\(\s*1\s*\)\)|\[+\s+1\s)|until\s+false|for\s*\(\(\s*;\s*;)")
 
 _HARMLESS_NAMES = """
 echo printf : true false exit return break continue mkdir rm cp mv touch chmod ln cat tee sleep wait
@@ -60,3 +64,20 @@ def assigned(nodes: Iterable[Node]) -> Iterator[str]:
             yield text_of(name.children[0] if name.type == "subscript" else name)
         else:
             yield from assigned(node.children)
+
+
+def runs_for_ever(node: Node, state: State) -> bool:
+    """Return whether a statement, or a function that it calls, loops without an end and starts no training.
+
+    In the background it is a watch beside the training (`while true; do nvidia-smi; sleep 60; done &`).
+    """
+    bodies, open_ = {"": node}, [node]
+    while open_:
+        text = text_of(open_.pop())
+        for name, body in state.functions.items():
+            if name not in bodies and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
+                bodies[name] = body
+                open_.append(body)
+    return any(_ENDLESS.search(text_of(each)) for each in bodies.values()) and not any(
+        state.starts_training(each) for each in bodies.values()
+    )

@@ -20,7 +20,7 @@ from launcher.importing.shell.capture import (
 )
 from launcher.importing.shell.conditions import Conditions
 from launcher.importing.shell.diagnostics import NotReadable
-from launcher.importing.shell.effects import CARRIERS, QUESTIONS, has_effect, prepares
+from launcher.importing.shell.effects import CARRIERS, QUESTIONS, has_effect, prepares, runs_for_ever
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.guards import Guards
@@ -71,8 +71,16 @@ class Interpreter(Loops):
         status: bool | None = True
         for node in nodes:
             if node.is_named and node.type not in ("comment", "heredoc_body"):
-                status = self.statement(node)
+                after = node.next_sibling
+                in_background = after is not None and after.type == "&"
+                status = self._in_background(node) if in_background else self.statement(node)
         return status
+
+    def _in_background(self, node: Node) -> bool:
+        """Evaluate a statement before `&`: a process of its own, the end of which the script does not wait for."""
+        if not runs_for_ever(node, self.state):
+            self._apart(lambda: self.statement(node))
+        return True
 
     def statement(self, node: Node) -> bool | None:
         """Evaluate one statement."""
@@ -250,10 +258,14 @@ class Interpreter(Loops):
         return None if unknown or None in found else "".join(text for text in found if text is not None)
 
     def _subshell(self, node: Node) -> bool | None:
+        return self._apart(lambda: self.block(node.children))
+
+    def _apart(self, evaluate: Callable[[], bool | None]) -> bool | None:
+        """Evaluate statements in a process of their own, which leaves the script's variables as they are."""
         state = self.state
         saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
         try:
-            return self.block(node.children)
+            return evaluate()
         except Stop:
             return self._ended()
         finally:

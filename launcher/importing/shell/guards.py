@@ -7,6 +7,11 @@ from launcher.importing.shell.grammar import Node, line_of, text_of
 from launcher.importing.shell.placeholders import has_output, names, only, placeholder
 from launcher.importing.shell.state import State
 
+# What bash sets itself.
+_OF_BASH = re.compile(r"0|BASH\w*|RANDOM|SECONDS|LINENO")
+# How tests are joined: one value is enough for the script to go on, or each is needed.
+_ALTERNATIVES, _EACH = re.compile(r"&&|\s-a\s"), re.compile(r"\|\||\s-o\s")
+
 
 class Guards:
     """Detects conditions that end the script only because a variable is unset that its user would set."""
@@ -23,8 +28,10 @@ class Guards:
             if name.isidentifier() and self.state.variables.get(name) == "":
                 self.state.set(name, placeholder(f"${name}"))
         typed = text_of(condition[0]).split("\n")[0][:80]
+        either = _ALTERNATIVES.search(typed) is not None and not _EACH.search(typed)
+        names_ = (" or " if either else " and ").join(required)
         self.state.warn(
-            f"`{typed}` would end the script: {' and '.join(required)} must be set; reading continues as if it were",
+            f"`{typed}` would end the script: {names_} must be set; reading continues as if it were",
             f"{self.state.script}:{line_of(condition[0])}",
             *(f"--set {name.strip('$')}=VALUE" for name in required),
         )
@@ -35,6 +42,14 @@ class Guards:
         given = self.state.positional or any(name.isdigit() for name in self.state.variables)
         if re.search(r"\$#|\$\{#\}", text) and not given:
             yield "$1"
+        for expanded, tested in re.findall(r"\$\{?(\w+)|-v\s+(\w+)", text):
+            name = expanded or tested
+            if (
+                name not in self.state.variables
+                and not _OF_BASH.fullmatch(name)
+                and not (name.isdigit() and (given or self.state.scopes))
+            ):
+                yield f"${name}"
         # `A=${1:-}` is empty because the argument is not given.
         empty = [name for name in re.findall(r"-z\s+\"?\$\{?(\w+)", text) if self.state.variables.get(name) == ""]
         for name in dict.fromkeys([*self.state.assumed, *empty]):
@@ -47,7 +62,8 @@ class Guards:
 
     def exits(self, body: list[Node]) -> bool:
         """Return whether a body ends the script and starts no training before."""
-        return self._exits(body) and not any(self.state.starts_training(node) for node in body)
+        rest = (node for node in body if not _prints(node))
+        return self._exits(body) and not any(self.state.starts_training(node) for node in rest)
 
     def _exits(self, nodes: Iterable[Node]) -> bool:
         """Return whether statements end the script, directly or through a function such as `usage`."""
@@ -64,3 +80,9 @@ class Guards:
     def _function(self, name: str) -> str:
         body = self.state.functions.get(name)
         return "" if body is None else text_of(body)
+
+
+def _prints(node: Node) -> bool:
+    """Return whether a statement only prints text, which may name a script."""
+    name = node.child_by_field_name("name") if node.type == "command" else None
+    return name is not None and text_of(name) in ("echo", "printf")
