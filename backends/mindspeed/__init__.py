@@ -48,16 +48,7 @@ RULES = (
     *(
         f"backends.mindspeed.rules.{part}"
         for part in (
-            *(
-                "context_parallel_sizes",
-                "context_parallel",
-                "recompute",
-                "parallel",
-                "moe",
-                "features",
-                "sizes",
-                "indexer",
-            ),
+            *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
             *(
                 "indexer",
                 "conversion",

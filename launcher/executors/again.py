@@ -16,6 +16,7 @@ from launcher.executors.local.run import check_references
 from launcher.executors.processes import identified
 from launcher.executors.record import RECORD, RUN, STATUS, Record, now, withdraw_request, write_record, write_status
 from launcher.executors.register import entry_of, remember
+from launcher.executors.register_end import register_end
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Ended, Place, get_executor
 
@@ -51,7 +52,7 @@ def run_again(record: Record, plan: LaunchPlan, launch_dir: str, attempt: int, *
         if ended is None:
             withdraw_request(folder)
             ended = run_conductor(plan, place, files, quiet=quiet, again=True)
-    remember(record.id, folder, record.as_tree(), ended.state)
+    register_end(record, ended.state)
     return replace(ended, log=Path(launch_dir) / ended.log)
 
 
@@ -92,5 +93,6 @@ def _restored(record: Record) -> Iterator[None]:
         for path, text in before.items():
             private.write(path, text)
         if entry is not None:
-            remember(record.id, Path(record.folder), entry.record or record.as_tree(), entry.state)
+            kept, folder = entry.record or record.as_tree(), Path(record.folder)
+            remember(record.id, folder, kept, entry.state, code=entry.code, why=entry.why, at=entry.at)
         raise

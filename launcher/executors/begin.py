@@ -17,6 +17,7 @@ from launcher.executors.forwarded_env import ASSIGNED
 from launcher.executors.local.run import Kept, check_references, run
 from launcher.executors.record import RECORD, RUN, Record, read_status, record_of, write_record, write_status
 from launcher.executors.register import release, remember, reserve
+from launcher.executors.register_end import register_end
 from launcher.job.migrations import RUN_RECORDS, versioned
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.executor import ENDED, Ended, Place, Submitted, get_executor
@@ -111,7 +112,7 @@ def run_here(begun: Begun, *, quiet: bool) -> Ended:
     except CannotStart:
         release(record.id)
         raise
-    remember(record.id, Path(record.folder), record.as_tree(), ended.state)
+    register_end(record, ended.state)
     return ended
 
 

@@ -17,12 +17,20 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A run that this user started: its id, the absolute path of its folder, and its record as it was last written."""
+    """A run that this user started: its id, the absolute path of its folder, and its record as it was last written.
+
+    Attributes:
+        state: how it ended; "": not known to have ended.
+        code, why, at: exit code, reason and time of that end.
+    """
 
     id: str
     folder: Path
     record: Mapping[str, Any] | None = None
     state: str = ""
+    code: int | None = None
+    why: str = ""
+    at: str = ""
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -68,13 +76,22 @@ def release(run_id: str) -> None:
     (home() / "runs" / f"{run_id}.json").unlink(missing_ok=True)
 
 
-def remember(run_id: str, folder: Path, record: Mapping[str, Any], state: str = "") -> None:
+def remember(
+    run_id: str,
+    folder: Path,
+    record: Mapping[str, Any],
+    state: str = "",
+    *,
+    code: int | None = None,
+    why: str = "",
+    at: str = "",
+) -> None:
     """Keep the record of a run beside its id, so that the run is found when its folder is gone.
 
     Ids repeat: a copy of the folder, or another user's run, is not the one that is registered.
 
     Args:
-        state: how it ended; "": not known to have ended.
+        state, code, why, at: its end, as of `Registered`.
     """
     file = home() / "runs" / f"{run_id}.json"
     entry = entry_of(run_id)
@@ -82,7 +99,8 @@ def remember(run_id: str, folder: Path, record: Mapping[str, Any], state: str = 
         return  # the id could not be registered, or is of another run
     with contextlib.suppress(OSError):  # a full disk: its folder has the record, too
         began = file.stat()
-        private.write(file, json.dumps({"folder": str(folder), "record": record, "state": state}))
+        end = {"state": state, "code": code, "why": why, "at": at}
+        private.write(file, json.dumps({"folder": str(folder), "record": record, **end}))
         os.utime(file, ns=(began.st_atime_ns, began.st_mtime_ns))  # runs are listed in the order of their start
 
 
@@ -100,12 +118,14 @@ def entry_of(run_id: str) -> Registered | None:
         return None
     try:
         tree = json.loads((home() / "runs" / f"{run_id}.json").read_text(encoding="utf-8"))
-        folder, record, state = tree["folder"], tree.get("record"), tree.get("state", "")
+        folder, record, code = tree["folder"], tree.get("record"), tree.get("code")
+        state, why, at = (str(tree.get(name, "")) for name in ("state", "why", "at"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if not isinstance(folder, str) or not isinstance(record, dict | None):
         return None
-    return Registered(id=run_id, folder=Path(folder), record=record, state=str(state))
+    code = code if isinstance(code, int) else None
+    return Registered(id=run_id, folder=Path(folder), record=record, state=state, code=code, why=why, at=at)
 
 
 def _numbers(runs: Path) -> list[tuple[str, int]]:

@@ -18,12 +18,14 @@ from launcher.executors.record import (
     Exit,
     Record,
     heartbeat_age,
+    now,
     read_exits,
     read_request,
     read_status,
     write_status,
 )
 from launcher.executors.register import entry_of, remember
+from launcher.executors.register_end import register_end
 from launcher.observe.owner import not_installed
 from launcher.plan.executor import ENDED, FINAL, Observed, find_executor
 
@@ -97,7 +99,7 @@ def _states(records: Sequence[Record], *, deep: bool) -> Iterator[State]:
     seen = _observed(asked)
     for record, state in zip(records, known, strict=True):
         if record.gone:
-            yield _of_gone(record, state, seen.get(record.key))
+            yield _of_gone(record, seen.get(record.key))
         elif state == "done" and not deep:
             yield _of_folder(record, state, (state, "", ()), deep=deep)
         else:
@@ -126,8 +128,8 @@ def _of_folder(record: Record, written: str, found: tuple[str, str, tuple[str, .
     if state == "lost" and settled and (by_nodes := _as_nodes_ended(record, exits, begun)) is not None:
         state, status["code"], why = by_nodes
     state, why = _as_asked(folder, state, why, exits)
-    if state in FINAL and (state != written or (why and why != status.get("reason"))):
-        _keep(record, folder, state, why, status)
+    if state in FINAL:
+        _keep(record, state, why, status, written)
     code = status.get("code") if state in ENDED else None
     return State(
         state=state,
@@ -141,12 +143,17 @@ def _of_folder(record: Record, written: str, found: tuple[str, str, tuple[str, .
     )
 
 
-def _of_gone(record: Record, known: str, seen: Observed | None) -> State:
+def _of_gone(record: Record, seen: Observed | None) -> State:
     """Return the state of a run whose folder is gone, and let the register keep its end."""
-    state, why, nodes = (known, "", ()) if known else _state(record, "", seen)
+    known = entry_of(record.id)
+    gone = f"its folder {record.folder} is gone"
+    if known is not None and known.state:
+        why = "; ".join(filter(None, (known.why, gone)))
+        return State(state=known.state, code=known.code, why=why, at=known.at)
+    state, why, nodes = _state(record, "", seen)
     if state in FINAL:
-        remember(record.id, Path(record.folder), record.as_tree(), state)
-    return State(state=state, why="; ".join(filter(None, (why, f"its folder {record.folder} is gone"))), nodes=nodes)
+        remember(record.id, Path(record.folder), record.as_tree(), state, why=why, at=now())
+    return State(state=state, why="; ".join(filter(None, (why, gone))), nodes=nodes)
 
 
 def _is_settled(exits: Sequence[Exit]) -> bool:
@@ -183,14 +190,19 @@ def _as_asked(folder: Path, state: str, why: str, exits: Sequence[Exit]) -> tupl
     return "stopped", f"by {asked.by} on {asked.host}"
 
 
-def _keep(record: Record, folder: Path, state: str, why: str, status: Mapping[str, Any]) -> None:
-    """Write down an end when it is first seen, for queues forget; but not in the folder of another user."""
-    if not private.is_own(folder / RUN):
+def _keep(record: Record, state: str, why: str, status: Mapping[str, Any], written: str) -> None:
+    """Write down an end when it is first seen, for queues forget and folders are removed; in own folders only."""
+    folder = Path(record.folder)
+    is_news = state != written or bool(why and why != status.get("reason"))
+    entry = None if is_news else entry_of(record.id)
+    is_registered = entry is not None and (entry.folder != folder or bool(entry.state))
+    if is_registered or not private.is_own(folder / RUN):
         return
-    number = {name: int(status.get(name) or 0) for name in ("attempt", "restarts")}
-    with contextlib.suppress(OSError, ValueError):  # a folder of another user, or a full disk
-        write_status(folder, state, status.get("code"), **number, why=why or str(status.get("reason", "")))
-    remember(record.id, folder, record.as_tree(), state)
+    if is_news:
+        number = {name: int(status.get(name) or 0) for name in ("attempt", "restarts")}
+        with contextlib.suppress(OSError, ValueError):  # a folder of another user, or a full disk
+            write_status(folder, state, status.get("code"), **number, why=why or str(status.get("reason", "")))
+    register_end(record, state)
 
 
 def _observed(records: Sequence[Record]) -> dict[tuple[str, str], Observed]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.commands import ROOT
 from tests.conftest import Launch
-from tests.waiting import STUCK_SECONDS
+from tests.waiting import STUCK_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -319,6 +319,21 @@ def test_a_run_whose_folder_is_gone_is_seen_and_stopped_by_its_id(
     assert launch("stop", "qwen3_8b-1").code == 0
     assert working.wait(timeout=STUCK_SECONDS) != 0
     assert launch("ps", "--json").json == []
+
+
+def test_an_end_that_was_seen_outlasts_the_run_s_folder(
+    launch: Launch, working: "subprocess.Popen[bytes]", tmp_path: Path
+):
+    """The launcher is killed, so that a script writes down the end; `ps` or `status` is the first to see it."""
+    working.kill()
+    working.wait(timeout=STUCK_SECONDS)
+    wait_until(lambda: '"state": "running"' not in (tmp_path / "out/run/status.json").read_text())
+    seen = launch("status", "qwen3_8b-1", "--json").json
+    assert (seen["state"], seen["code"], seen["why"]) == ("stopped", 143, "the program that started it was killed")
+    shutil.rmtree(tmp_path / "out")
+    later = launch("status", "qwen3_8b-1", "--json").json
+    assert (later["state"], later["code"], later["at"]) == (seen["state"], seen["code"], seen["at"])
+    assert later["why"] == f"{seen['why']}; its folder {tmp_path}/out is gone"
 
 
 def test_who_first_asked_a_run_to_stop_is_who_stopped_it(

@@ -53,7 +53,8 @@ def test_the_pod_of_a_trainjob_is_that_of_its_runtime_with_the_job_s_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The runtime's tolerations and other containers stay; image, command and devices are the job's."""
-    own = {"containers": [{"name": "node", "image": "theirs"}, {"name": "proxy"}], "tolerations": [{"key": "gpu"}]}
+    theirs = {"name": "node", "image": "theirs", "resources": {"limits": {"rdma/hca": 1}}}
+    own = {"containers": [theirs, {"name": "proxy"}], "tolerations": [{"key": "gpu"}]}
     replicated = [{"name": "dataset"}, {"name": "node", "template": {"spec": {"template": {"spec": own}}}}]
     runtime = {"spec": {"template": {"spec": {"replicatedJobs": replicated}}}}
     (tmp_path / "runtime").write_text(json.dumps(runtime))

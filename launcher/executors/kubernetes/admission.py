@@ -72,7 +72,9 @@ def _of_runtime(where: Mapping[str, Any], job: Mapping[str, Any]) -> Mapping[str
     if own is None or patch is None:
         return None
     values = {key: trainer[key] for key in ("image", "command", "env") if key in trainer}
-    container = {"name": NODE, **values, "resources": trainer.get("resourcesPerNode")}
+    if resources := trainer.get("resourcesPerNode"):  # they replace all of the runtime's; without, those stay
+        values["resources"] = {**resources, "$patch": "replace"}
+    container = {"name": NODE, **values}
     return merged(merged(own, patch), {"spec": {"containers": [container]}})
 
 
