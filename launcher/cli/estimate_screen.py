@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from launcher.estimate.estimate import uncounted
 from launcher.estimate.kin import Range
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import MEMORY_PARTS, Estimate, StageMemory, StepTime
@@ -67,7 +68,7 @@ def _verdict(job: Job, answer: Estimate, page: Page) -> Iterator[str]:
     else:
         yield from page.wrap(_untimed(job), "", "  ")
     yield from page.wrap(f"{job.name or 'job'} on {devices}: {model}", "", "  ")
-    for line in _error(answer):
+    for line in (*filter(None, (uncounted(job),)), *_error(answer)):
         yield from page.wrap(line, "", "  ")
 
 

@@ -81,7 +81,9 @@ def _imbalance(job: Job, answer: Estimate) -> Imbalance | None:
 
 
 def _with_range(job: Job, answer: Estimate) -> Estimate:
-    """Return the answer with the errors of its nearest measured kin."""
+    """Return the answer with the errors of its nearest measured kin, which trained one model and generated nothing."""
+    if uncounted(job) is not None:
+        return answer
     probability = None
     if answer.capacity is not None:
         probability = fit_probability(job, answer.fullest.peak_reserved, answer.capacity - answer.outside)
@@ -280,6 +282,16 @@ def _by_formula(sizes: Sizes) -> list[str]:
     ]
 
 
+def uncounted(job: Job) -> str | None:
+    """Return what a job's task needs beside the trained model and is not part of the estimate; None: nothing."""
+    if job.task.type in ("pretrain", "sft"):
+        return None
+    return (
+        f"task.type {job.task.type}: counted like one plain sequence each, without a reference model, a teacher, "
+        "rewards and generation"
+    )
+
+
 def _simplified(job: Job, sizes: Sizes) -> list[str]:
     notes = []
     given = job.hardware.node_devices
@@ -288,8 +300,9 @@ def _simplified(job: Job, sizes: Sizes) -> list[str]:
             f"hardware.node_devices: {given} counts as {job.cluster.devices_per_node}, the devices of a node; links "
             f"that span nodes are hardware.domain_devices={given}"
         )
-    if job.task.type not in ("pretrain", "sft"):
-        notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
+    beside = uncounted(job)
+    if beside is not None:
+        notes.append(beside)
     if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:
         notes.append("lora.target_modules: counted as every product of attention and dense networks")
     strange = [name for name in job.offload.modules if name not in OFFLOADED]

@@ -62,6 +62,15 @@ def test_a_range_of_memory_is_that_of_the_figure_beside_it(launch: Any) -> None:
     assert low < (used + outside) / 2**30 < high
 
 
+def test_models_beside_the_trained_one_are_said_not_to_be_counted(launch: Any) -> None:
+    words = ("+recipe=qwen3_8b_gkd", "hardware=h100_80g", "cluster.nodes=2")
+    (_, text, _), (_, tree, _) = launch("estimate", *words), launch("estimate", *words, "--json")
+    assert "task.type gkd: counted like one plain sequence each, without a reference model, a teacher" in text
+    assert json.loads(tree)["fit_probability"] is None  # every measured run trained one model
+    assert "no run like this one was measured" in text
+    assert "task.type" not in launch(*QWEN)[1]
+
+
 def test_without_a_peak_the_answer_says_why_it_has_no_time(launch: Any) -> None:
     code, out, _ = launch(*QWEN, "hardware.bf16_tflops=null")
     assert code == 0
