@@ -24,6 +24,7 @@ root_doc = "docs/zh/index" if CHINESE else "docs/index"
 _ENGLISH = ["docs/index.md", "docs/start", "docs/guides", "docs/accuracy.md", "README.md"]
 _ENGLISH += ["docs/report.md", "docs/ui.md", "docs/pull_requests.md", "docs/running.md", "docs/import.md"]
 _ENGLISH += ["docs/convert.md", "docs/estimate.md", "docs/search.md", "docs/rehearsal.md", "docs/parity.md"]
+_ENGLISH += ["docs/agreement.md", "docs/exhaustive.md"]
 exclude_patterns = ["docs/conf.py", *(_ENGLISH if CHINESE else ["docs/zh", "README.zh-CN.md"])]
 myst_heading_anchors = 4
 html_theme = "furo"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from tests.conftest import GROUPS
+from tools.docs.written import marked
 from tools.resumable import ROOT, digest, load, save, state_file
 
 PAGE = ROOT / "docs" / "exhaustive.md"
@@ -120,14 +121,16 @@ def page(known: dict[str, Result]) -> str:
         for file, result in known.items()
     )
     reasons = "".join(f"- {reason}\n" for reason in sorted({reason for result in results for reason in result.reasons}))
-    return (
+    today = date.today()
+    text = (
         "# The whole suite, nothing sampled\n\n"
         "Written by `python -m tools.exhaustive --write`: every case and example, slow tests too.\n\n"
-        f"{date.today()}, {commit()}: {len(results)} files, {summary(results)}, "
+        f"{today}, {commit()}: {len(results)} files, {summary(results)}, "
         f"{sum(result.seconds for result in results) / 60:.0f} minutes.\n\n"
         f"| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|\n{rows}\n"
         f"Reasons for skipping on that machine:\n\n{reasons}"
     )
+    return marked(text, {"result": f"{today}, ", "files": "| tests |", "skipped": "- "})
 
 
 def commit() -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
 from launcher.cli import balance_taylor
+from launcher.cli.not_estimated import not_estimated
 from launcher.cli.notes import print_remark
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
 from launcher.cli.plot import drawable, plotted
@@ -149,7 +150,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
             watch=None if options.json else _progress(),
         )
     except CannotEstimate as error:
-        raise NotDone(findings=error.findings, job=job) from None
+        raise not_estimated(error, job) from None
     except (BadProblem, Infeasible) as error:
         raise NotDone(_reason(error), rule=_RULE) from None
     from launcher.balance.strategy import strategy

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from launcher.cli.multirun import Answer, add_option, answered
+from launcher.cli.not_estimated import not_estimated
 from launcher.cli.options import composed, parse, parser, writable
 from launcher.cli.plot import drawable, plotted
-from launcher.cli.refusal import NotDone, WrongUse
+from launcher.cli.refusal import WrongUse
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.outputs.kinds import PICTURE, TRACE
 from launcher.report.text_page import page_of
@@ -42,7 +43,7 @@ def _estimated(options: argparse.Namespace) -> Answer:
     try:
         answer = estimate(job, timeline=bool(options.plot or options.trace))
     except CannotEstimate as error:
-        raise NotDone(findings=error.findings, job=job) from None
+        raise not_estimated(error, job) from None
     if not options.json:
         from launcher.cli.estimate_screen import screen
         from launcher.cli.estimate_why import why_lines

@@ -52,6 +52,21 @@ TASKS = {
     "reference/fields/parallel": ("parallel.tp", "parallel.tp"),
     "reference/rules/every_backend": ("PAR-WORLD", "PAR-WORLD"),
 }
+# What readers also type, and a page that answers it: English, Chinese; "" is not asked.
+OTHERS = {
+    "start/data": ("parquet", "parquet"),
+    "start/data.md": ("sharegpt", "sharegpt"),
+    "guides/rehearse_cluster": ("1000 GPUs", "1000 GPUs"),
+    "start/resume": ("resume training", "恢复训练"),
+    "guides/will_it_fit": ("OOM", "显存不够"),
+    "guides/runs": ("NaN", "NaN"),
+    "guides/runs.md": ("hang", "训练卡住"),
+    "guides/runs.md#loss": ("loss NaN", "损失 NaN"),
+    "guides/will_it_fit.md": ("out of memory", "OOM"),
+    "guides/convert_layout": ("convert weights", "权重转换"),
+    "start/slurm": ("multi-node", "多机"),
+    "start/kubernetes": ("docker image", "容器镜像"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +94,31 @@ def searching(request: pytest.FixtureRequest, browser: "Browser", site: Path) ->
 @pytest.mark.parametrize("task", TASKS)
 def test_search_finds_the_page_of_a_task(searching: "tuple[str, Page]", task: str) -> None:
     language, page = searching
-    query = TASKS[task][language == "zh"]
+    found_by(page, language, TASKS[task], task)
+
+
+@pytest.mark.parametrize("task", OTHERS)
+def test_search_finds_a_page_by_other_words(searching: "tuple[str, Page]", task: str) -> None:
+    language, page = searching
+    found_by(page, language, OTHERS[task], task.partition(".md")[0])
+
+
+def found_by(page: "Page", language: str, queries: tuple[str, str], task: str) -> None:
+    """Assert that a page is among the first three that a query finds."""
+    query = queries[language == "zh"]
     page.goto(f"{page.url.partition('?')[0]}?q={quote(query)}")
     page.wait_for_selector("#search-results ul.search li:nth-child(3) a, #search-results .search-summary:not(:empty)")
     links = page.eval_on_selector_all("#search-results ul.search li > a", "all => all.map(a => a.getAttribute('href'))")
     prefix = "docs/zh/" if language == "zh" and not task.startswith("reference") else "docs/"
     assert any(f"{prefix}{task}.html" in link for link in links[:3]), (query, links[:8])
+
+
+@pytest.mark.parametrize("width", [390, 1100, 1280, 1440])
+@pytest.mark.parametrize("name", ["en/docs/index", "en/docs/search", "zh/docs/zh/start/data", "zh/docs/zh/agreement"])
+def test_a_page_is_not_wider_than_the_window(browser: "Browser", site: Path, name: str, width: int) -> None:
+    with opened(browser, (site / f"{name}.html").as_uri(), width=width) as found:
+        wider = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
+        assert found.page.evaluate(wider) == 0
 
 
 @pytest.mark.parametrize("start", ["index.html", "en/docs/index.html", "zh/docs/zh/index.html"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sampling import ROOT
+from tools.docs import written
 
 chinese = pytest.importorskip("tools.docs.site.chinese", reason="no Sphinx: pip install 'launch-llm[docs]'")
 links = pytest.importorskip("tools.docs.site.links")
@@ -22,7 +23,8 @@ def test_a_file_is_named_above_its_block_and_chinese_lines_are_joined() -> None:
     [
         ("start/lora.md", "[x](start/lora.md)", "[x](zh/start/lora.md)"),
         ("security.md#a", "[x](security.md#a)", "[x](zh/security.md)"),
-        ("exhaustive.md", "[x](exhaustive.md)", "[x](exhaustive.md)"),
+        ("exhaustive.md", "[x](exhaustive.md)", "[x](zh/exhaustive.md)"),
+        ("decisions/forks.md", "[x](decisions/forks.md)", "[x](decisions/forks.md)"),
         ("../pyproject.toml", "x", "x"),
         ("absent.md", "[x](absent.md)", "[x](absent.md)"),
         ("https://example.com/a.md", "[x](https://example.com/a.md)", "[x](https://example.com/a.md)"),
@@ -70,3 +72,12 @@ def test_every_reference_of_a_translation_is_to_what_its_page_has() -> None:
         english = (ROOT / "docs" / page.name).read_text(encoding="utf-8")
         marked = set(re.findall(r"^<!-- (\w+): begin -->$", english, re.MULTILINE))
         assert set(re.findall(r"^<!-- (\w+): as in \S+ -->$", text, re.MULTILINE)) - {"command"} == marked
+
+
+def test_a_generator_marks_what_the_translation_shows() -> None:
+    parts = {"made": "Written by", "rows": "| a |", "none": "| b |"}
+    page = written.marked("# T\n\nWritten by `x`.\n\n| a | 1 |\n|---|---|\n| 2 | 3 |\n\n## Next\n", parts)
+    assert "<!-- rows: begin -->\n| a | 1 |\n|---|---|\n| 2 | 3 |\n<!-- rows: end -->\n\n## Next" in page
+    for name in parts:
+        assert f"<!-- {name}: begin -->" in page
+        assert f"<!-- {name}: end -->" in page

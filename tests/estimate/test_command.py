@@ -166,6 +166,15 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize("backend", [(), ("backend=mindspeed",)], ids=["any backend", "a backend"])
+def test_what_works_has_been_tried(backend: tuple[str, ...], launch: Any) -> None:
+    words = ("+recipe=llama3_70b", "hardware=h100_80g", "cluster.nodes=2", *backend)
+    code, out, err = launch(*words)
+    assert (code, out) == (1, "")
+    assert "works: parallel.tp=4 · parallel.pp=2 · parallel.tp=2" in err
+    assert launch(*words, "parallel.pp=2")[0] == 0
+
+
 @pytest.mark.parametrize(("args", "rule", "field"), BAD.values(), ids=list(BAD))
 def test_bad_input_is_refused_with_its_field(args: list[str], rule: str, field: str, launch: Any) -> None:
     code, _, err = launch(*QWEN, *args)

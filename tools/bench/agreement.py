@@ -32,11 +32,13 @@ from statistics import NormalDist
 from tests.backends.users_path import UsersPath
 from tests.backends.verdicts import WRONG, Verdict
 from tools.bench.agreement_parts import Part, Settings, first_words, named_checkouts, parts
+from tools.docs.written import marked
 
 BACKENDS = ("megatron", "mindformers", "core", "megatron_lm", "mindspeed")
 HEAD = """# Agreement with the real validators
 
 Written by `python -m tools.bench.agreement {words}` ({day}).
+
 Jobs and command lines are drawn at random, the same ones from the same seed. Each is judged where users stand: a
 command line as a script (`torchrun … pretrain_gpt.py …`, `NPROC_PER_NODE=8 megatron sft …`), a configuration as a YAML
 file that `msrun` starts, a job as a job file, by `launch check FILE --json` (its `main(argv)` in one process). No size
@@ -63,7 +65,15 @@ examples as written* above); the two of `MS-RC-PER-RANK` they accepted. Examples
 mindspore` are under *machine* there: they import MindSpore's own transformers.
 """
 
-
+# Parts that the Chinese page shows as they are.
+PARTS = {
+    "written": "Written by `python -m tools.bench.agreement",
+    "verdicts": "| validator | asked about |",
+    "differences": "| validator | kind |",
+    "reasons": "| validator | rule |",
+    "examples": "| backend | records |",
+    "refused": "| why | rules |",
+}
 GOAL = 0.99
 _COLUMNS = (
     *("validator", "asked about", "n", "accepted", "same", "missed", "stricter", "later", "unexplained", "machine"),
@@ -118,7 +128,7 @@ def main() -> int:
     print("\n".join(totals))
     if options.output:
         head = HEAD.format(words=_words(options), day=f"{datetime.date.today()}")
-        options.output.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+        options.output.write_text(marked(head + "\n".join(lines) + "\n", PARTS), encoding="utf-8")
     for row in rows:
         for verdict in row.verdicts:
             if verdict.kind in WRONG:
