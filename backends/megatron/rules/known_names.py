@@ -112,6 +112,9 @@ declare((
                 "ms-swift 4.6.0 template/base.py:222", since=_LAZY, extended_by=_PLUGINS, severity="warning"),
     known_names("SW-CALLBACKS", "callbacks", _CALLBACKS, "The trainer's callbacks have these names.",
                 f"{_TRAINERS}/base.py:113", since=FOUR, extended_by=_PLUGINS),
+    known_names("SW-REPORT-TO", "report_to", _CALLBACKS,
+                "Trackers are callbacks of these names; an unknown one ends in a KeyError as the trainer is built.",
+                f"{_TRAINERS}/base.py:113; {_ARGS}:909", since=FOUR, extended_by=_PLUGINS),
     known_names("SW-REWARD-NAMES", "reward_funcs", _REWARDS,
                 "ms-swift has reward functions of these names; since 4.3 an unknown name fails only when the first "
                 "answers are scored.",

@@ -23,6 +23,7 @@ NAMES: Mapping[str, Pair] = {
     "SW-LOSS-SCALE": Pair(args(loss_scale="default+react_en"), args(loss_scale="default+react")),
     "SW-AGENT-TEMPLATE": Pair(args(agent_template="kimi_k25"), args(agent_template="glm5_1"), "4.1.3"),
     "SW-AGENT-TEMPLATE-TOOLS": Pair(args(agent_template="kimi"), args(agent_template="kimi_k25")),
+    "SW-REPORT-TO": Pair(args(report_to=["tensorboard", "mlflow"]), args(report_to=["tensorboard", "wandb"])),
     "SW-CALLBACKS": Pair(args(callbacks=["mine"]), args(callbacks=["mine"], external_plugins=["mine.py"])),
     "SW-REWARD-NAMES": Pair(
         {"task": GRPO, **args(reward_funcs=["exactness"])}, {"task": GRPO, **args(reward_funcs=["accuracy"])}

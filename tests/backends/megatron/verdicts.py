@@ -38,6 +38,7 @@ LATER = {
     "SW-LOSS-SCALE": "when the template is built (loss_scale/mapping.py)",
     "SW-AGENT-TEMPLATE": "when the template is built (template/base.py)",
     "SW-LORA-NAMES": "when adapters are attached (peft)",
+    "SW-REPORT-TO": "when the trainer is built (megatron/trainers/base.py:113)",
     "SW-CALLBACKS": "when the trainer is built (megatron/trainers/base.py:113)",
     "SW-REWARD-NAMES": "when the trainer is built, or when answers are scored",
     "SW-MULTI-TURN-NAMES": "when the trainer is built (rollout_mixin.py:442)",
