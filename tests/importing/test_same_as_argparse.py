@@ -97,7 +97,7 @@ def real(catalogue: Catalogue) -> Parser:
         names = [f"--{name}" for name in known]
         if catalogue.style == "hf":
             names = list(dict.fromkeys(spelling for name in names for spelling in (name, _dashed(name))))
-        parser.add_argument(*names, dest=argument.dest, default=None, **_kind(argument))
+        parser.add_argument(*names, dest=argument.dest, default=None, **_kind(argument, catalogue.style))
         if argument.negation:
             negation = f"--{argument.negation}"
             names = list(dict.fromkeys((negation, _dashed(negation))))
@@ -109,7 +109,7 @@ def _dashed(name: str) -> str:
     return "--" + name[2:].replace("_", "-")
 
 
-def _kind(argument: Argument) -> dict[str, Any]:
+def _kind(argument: Argument, style: str) -> dict[str, Any]:
     if argument.action == "boolean_optional":
         return {"action": argparse.BooleanOptionalAction}
     if argument.action in ("store_true", "store_false"):
@@ -118,7 +118,7 @@ def _kind(argument: Argument) -> dict[str, Any]:
         return {"action": "store_const", "const": argument.const}
     kind = TYPES.get(argument.type, str)
     choices = [choice for choice in argument.choices if choice is not None] if argument.choices else None
-    if choices and any(not isinstance(choice, str) for choice in choices):
+    if choices and style == "hf" and any(not isinstance(choice, str) for choice in choices):
         # transformers' make_choice_type_function (hf_argparser.py:49): choices of several types are compared as text.
         kind, choices = str, [str(choice) for choice in choices]
     nargs = "?" if argument.optional_value else argument.nargs

@@ -1,17 +1,20 @@
 """Ports examples of the corpus to other backends, takes the decisions that are left, and asks the target's real parser.
 
     python -m tools.bench.port_acceptance --facts DIR --megatron-lm CHECKOUT [--every N] [--targets A,B] [--state FILE]
+        [--write]
 
-DIR is that of tools.bench.corpus; CHECKOUT is Megatron-LM's of the default version. MindSpeed-LLM is found by
+DIR and CHECKOUT are those of tools.bench.corpus, the latter of Megatron-LM's default version. MindSpeed-LLM is found by
 MINDSPEED_LLM_PATH, MINDSPEED_PATH and MEGATRON_LM_PATH, interpreters in LAUNCH_TEST_ENVIRONMENTS. Decisions are taken
 as in tools.bench.port_decisions, and the model too: the preset of the job's kind (Qwen3-8B, or Qwen3-30B-A3B with
 experts) where the port needs one. What then still has errors is counted as open. The other command lines are parsed and
 validated, up to the model's configuration, by Megatron-LM, MindSpeed-LLM or ms-swift itself; MindFormers 2.1 has no
-build of its MindSpore for CPUs, and is not asked. Goes on where it was stopped. Prints the table of docs/import.md.
+build of its MindSpore for CPUs, and is not asked. Goes on where it was stopped. Prints the table; with --write it also
+goes where the pages of the documentation take it from.
 """
 
 import argparse
 import dataclasses
+import datetime
 import json
 import os
 import subprocess
@@ -35,10 +38,10 @@ from launcher.mapping.environment import environment
 from launcher.pipeline import Outcome, judge
 from launcher.port.dropped import values_of
 from tests.rehearse.native import environments
-from tools.bench.corpus import CORPORA, outcomes
-from tools.bench.port_decisions import KINDS, kind_of, taken
-from tools.resumable import ROOT, digest, load, save, state_file
+from tools.bench.port_decisions import KINDS, kind_of, sources_of, taken
+from tools.resumable import ROOT, commit, digest, load, save, state_file
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "import_accepted.md"
 STATE = state_file("port_acceptance")
 ROUNDS = 6
 DENSE, EXPERTS = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B"
@@ -194,8 +197,8 @@ def main() -> int:
     options = _options()
     sources = digest()
     known = load(options.state, sources, str)
-    for source, (backend, versions) in CORPORA.items():
-        examples = [each for each in outcomes(options.facts / source, backend, versions) if each.imported is not None]
+    for backend, read in sources_of(options).items():
+        examples = [each for each in read() if each.imported is not None]
         for target in options.targets.split(","):
             if target == backend:
                 continue
@@ -209,15 +212,18 @@ def main() -> int:
             for start in range(0, len(pending), options.batch):
                 known |= verdicts(target, pending[start : start + options.batch], options.megatron_lm)
                 save(options.state, sources, known)
-    print(table(known, options.every))
+    text = table(known)
+    print(text)
+    if options.write:
+        PAGE.write_text(text + "\n", encoding="utf-8")
     for key, verdict in known.items():
         if verdict != ACCEPTED and not verdict.startswith((REFUSED, OPEN)):
             print(f"not accepted  {key}: {verdict[:300]}", file=sys.stderr)
     return 0
 
 
-def table(known: Mapping[str, str], every: int) -> str:
-    """Return the figures as a table."""
+def table(known: Mapping[str, str]) -> str:
+    """Return the figures as a table, with their sum and where they were measured."""
     rows: dict[tuple[str, str], list[str]] = {}
     for key, verdict in known.items():
         source, target, *_ = key.split(" ")
@@ -233,7 +239,11 @@ def table(known: Mapping[str, str], every: int) -> str:
         accepted = found.count(ACCEPTED)
         share = f"{accepted} ({accepted / asked:.0%})" if asked else "–"
         lines.append(f"| {source} | {target} | {len(found)} | {_shown(refused)} | {_shown(left)} | {asked} | {share} |")
-    return "\n".join(lines)
+    open_ = sum(verdict.startswith(OPEN) for verdict in known.values())
+    asked = len(known) - open_ - sum(verdict.startswith(REFUSED) for verdict in known.values())
+    accepted = sum(verdict == ACCEPTED for verdict in known.values())
+    today = datetime.datetime.now(datetime.UTC).date()
+    return "\n".join([*lines, "", f"{accepted} of {asked} are accepted, {open_} are open ({today} at {commit()})."])
 
 
 def _shown(counts: Counter[str]) -> str:
@@ -249,6 +259,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth example only")
     parser.add_argument("--batch", type=int, default=25, metavar="N", help="command lines of one child process")
     parser.add_argument("--state", type=Path, default=STATE, metavar="FILE")
+    parser.add_argument("--write", action="store_true", help="write tools/docs/import_accepted.md")
     return parser.parse_args()
 
 

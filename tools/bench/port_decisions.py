@@ -138,7 +138,7 @@ def main() -> int:
     sources = digest()
     known = load(options.state, sources, _left)
     rows: dict[tuple[str, str], list[Left]] = {}
-    for source, read in _sources(options).items():
+    for source, read in sources_of(options).items():
         examples = [each for each in read() if each.imported is not None][:: options.every]
         for target in backend_names():
             if target == source:
@@ -164,7 +164,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _sources(options: argparse.Namespace) -> dict[str, Callable[[], Iterator[Outcome]]]:
+def sources_of(options: argparse.Namespace) -> dict[str, Callable[[], Iterator[Outcome]]]:
+    """Return what reads the examples of each backend."""
     found: dict[str, Callable[[], Iterator[Outcome]]] = {
         backend: partial(outcomes, options.facts / name, backend, versions)
         for name, (backend, versions) in CORPORA.items()
