@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
     state = state_of(record)
     # Of a run that failed the reason is asked; what it would have taken costs more than all the rest.
     expected = Expected() if state.state == "failed" else None
-    training = training_of(record, lambda: expected or expected_of(Path(record.folder)))
+    training = training_of(record, lambda: expected or expected_of(Path(record.folder)), ended=state.ended)
     if options.textfile is not None:
         write_textfile(options.textfile, record, state, training)
     failure = first_failure(record, state.why, state.exits) if state.state == "failed" else None

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,7 @@ def _looks(record: Record, every: float, textfile: Path | None, webhook: str | N
     since, notified, problem = time.monotonic(), False, ""
     while True:
         state = state_of(record)
-        training = training_of(record, lambda: expected_of(Path(record.folder)))
-        if training is not None and state.ended:
-            training = replace(training, eta_s=None)
+        training = training_of(record, lambda: expected_of(Path(record.folder)), ended=state.ended)
         iteration = training.figures.iteration if training is not None else None
         if iteration != last or state.state != "running":
             last, since, notified = iteration, time.monotonic(), False

@@ -80,11 +80,12 @@ class Training:
     missing: str
 
 
-def training_of(record: Record, expect: Callable[[], Expected]) -> Training | None:
+def training_of(record: Record, expect: Callable[[], Expected], *, ended: bool = False) -> Training | None:
     """Return the figures of a run's training; None: its log has no iteration yet, or its backend has no figures.
 
     Args:
         expect: returns what the estimate says of the run's job; called only where there are figures.
+        ended: the run has ended, so that no time is left.
     """
     found = figures_of(record)
     if found is None:
@@ -92,7 +93,7 @@ def training_of(record: Record, expect: Callable[[], Expected]) -> Training | No
     expected, step = expect(), found.step_s
     devices = record.nodes * record.devices_per_node
     left = None
-    if step and found.iterations is not None and found.iteration is not None:
+    if step and not ended and found.iterations is not None and found.iteration is not None:
         left = step * max(0.0, found.iterations - found.iteration)
     return Training(
         figures=found,

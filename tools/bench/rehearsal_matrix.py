@@ -125,10 +125,10 @@ def layout_tables(known: Mapping[str, Result]) -> Iterator[str]:
     if found:
         yield f"{_counted(found.values())} ({today}, {commit()})."
         yield from ("", f"| layout | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}")
-        for layout in LAYOUTS:
+        for name, layout in {layout.name: layout for layout in LAYOUTS}.items():  # one name may be listed by kinds
             results = [found.get(_key("layouts", kind, layout)) for kind in KINDS]
             if any(results):
-                yield f"| `{layout.name}` | {' | '.join(map(_cell, results))} |"
+                yield f"| `{name}` | {' | '.join(map(_cell, results))} |"
     draws = [each for key, each in known.items() if key.startswith("drawn ")]
     if draws:
         yield from ("", f"Layouts drawn at random: {_counted(draws)}.")
