@@ -29,6 +29,7 @@ from launcher.rehearse.core.options import (
     TrainerOptions,
 )
 from launcher.rehearse.core.report import FIGURES
+from launcher.rehearse.data_files import check_data
 from launcher.rehearse.native_plan import native_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.weights import initial_weights
@@ -155,6 +156,7 @@ def _core_plan(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan
     folder = output_dir(job)
     if job.task.type not in _TASKS:
         raise RehearsalRefused([_refusal("task.type", job, f"it trains {' and '.join(_TASKS)}")])
+    check_data(job, _data(job))
     weights = initial_weights(job, folder)
     argv, dropped = core_argv(weights.job, outcome.backend.name)
     argv = (*argv, *weights.argv)

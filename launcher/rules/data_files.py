@@ -46,7 +46,7 @@ class DataReader:
         when: conditions under which it reads the files, as those of rules (`launcher.rules.table`).
         kinds: containers that it reads (`file_peek.KINDS`).
         by_ending: it chooses the container by the ending of the file's name, not by its content.
-        plain: it opens the file itself as lines of text: no folder, no compressed file.
+        plain: it reads lines of text itself: no folder, no compressed file, no record over several lines.
         columns: sets of columns, of which a record has one.
         any_case: upper and lower case of columns are the same.
         turns: columns with the turns of a chat, and the sets of keys of which a turn has one.
@@ -154,14 +154,17 @@ class _Mismatch:
     help: str = ""
 
 
-def data_file_findings(context: RuleContext, tried: Tried | None = None) -> Iterator[Finding]:
+def data_file_findings(
+    context: RuleContext, tried: Tried | None = None, reader: DataReader | None = None
+) -> Iterator[Finding]:
     """Yield a finding for the data files of this machine that the backend's code does not read.
 
     Args:
         tried: whether the job passes with other values, without a finding of this kind; None: nothing is offered.
+        reader: what reads the files; None: the backend.
     """
     job = context.job
-    reader = _reader(context)
+    reader = reader or _reader(context)
     if reader is None or job.data.format in _NO_FILES or ID in job.rules.disable:
         return
     mounted = _mounted(job)
@@ -255,6 +258,8 @@ def _not_records(path: str, found: Peek, reader: DataReader, context: RuleContex
             return _Mismatch(what=f"{_content(found)}{read_as}", line=found.line)
     elif found.kind not in reader.kinds:
         return _Mismatch(what=_content(found), line=found.line)
+    if reader.plain and found.spread:
+        return _Mismatch(what="JSON whose records are not one line each", line=found.line)
     if any(context.given(name) for name in reader.unless) or not found.complete or not found.columns:
         return None
     return _other_columns(found, reader)

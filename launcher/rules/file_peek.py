@@ -51,6 +51,7 @@ class Peek:
         complete: all of its columns were within what was read.
         record: the first record, where it was read as a whole.
         problem: why the first line is not JSON.
+        spread: the first record is not one line: an array's, or written over several lines.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Peek:
     complete: bool = True
     record: Mapping[str, Any] | None = None
     problem: str = ""
+    spread: bool = False
 
 
 def peek(path: str) -> Peek | None:
@@ -116,7 +118,7 @@ def _of_json(text: str, start: int, line: int, *, cut: bool) -> Peek:
         if text[begin : begin + 1] != "{":
             return Peek(kind="text" if text[begin : begin + 1].isalpha() else "json", line=line, complete=False)
     try:
-        record, _ = _DECODER.raw_decode(text, begin)
+        record, end = _DECODER.raw_decode(text, begin)
     except json.JSONDecodeError as error:
         unfinished = error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
         if cut and unfinished:
@@ -125,7 +127,8 @@ def _of_json(text: str, start: int, line: int, *, cut: bool) -> Peek:
         return Peek(kind="not json", line=error.lineno, problem=f"{error.msg[:1].lower()}{error.msg[1:]} ({place})")
     except RecursionError:
         return Peek(kind="json", line=line, complete=False)
-    return Peek(kind="json", line=line, columns=tuple(map(str, record)), record=record)
+    spread = begin > start or "\n" in text[begin:end]
+    return Peek(kind="json", line=line, columns=tuple(map(str, record)), record=record, spread=spread)
 
 
 def _names(text: str, start: int) -> Iterator[str]:

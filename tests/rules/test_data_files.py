@@ -232,6 +232,21 @@ def test_doctor_shows_doubts(launch: Launch, tmp_path: Path) -> None:
     assert "JSON in a file that is read as" in done.out
 
 
+def test_a_rehearsal_refuses_what_its_trainer_does_not_read_before_it_starts(launch: Launch, tmp_path: Path) -> None:
+    path = write(tmp_path, "sharegpt.jsonl")
+    words = (*SFT, "backend=megatron", "runtime=rehearsal", "rehearse.shrink=true", "rehearse.entry=core")
+    done = launch("run", *words, f"data.paths=[{path}]", f"output_dir={tmp_path}/out", env={"COLUMNS": "400"})
+    assert done.code == 1
+    assert f"{path}:1: ShareGPT's conversations (columns id, conversations); the embedded trainer reads" in done.err
+    assert not (tmp_path / "out" / "logs").exists()
+
+
+@pytest.mark.parametrize("name", ["array.json", "one_record.json", "gzip.jsonl", "preferences.jsonl", "chats.jsonl"])
+def test_what_rewrites_pairs_reads_lines_of_pairs(name: str, tmp_path: Path) -> None:
+    words = ("+recipe=qwen3_8b_dpo", "backend=mindspeed", "data.format=messages")
+    assert "what rewrites preference pairs reads" in only(*words, f"data.paths=[{write(tmp_path, name)}]").message
+
+
 def test_a_script_is_judged_by_its_handler(launch: Launch, tmp_path: Path) -> None:
     path = write(tmp_path, "texts.jsonl")
     shown = launch(
