@@ -65,7 +65,7 @@ class Search:
         self.validity, self.top, self.watch = validity, top, watch
         self.job: Job = validity.job
         self.user_job = user_job or validity.job
-        self.space: Space = space_of(self.job)
+        self.space: Space = space_of(self.job, lambda path: all(judge.expresses(path) for judge in validity.judges))
         self.layouts = list(self.space.layouts())
         self.switching = Switching(self.job, validity.judges, axes_of(self.job), frozenset(points.own(self.job)))
         self.partial = Partial(validity.judges, frozenset(points.own(self.job)), (*READS, *self.switching.in_layers))

@@ -7,7 +7,7 @@ fields (`launcher.search.validity`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.job import Job, Value
@@ -109,8 +109,13 @@ def axes_of(job: Job) -> frozenset[str]:
     return frozenset(chosen) - set(job.search.fix)
 
 
-def space_of(job: Job) -> Space:
-    """Return the search space of a job: powers of two, and divisors of its layers, batch and device counts."""
+def space_of(job: Job, expresses: Callable[[str], bool] = lambda _path: True) -> Space:
+    """Return the search space of a job: powers of two, and divisors of its layers, batch and device counts.
+
+    Args:
+        expresses: whether all backends have an argument for a field. Without one for the experts' tensor parallelism it
+            is what the backend does by itself; the other sizes have 1 without an argument.
+    """
     axes, limit, model = axes_of(job), job.search, job.model
     world = job.cluster.world_size
     node = close_devices(job.hardware, job.cluster.devices_per_node, world)
@@ -131,7 +136,7 @@ def space_of(job: Job) -> Space:
     if folded:
         choices["parallel.vpp"] = (2,)
     for axis, path in FIELDS.items():
-        if axis not in axes:
+        if axis not in axes or (axis == "etp" and not expresses(path)):
             section, name = path.split(".")
             choices[path] = (getattr(getattr(job, section), name),)
     return Space(
