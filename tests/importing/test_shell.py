@@ -209,3 +209,16 @@ def test_a_blank_stays_one_word_in_the_text_of_another_shell(tmp_path: Path) -> 
     assert imported.program == "pretrain_gpt.py"
     assert imported.job.model.num_hidden_layers == 2
     assert imported.job.backend.env["DIR"] == "<path to megatron>"
+
+
+def test_a_quoted_blank_stays_one_word_there_as_well() -> None:
+    state = commands(
+        'D="<PATH TO DATA>"\nA="--data 0.2 $D 0.8 $D --save <OUTPUT DIRECTORY> "\nsrun sh -c "run $A --lr 1"'
+    )
+    blanks = ["<PATH TO DATA>", "0.8", "<PATH TO DATA>", "--save", "<OUTPUT DIRECTORY>"]
+    assert [shown(word) for word in state.commands[0].words] == ["run", "--data", "0.2", *blanks, "--lr", "1"]
+
+
+def test_redirections_in_the_text_of_another_shell_are_no_blanks() -> None:
+    state = commands('srun sh -c "run a <in >out b <in c >>out"')
+    assert list(state.commands[0].words) == ["run", "a", "b", "c"]

@@ -336,6 +336,8 @@ class Interpreter(Loops):
                 self.assignments.assign(child, command_env)
             elif child.is_named and child.type != "comment" and not child.type.endswith("_redirect"):
                 words += self.expander.words(child)
+        for child in files.after_redirects(node):
+            words += self.expander.words(child)
         return words
 
     def call(self, words: list[str], command_env: Mapping[str, str], node: Node) -> bool | None:

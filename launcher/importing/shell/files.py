@@ -28,6 +28,15 @@ def source(statement: Node, expander: Expander) -> str | None:
     return None
 
 
+def after_redirects(command: Node) -> Iterator[Node]:
+    """Yield a command's words after its redirections (`run > log --lr 1`), which the grammar takes as more files."""
+    statement = command.parent
+    if statement is not None and statement.type == "redirected_statement":
+        for child in statement.children:
+            if child.type == "file_redirect":
+                yield from child.children_by_field_name("destination")[1:]
+
+
 def write(files: list[tuple[str, bool]], text: str | None, state: State) -> None:
     """Record the text written to files; None: unknown. Appending to unknown content gives unknown content."""
     for name, adds in files:

@@ -12,7 +12,8 @@ _TO_KEPT, _FROM_KEPT = str.maketrans(_KEPT), str.maketrans({kept: white for whit
 _MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 # In the text of a script, the signs of a `<your path>` blank that the grammar takes as parts of a word.
 BLANK_LEFT, BLANK_RIGHT, BLANK_SPACE = "\x02", "\x03", "\x04"
-_BLANK = re.compile(f"<([^<>\n]*{KEPT_BLANK}[^<>\n]*)>")
+# Quoted where it was written (`D="<path to data>"`), its spaces are those of the text.
+_BLANK = re.compile(f"<([^<>\n]*{KEPT_BLANK}[^<>\n]*)>|(?<=\\w )<([A-Za-z]\\w*(?: [\\w./-]+)+)>(?![\\w./])")
 _NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 
 
@@ -37,7 +38,8 @@ def retyped(text: str) -> str:
 
 
 def _as_word(blank: "re.Match[str]") -> str:
-    return BLANK_LEFT + blank.group(1).replace(KEPT_BLANK, BLANK_SPACE) + BLANK_RIGHT
+    inner = blank.group(1) or blank.group(2).replace(" ", BLANK_SPACE)
+    return BLANK_LEFT + inner.replace(KEPT_BLANK, BLANK_SPACE) + BLANK_RIGHT
 
 
 def _with_braces(found: "re.Match[str]") -> str:
