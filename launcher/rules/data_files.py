@@ -47,6 +47,7 @@ class DataReader:
         kinds: containers that it reads (`file_peek.KINDS`).
         by_ending: it chooses the container by the ending of the file's name, not by its content.
         plain: it reads lines of text itself: no folder, no compressed file, no record over several lines.
+        prefixes: it also reads token files, named by their prefix.
         columns: sets of columns, of which a record has one.
         any_case: upper and lower case of columns are the same.
         turns: columns with the turns of a chat, and the sets of keys of which a turn has one.
@@ -63,6 +64,7 @@ class DataReader:
     kinds: tuple[str, ...] = ("json",)
     by_ending: bool = False
     plain: bool = False
+    prefixes: bool = False
     columns: tuple[tuple[str, ...], ...] = ()
     any_case: bool = False
     turns: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
@@ -202,9 +204,9 @@ def _may_be_here(word: str, mounted: Sequence[str]) -> bool:
 
 def _mismatch(word: str, reader: DataReader, context: RuleContext) -> _Mismatch | None:
     path = os.path.expanduser(word if os.path.exists(word) else word.rpartition("#")[0] or word)
-    if reader.kinds == _TOKEN_FILES:
-        return _not_tokens(path)
     found = peek(path)
+    if reader.kinds == _TOKEN_FILES or (reader.prefixes and (found is None or found.kind == "indexed")):
+        return _not_tokens(path)
     if found is None:
         is_prefix = not os.path.exists(path) and os.path.isfile(f"{path}.idx")
         return _Mismatch(what=KINDS["indexed"], form="indexed") if is_prefix else None

@@ -153,6 +153,15 @@ def test_one_file_of_a_pair_of_token_files_is_not_their_prefix(tmp_path: Path) -
     assert works(finding) == [f"data.paths=[0.5,{prefix},0.5,{tmp_path}/elsewhere]"]
 
 
+def test_without_a_handler_mindspeed_tokenizes_texts_by_its_own_tokenizer_class(tmp_path: Path) -> None:
+    words = (*PRETRAIN, "backend=mindspeed", "data.format=megatron", "tokenizer.type=PretrainedFromHF")
+    assert found(*words, f"data.paths=[{write(tmp_path, 'texts.jsonl')}]") == []
+    assert found(*words, f"data.paths=[{token_files(tmp_path)}]") == []
+    assert works(only(*words, f"data.paths=[{tmp_path}/tokens.bin]")) == [f"data.paths=[{tmp_path}/tokens]"]
+    assert "chats (column messages)" in only(*words, f"data.paths=[{write(tmp_path, 'chats.jsonl')}]").message
+    assert only(*words, "backend.version=2.2.0", f"data.paths=[{tmp_path}/texts.jsonl]")
+
+
 def test_a_folder_is_no_prefix_and_the_only_pair_in_it_is_named(tmp_path: Path) -> None:
     words = (*PRETRAIN, "backend=megatron_lm", "data.format=megatron", f"data.paths=[{tmp_path}]")
     assert "an empty folder; Megatron-LM reads prefixes" in only(*words).message
@@ -257,3 +266,9 @@ def test_a_script_is_judged_by_its_handler(launch: Launch, tmp_path: Path) -> No
     done = launch("check", str(script), env={"COLUMNS": "400"})
     assert done.code == 1
     assert f"{path}:1: texts (column text); Megatron-LM reads prefixes of .bin and .idx pairs" in done.out
+
+
+def test_a_loader_of_the_users_own_code_is_not_judged(tmp_path: Path) -> None:
+    words = (*PRETRAIN, "backend=megatron_lm", "data.format=megatron", f"data.paths=[{write(tmp_path, 'texts.jsonl')}]")
+    assert found(*words)
+    assert found(*words, "data.order=external") == []

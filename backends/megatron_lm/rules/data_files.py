@@ -14,5 +14,5 @@ declare_readers(
         turns=(("messages", (("role", "content"),)),),
         source="Megatron-LM 0.16.1 megatron/training/datasets/sft_dataset.py:SFTLowLevelDataset",
     ),
-    indexed_reader("!sft & !mock-data", TOKEN_FILES, title="Megatron-LM"),
+    indexed_reader("!sft & !mock-data & dataloader-type!=external", TOKEN_FILES, title="Megatron-LM"),
 )

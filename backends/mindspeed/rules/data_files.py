@@ -66,5 +66,18 @@ declare_readers(
         unless="json-keys",
         source=f"{_HANDLERS}:GeneralPretrainHandler",
     ),
+    DataReader(
+        title="MindSpeed-LLM without --handler-name",
+        reads="prefixes of .bin and .idx pairs, or texts in the column text (--json-keys names others)",
+        when="!handler-name & !mock-data & tokenizer-type=PretrainedFromHF",
+        since="2.3.0",
+        kinds=_KINDS,
+        by_ending=True,
+        prefixes=True,
+        columns=(("text",),),
+        unless=("json-keys",),
+        source="MindSpeed-LLM 26.1.0 mindspeed_llm/training/initialize.py:206; "
+        "mindspeed_llm/tasks/preprocess/data_handler.py:_get_handler_cls",
+    ),
     indexed_reader("!handler-name & !mock-data", TOKEN_FILES, title="MindSpeed-LLM without --handler-name"),
 )
