@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executors.kubernetes.admission import rejected_pod, template_of, wanted_pods
+from launcher.executors.kubernetes.admission import queue_warnings, rejected_pod, template_of, wanted_pods
 from launcher.executors.kubernetes.kubectl import Refused
 from tests.executors.test_kubernetes import KINDS, manifest, pod_of
 from tests.executors.test_kubernetes_seen import program
@@ -68,6 +68,27 @@ def test_the_pod_of_a_trainjob_is_that_of_its_runtime_with_the_job_s_values(
     assert (node["image"], node["command"]) == (trainer["image"], trainer["command"])
     assert node["resources"] == trainer["resourcesPerNode"]
     assert (proxy, pod["tolerations"]) == ({"name": "proxy"}, [{"key": "gpu"}])
+
+
+NO_KUEUE = 'echo "error: the server doesn\'t have a resource type" >&2; exit 1'
+QUEUES = {
+    "no Kueue": (NO_KUEUE, "team", "cluster.queue=team has no effect: the cluster has no Kueue"),
+    "no such queue": ("echo localqueue.kueue.x-k8s.io/research", "team", "works: cluster.queue=research"),
+    "no queue at all": ("true", "team", "Kueue has no LocalQueue team in the namespace"),
+    "the queue": ("echo localqueue.kueue.x-k8s.io/team", "team", ""),
+    "not allowed to list": ("echo 'Error from server (Forbidden): localqueues is forbidden' >&2; exit 1", "team", ""),
+    "none asked for": (NO_KUEUE, None, ""),
+}
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_a_queue_that_nothing_reads_is_a_warning(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    body, queue, says = QUEUES[name]
+    program(tmp_path, monkeypatch, body)
+    job = manifest("job")[-1]
+    labels = {**job["metadata"]["labels"], **({"kueue.x-k8s.io/queue-name": queue} if queue else {})}
+    warnings = list(queue_warnings({}, {**job, "metadata": {**job["metadata"], "labels": labels}}))
+    assert (len(warnings), says in "".join(warnings)) == (bool(says), True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

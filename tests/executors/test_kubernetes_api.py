@@ -98,7 +98,12 @@ def test_what_a_site_may_ask_for_is_valid_and_its_service_account_must_exist(spa
     with pytest.raises(CannotStart, match='serviceaccount "trainer" not found'):
         preflight(in_space(space, **site))
     space.kubectl("create", "serviceaccount", "trainer")
-    assert preflight(in_space(space, **site)) == []
+    assert preflight(in_space(space, **{**site, "queue": None})) == []
+
+
+def test_a_queue_that_nothing_reads_is_a_warning(space: Namespace):
+    (warning,) = preflight(in_space(space, queue="team"))
+    assert warning.startswith("cluster.queue=team has no effect: the cluster has no Kueue")
 
 
 def test_a_priority_class_must_exist(space: Namespace):

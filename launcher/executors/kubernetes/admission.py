@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.executors.kubernetes.kinds import NODE
+from launcher.executors.kubernetes.kinds import KUEUE, NODE
 from launcher.executors.kubernetes.kubectl import Refused, ask, mapping, mappings
 from launcher.executors.kubernetes.pod_patch import merged
 
 # The user may create jobs and not pods; or a policy is about pods that no controller made.
 _NOT_ASKED = re.compile(r"cannot create resource|admission webhook|ValidatingAdmissionPolicy|unable to parse")
 _RUNTIMES = "clustertrainingruntime.trainer.kubeflow.org"
+_QUEUES, _NO_KIND, _NAMED = "localqueues.kueue.x-k8s.io", "have a resource type", 5
 _LATER = re.compile(r"exceeded quota")
 
 
@@ -41,6 +42,22 @@ def rejected_pod(where: Mapping[str, Any], job: Mapping[str, Any]) -> Sequence[s
         if "is forbidden" not in text or _NOT_ASKED.search(text):
             return ()
         raise
+
+
+def queue_warnings(where: Mapping[str, Any], job: Mapping[str, Any]) -> Sequence[str]:
+    """Return a warning if nothing reads the name of Kueue's queue that a job has, or there is no such queue."""
+    queue = mapping(job["metadata"].get("labels")).get(KUEUE)
+    if queue is None:
+        return ()
+    try:
+        names = [line.rpartition("/")[2] for line in ask(where, "get", _QUEUES, "-o", "name").text.splitlines()]
+    except Refused as error:  # the user may not list queues, or the server gives no answer: not known
+        absent = (
+            f"cluster.queue={queue} has no effect: the cluster has no Kueue, so each pod starts when there is a node"
+        )
+        return (f"{absent} for it; works: cluster.queue=null · cluster.kind=volcano",) if _NO_KIND in str(error) else ()
+    there = f"; works: {' · '.join(f'cluster.queue={name}' for name in names[:_NAMED])}" if names else ""
+    return () if queue in names else (f"the job waits: Kueue has no LocalQueue {queue} in the namespace{there}",)
 
 
 def template_of(job: Mapping[str, Any]) -> Mapping[str, Any] | None:

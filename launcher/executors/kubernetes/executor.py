@@ -111,7 +111,7 @@ class Kubernetes(Executor):
         Raises:
             CannotStart: there is no kubectl, or the cluster rejects the objects, with its message.
         """
-        from launcher.executors.kubernetes.admission import rejected_pod
+        from launcher.executors.kubernetes.admission import queue_warnings, rejected_pod
         from launcher.executors.kubernetes.again import lost_checkpoints
         from launcher.executors.kubernetes.refusals import REFUSALS, reason_in
 
@@ -124,7 +124,7 @@ class Kubernetes(Executor):
         where, made = _where(pods), self._objects(plan, place)[1]
         try:
             answer = ask(where, *_APPLY, "--dry-run=server", "-f", "-", "-o", "name", text=as_yaml(made))
-            said = [*answer.warnings, *rejected_pod(where, made[-1])]
+            said = [*answer.warnings, *rejected_pod(where, made[-1]), *queue_warnings(where, made[-1])]
         except Refused as error:
             raise refused("the cluster rejects the job", reason_in(str(error)), where, REFUSALS) from None
         return list(dict.fromkeys([*said, *lost_checkpoints(plan, _inside(plan, place, pods), pods)]))
