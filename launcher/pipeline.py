@@ -17,6 +17,7 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import rules_for
+from launcher.rules.changes import affects_training, changes_of
 from launcher.rules.data_files import ID as DATA_FILE
 from launcher.rules.data_files import Tried, data_file_findings
 from launcher.rules.effective import EffectiveValues, effective_values
@@ -285,7 +286,20 @@ def repair_of(job: Job, assumed: Collection[str] = ()) -> "Repair":
     """Return the nearest changes with which a job passes all rules; `assumed` as in `repair`."""
     from launcher.rules.repair import repair  # of few commands
 
-    return repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, assumed)
+    # Variants of a job do not read files: what a data file needs is found, and tried, with its finding.
+    unread = any(each.rule == DATA_FILE for each in judge(job, fixes=False).findings)
+    findings = judge(job).findings if unread else ()
+    offered = [fix for each in findings if each.rule == DATA_FILE for fix in each.fixes[:1]]
+    first = {path: value for fix in offered for path, value in (changes_of(fix) or {}).items()}
+    if first:
+        job = with_values(job, first, Origin(kind="override", where="launch check --fix"))
+    found = repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, assumed)
+    if not first:
+        return found
+    trains = tuple(path for path in first if affects_training(path, job.backend.name))
+    return dataclasses.replace(
+        found, values={**first, **found.values}, affects_training=(*trains, *found.affects_training)
+    )
 
 
 def change_validator(job: Job) -> Callable[[Mapping[str, Value]], bool]:

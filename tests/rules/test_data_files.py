@@ -236,6 +236,14 @@ def test_every_verb_says_the_same(verb: str, launch: Launch, tmp_path: Path) -> 
     assert "works: backend.args.handler-name=SharegptStyleInstructionHandler" in done.out + done.err
 
 
+def test_what_works_is_part_of_what_check_fixes(launch: Launch, tmp_path: Path) -> None:
+    words = (*SFT, "backend=mindspeed", f"data.paths=[{write(tmp_path, 'sharegpt.jsonl')}]", "parallel.tp=3")
+    done = launch("check", *words, "--fix", "-o", f"{tmp_path}/fixes.yaml")
+    assert "backend.args.handler-name=SharegptStyleInstructionHandler" in done.out.partition("fixes: ")[2]
+    fixed = [word for word in words if word != "parallel.tp=3"]
+    assert launch("check", *fixed, f"+strategy={tmp_path}/fixes.yaml").code == 0
+
+
 def test_doctor_shows_doubts(launch: Launch, tmp_path: Path) -> None:
     done = launch("doctor", *SFT, "backend=megatron", f"data.paths=[{write(tmp_path, 'chats.txt')}]")
     assert "JSON in a file that is read as" in done.out
