@@ -18,7 +18,8 @@ _LOCAL = re.compile(r"^\[default(\d{1,9})\]:? ?")
 _RAY = re.compile(r"^\(\w[\w.]* (?:rank=\d+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
 # Of a host or of a time, before a line of a traceback.
 _HOST = re.compile(
-    r"^(?:[\w.-]+: |\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )"
+    r"^(?:(?!\S*(?:Error|Exception): )[\w.-]+: |"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )"
     r"(?=Traceback | *File \"|    |\s*what\(\): |(?:[a-z_]\w*\.)*\w*(?:Error|Exception)\b)"
 )
 # The program that monitors the ranks, and its own exceptions of which a rank's failure is the cause.

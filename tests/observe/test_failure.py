@@ -209,6 +209,28 @@ def test_a_dotted_exception_of_any_name_is_one(tmp_path):
     assert failure(tmp_path, 1).message == "my.package.DataSetFailed: x"
 
 
+@pytest.mark.parametrize("host", ["", "n1: ", "2026-11-20T13:30:01 "])
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+            "checkpoint-broken",
+        ),
+        ("RuntimeError: Error(s) in loading state_dict for GPTModel:", "checkpoint-mismatch"),
+        ("OSError: Error no file named model.safetensors", "exception"),
+    ],
+)
+def test_a_type_before_a_text_that_begins_with_error_is_no_host(tmp_path, host: str, text: str, reason: str):
+    log(
+        tmp_path,
+        1,
+        "".join(f"{host}{line}\n" for line in ("Traceback (most recent call last):", '  File "x", line 1', text)),
+        1,
+    )
+    assert (failure(tmp_path).reason, failure(tmp_path).message) == (reason, text)
+
+
 def test_a_source_line_of_a_traceback_is_not_the_reason(tmp_path):
     text = "[rank0]:     raise ValueError(\n[rank0]: ValueError: model type 'qwen25' is not supported\n"
     log(tmp_path, 0, text, 1)
