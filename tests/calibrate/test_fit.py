@@ -11,6 +11,7 @@ from launcher.calibrate.fit import CannotFit, Observation, fit
 from launcher.calibrate.layouts import Layout, fewer, layouts
 from launcher.calibrate.least_squares import minimised
 from launcher.compose import compose
+from launcher.estimate.as_run import as_run
 from launcher.estimate.estimate import estimate, quick
 from launcher.job import Job
 from launcher.job.hardware import Hardware
@@ -48,6 +49,14 @@ known = st.builds(
     st.floats(3.0, 60.0),
     st.floats(0.5, 20.0),
 )
+
+
+def test_the_estimate_counts_the_layers_that_are_trained() -> None:
+    words = described("cpu", transformer_engine=False)
+    job = compose([*WORDS, *words])
+    counted, notes = as_run(job)
+    assert counted.kernels == job.kernels
+    assert not [note for note in notes if note.startswith("kernels.")]
 
 
 def observed(hardware: Hardware, factor: float = 1.0) -> list[Observation]:
