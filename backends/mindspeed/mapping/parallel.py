@@ -29,7 +29,7 @@ def virtual_stages() -> Row:
         stages = job.parallel.pp * chunks
         if layers is None:
             raise Unsupported("parallel.vpp", "it is written in layers, and the model's are not known yet")
-        if layers % stages:
+        if stages < 1 or layers % stages:
             raise Unsupported("parallel.vpp", f"{layers} layers do not divide into pp * vpp = {stages} chunks")
         yield flag, layers // stages
 

@@ -7,7 +7,7 @@ import pytest
 
 from backends.mindspeed import BACKEND
 from launcher import api
-from launcher.job import Job, field_paths
+from launcher.job import Job, field_paths, with_values
 from launcher.mapping.engine import translate
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.rows import active_rows, unmapped_fields
@@ -387,3 +387,10 @@ def test_the_family_of_converted_weights_is_shown_with_the_file_that_names_it(tm
     job = api.compose(["backend=mindspeed", f"model.path={tmp_path}", "model.pretrained=true"])
     (arg,) = [arg for arg in translate(job, BACKEND, NEWEST).native if arg.flag == "model-type-hf"]
     assert (arg.value, arg.field, arg.where) == ("qwen3", "model.model_type", str(tmp_path / "config.json"))
+
+
+def test_a_pipeline_without_chunks_is_refused() -> None:
+    """The search for fixes tries such values."""
+    job = with_values(api.compose(["+recipe=qwen3_8b", "backend=mindspeed"]), {"parallel.vpp": 0})
+    findings = translate(job, BACKEND, NEWEST).findings
+    assert "parallel.vpp" in {path for finding in findings for path in finding.fields}
