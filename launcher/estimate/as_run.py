@@ -96,7 +96,8 @@ def _without_ineffective(job: Job, notes: list[str]) -> Job:
     changed: dict[str, Value] = {}
     for path, gap in backend.table(version).unsupported.items():
         if gap.severity == "warning" and _is_estimated(path, job) and is_lost(job, path, gap):
-            changed[path] = gap.neutral[0] if gap.neutral else fields()[path].default
+            default = fields()[path].default
+            changed[path] = default if default is None or default in gap.neutral or not gap.neutral else gap.neutral[0]
             value = override_text(value_at(job, path))
             notes.append(f"{path}: {value} has no effect, {backend.title} cannot express it ({gap.why})")
     return with_values(job, changed, _DERIVED) if changed else job

@@ -30,10 +30,12 @@ def every_stage_has_an_indexer(context: RuleContext) -> Iterator[Violation]:
     compressed = context.flag("enable-dsa-indexer") and context.flag("kv-compress")
     if not compressed or stages < 2 or not ratios or context.flag("indexer-loss-coeff") == 0:
         return
-    start = 0
+    start, chunks = 0, _chunks(context, stages)
     indexed: set[int] = set()
-    for number, size in enumerate(_chunks(context, stages)):
-        if _INDEXED_RATIO in ratios[start : start + size]:
+    for number, size in enumerate(chunks):
+        # Ratios after those of the layers are of layers that predict, which are in the last chunk.
+        end = start + size if number + 1 < len(chunks) else None
+        if _INDEXED_RATIO in ratios[start:end]:
             indexed.add(_stage(context, number, stages))
         start += size
     lacking = sorted(set(range(stages)) - indexed)

@@ -44,6 +44,7 @@ def test_empty_layers_are_numbers():
         ("--num-layers 8 --schedules-method dualpipev", "4 0 4 4 0 0 0 0", 1),
         ("--num-layers 8 --schedules-method dualpipev", "4 0 4 4 0 0 4 0", None),
         ("--num-layers 8", "0 0 0 0 0 0 128 0", None),
+        ("--num-layers 8", "4 0 4 0 4 0 0 0 4", None),
     ],
 )
 def test_a_stage_without_an_indexer_is_found_however_layers_are_split(split: str, ratios: str, stage: int | None):
