@@ -96,19 +96,16 @@ def _named_on_a_hub(override: Override, places: SearchPath) -> Preset | None:
 
 def _merged(overrides: list[Override], places: SearchPath) -> tuple[Mapping[str, Any], Sequence[tuple[str, Path]]]:
     """Merge files and overrides; what Hydra refuses is a mistake in the user's terms."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
     try:
         return merged(overrides, places)
-    except Exception as error:
-        # Imported here: many jobs are merged without Hydra.
-        from hydra.errors import HydraException
-        from omegaconf.errors import OmegaConfBaseException
-        from yaml import YAMLError
-
-        if isinstance(error, (HydraException, OmegaConfBaseException, YAMLError)):
-            raise ComposeError([_hydra_mistake(error, overrides)]) from None
-        if isinstance(error, (RecursionError, ValueError, KeyError, TypeError, AttributeError)):
-            raise ComposeError([_unread(error, overrides)]) from None
-        raise
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise ComposeError([_hydra_mistake(error, overrides)]) from None
+    except (RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ComposeError([_unread(error, overrides)]) from None
 
 
 def _origins(files: Sequence[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:

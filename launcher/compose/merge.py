@@ -1,8 +1,7 @@
 """Merges configuration files and overrides with Hydra.
 
 Hydra composes the chosen files; overrides of fields are read by its parser and set in the result. A process that
-composes many jobs of the same files (tests, sweeps, tried offers) so pays for Hydra's defaults list once. What is plain
-(`launcher.compose.plain`) is read without it.
+composes many jobs of the same files (tests, sweeps, tried offers) so pays for Hydra's defaults list once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from launcher.compose.overrides import FileOption, Override, for_hydra, quote
-from launcher.compose.plain import plain_files, plain_value
 from launcher.compose.search_path import SECTION_GROUPS, SearchPath, shipped
 from launcher.compose.variables import secrets_unread, with_references
 
@@ -63,9 +61,6 @@ def chosen_sections(overrides: Sequence[Override]) -> list[str]:
 
 def _files_merged(groups: list[Override], places: SearchPath) -> Merged | None:
     """Return the merged files of the chosen options; None where Hydra needs the fields as well."""
-    plain = plain_files(groups, places)
-    if plain is not None:
-        return Merged(tree=plain[0], files=plain[1], is_literal=True)
     from omegaconf.errors import OmegaConfBaseException
 
     words, aliases = for_hydra(groups)
@@ -155,28 +150,19 @@ def _files(choices: Mapping[str, Any], places: SearchPath, aliases: list[FileOpt
 
 def _with_values(tree: Mapping[str, Any], overrides: list[Override]) -> Mapping[str, Any] | None:
     """Return a tree with the values of fields; None for a value that is not one of a field (a sweep, a list's item)."""
-    values = _values(for_hydra(overrides)[0])
-    if values is None:
-        return None
-    for path, value in values:
-        changed = _set(tree, path, value)
+    if not overrides:
+        return tree
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    words, _ = for_hydra(overrides)
+    for override in OverridesParser.create().parse_overrides(words):
+        if override.is_sweep_override():
+            return None
+        changed = _set(tree, override.key_or_group.split("."), override.value())
         if changed is None:
             return None
         tree = changed
     return tree
-
-
-def _values(words: list[str]) -> list[tuple[list[str], Any]] | None:
-    """Return the path and the value of each override; None if one is a sweep."""
-    plain = [found for found in map(plain_value, words) if found is not None]
-    if len(plain) == len(words):
-        return plain
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    parsed = OverridesParser.create().parse_overrides(words)
-    if any(override.is_sweep_override() for override in parsed):
-        return None
-    return [(override.key_or_group.split("."), override.value()) for override in parsed]
 
 
 def _set(tree: Mapping[str, Any], path: list[str], value: Any) -> Mapping[str, Any] | None:

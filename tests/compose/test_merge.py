@@ -1,8 +1,6 @@
 """Files merged by Hydra with fields set afterwards equal what Hydra makes of all at once, to the order of the keys."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from launcher.compose import ComposeError, compose, merge
 from launcher.compose.overrides import Override, for_hydra, parse
-from launcher.compose.search_path import SECTION_GROUPS, search_path, shipped
+from launcher.compose.search_path import search_path, shipped
 from launcher.job import field_paths
 from tests.sampling import examples
 
@@ -82,22 +80,6 @@ ARGS: dict[str, list[str]] = {
 @pytest.mark.parametrize("recipe", [None, *RECIPES])
 def test_fields_set_after_the_files_are_as_if_hydra_had_set_them(recipe: str | None, args: list[str]) -> None:
     agree([f"+recipe={recipe}", *args] if recipe else args)
-
-
-SECTIONS = [f"{group}={option}" for group in SECTION_GROUPS for option in PLACES.options(group)]
-
-
-@pytest.mark.parametrize("word", SECTIONS)
-def test_a_shipped_file_is_read_as_hydra_reads_it(word: str) -> None:
-    agree([word, "parallel.tp=2"])
-
-
-def test_plain_overrides_are_merged_without_importing_hydra() -> None:
-    code = "import sys; from launcher.compose import compose; job = compose(sys.argv[1:]); "
-    code += "print(job.backend.name, job.parallel.tp, job.name, 'hydra' in sys.modules)"
-    words = ["backend=mindspeed", "parallel.tp=2", "name=a b"]
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
-    assert done.stdout == "mindspeed 2 a b False\n"
 
 
 OURS = [path for path in field_paths() if not path.startswith(("backend.args", "backend.env"))]
