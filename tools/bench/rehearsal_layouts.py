@@ -87,8 +87,6 @@ _CAPACITY = "moe.capacity_factor=4"
 
 # megatron-core 0.16.1 transformer/moe/router.py, _apply_global_aux_loss.
 _GLOBAL = "tokens are counted over the micro-batches so far of all data-parallel ranks, so dp decides what is balanced"
-# Topic BALANCE-WEIGHT of launcher/rules/computations.py.
-_BALANCE = "with the loss per token, auxiliary losses of routers weigh otherwise under tensor parallelism"
 
 LAYOUTS: Sequence[Layout] = (
     # data parallelism and the distributed optimizer
@@ -128,7 +126,7 @@ LAYOUTS: Sequence[Layout] = (
     *_on("deepseek", "cp=2 pp=2", "ep=2 cp=2", differs="MLM-MTP-CP-MEAN"),
     *_on("mtp deepseek", "cp=2", training=_PER_TOKEN),
     *_on("mtp", "cp=2 tp=2 sp=true", training=_PER_TOKEN),
-    *_on("deepseek", "cp=2 tp=2 sp=true", training=_PER_TOKEN, differs=_BALANCE),
+    *_on("deepseek", "cp=2 tp=2 sp=true", training=_PER_TOKEN, differs="MLM-AUX-PER-TOKEN"),
     *_on("dense mla", "cp=4"),
     *_on("moe", "cp=2 dp=2"),
     *_on("mla", "cp=2 tp=2 sp=true"),
