@@ -187,6 +187,12 @@ class Stage:
         """Return the command lines of what still runs."""
         return [f"{pid} {line[:200]}" for pid, line, _ in self.processes() if self.counts(line)]
 
+    def left_at_last(self) -> list[str]:
+        """Return the command lines of what still runs after some seconds: a node's recorder ends a second after it."""
+        with contextlib.suppress(NotReached):
+            wait_until(lambda: not self.left(), 20, "")
+        return self.left()
+
     def counts(self, line: str) -> bool:
         """Return whether a process would be left by the launcher; others belong to the cluster."""
         return True
@@ -261,9 +267,7 @@ class Stage:
                 code = self.process.wait(self.case.settle + 30)
                 code = code if code >= 0 else 128 - code
         shown = self.settled()
-        with contextlib.suppress(NotReached):
-            wait_until(lambda: not self.left(), 20, "")
-        left = self.left()
+        left = self.left_at_last()
         if left:
             print(f"left of {self.case.key}: {left}", file=sys.stderr)
         failure = shown.get("failure") or {}
@@ -299,7 +303,7 @@ class Stage:
         if done.code or not went_on or shown.get("state") != "done":
             self.problems.append(f"resume: {done.code} {shown.get('state')} {done.err[-300:]} {self.log(0)[-300:]}")
             return False
-        if left := self.left():
+        if left := self.left_at_last():
             self.problems.append(f"left after resume: {left}")
         return True
 
