@@ -15,8 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.api import compose
-from launcher.calibrate.calibrate import Calibration, Request
-from launcher.calibrate.fit import Fitted, Observation, Row
 from launcher.cli import catalogue, convert, watch
 from launcher.cli.calibrate_screen import screen as calibration_screen
 from launcher.cli.dispatch import VERBS, dispatch
@@ -41,6 +39,7 @@ from launcher.parity.routing import Flips
 from launcher.pipeline import judge
 from launcher.report.text_page import Page, cells
 from launcher.runtime import planned
+from tests.cli.calibration_sample import calibration
 from tests.conftest import ROOT
 from tests.parity.test_compare import trained
 
@@ -271,28 +270,7 @@ def test_what_is_missing_is_shown_within_the_screen(width, monkeypatch):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_calibration_is_shown_within_the_screen(width):
-    job = compose(["+recipe=tiny_qwen3"])
-    layouts = ("sequence 128, batch 2", "tp 2 sp, sequence 256", "pp 2, 4 micro-batches, no recomputation")
-    rows = tuple(
-        Row(
-            observation=Observation(
-                name=name, job=job, step_s=0.125, peak_bytes=memory, held_out=memory is None, spread=0.01, steps=8
-            ),
-            step_s=0.13,
-            peak_bytes=3 * 2**27,
-        )
-        for name, memory in zip(layouts, (2**28, 2**30, None), strict=True)
-    )
-    found = Calibration(
-        fitted=Fitted(hardware=job.hardware, fields=(), unmeasured=("inter_node_gbs",), rows=rows),
-        request=Request(overrides=(), config_dirs=(), steps=8, layouts=None, rounds=1, clock="wall"),
-        device="Intel Xeon",
-        threads=1,
-        words=(),
-        loads=(0.5, 1.25),
-        noisy=(layouts[1],),
-        notes=("not measured: pipeline stages, whose steps of one processor do not overlap",),
-    )
+    found = calibration()
     check("calibrate", width, "\n".join(calibration_screen(found, Page(width=width))) + "\n")
     (head, *_) = calibration_screen(found, Page())
     assert head.split() == ["layout", "step", "spread", "estimate", "tensors", "estimate"]

@@ -195,14 +195,14 @@ def quota(site: KindSite, devices: int) -> None:
     wait_until(lambda: f'"{devices}"' in site.kubectl(*read))
 
 
-def test_a_quota_is_told_before_the_start_and_while_the_job_waits_for_it(site: KindSite):
+def test_a_quota_is_named_before_the_start_and_while_the_job_waits_for_it(site: KindSite):
     """Also of a TrainJob, whose pods are those of the cluster's training runtime with the job's values."""
     site.program("step 1; step 10")
     fine = site.launch("doctor", *site.args())
     assert (fine.code, "Kubernetes  it accepts the job" in fine.out) == (0, True), fine
     quota(site, 4)
-    told = site.launch("doctor", *site.args())
-    assert (told.code, "exceeded quota: gpus" in told.out) == (0, True), told
+    warned = site.launch("doctor", *site.args())
+    assert (warned.code, "exceeded quota: gpus" in warned.out) == (0, True), warned
     begun = site.launch("run", *site.args())
     assert (begun.code, "its pods wait for quota" in begun.err) == (0, True), begun
     wait_until(lambda: "exceeded quota: gpus" in site.status()["why"])

@@ -149,8 +149,8 @@ def test_one_file_of_a_pair_of_token_files_is_not_their_prefix(tmp_path: Path) -
     prefix = token_files(tmp_path)
     words = (*PRETRAIN, "backend=megatron_lm", "data.format=megatron")
     assert found(*words, f"data.paths=[{prefix}]") == []
-    finding = only(*words, f"data.paths=[0.5,{prefix}.bin,0.5,{tmp_path}/elsewhere]")
-    assert works(finding) == [f"data.paths=[0.5,{prefix},0.5,{tmp_path}/elsewhere]"]
+    finding = only(*words, f"data.paths=[0.5,{prefix}.bin,0.5,{tmp_path}/absent]")
+    assert works(finding) == [f"data.paths=[0.5,{prefix},0.5,{tmp_path}/absent]"]
 
 
 def test_without_a_handler_mindspeed_tokenizes_texts_by_its_own_tokenizer_class(tmp_path: Path) -> None:
