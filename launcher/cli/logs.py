@@ -4,6 +4,7 @@ import dataclasses
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.follow import still_going
@@ -13,6 +14,7 @@ from launcher.cli.refusal import WrongUse
 from launcher.executors.record import Record, read_status
 from launcher.observe.failure import Failure, first_failure
 from launcher.observe.find import UnknownRun, find_run
+from launcher.observe.log_file import LogFile
 from launcher.observe.logs import Wanted, fetch, moment, read_lines, skip_before, sources
 from launcher.report.text_page import print_lines
 
@@ -40,14 +42,21 @@ def main(words: list[str]) -> int:
     lines = read_lines(files, wanted, follow=still_going(record) if options.follow else None)
     if options.json:
         shown, failure = list(lines), _failure(record)
+        _remark_unread(files)
         tree = {"failure": dataclasses.asdict(failure)} if failure else {}
         print_json({"id": record.id, "rank": options.rank, "lines": shown, **tree})
         return 0
     for line in lines:
         print(line, flush=options.follow)
+    _remark_unread(files)
     if failure := _failure(record):
         print_lines((f"launch: {line}" for line in failure.lines()), sys.stderr)
     return 0
+
+
+def _remark_unread(files: Sequence[LogFile]) -> None:
+    for why in (why for file in files for why in file.unread):
+        print_remark("logs", f"not shown: {why}")
 
 
 def _wanted(options: Namespace) -> Wanted:

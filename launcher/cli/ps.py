@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from launcher.cli.options import parse, parser, print_json
 from launcher.executors.record import Record
-from launcher.observe.find import all_runs
+from launcher.observe.find import all_runs, ended_and_gone
 from launcher.observe.state import State, states_of
 from launcher.report.text_page import Page, page_of
 from launcher.report.text_table import table
@@ -32,10 +32,23 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json([tree(record, state) for record, state in rows])
     elif not rows:
-        print("no run is active" if options.running else "no runs yet: launch +recipe=NAME starts one")
+        print("no run is active" if options.running else _none())
     else:
         print_runs(rows, sys.stdout)
     return 0
+
+
+def _none() -> str:
+    """Return why no run is listed."""
+    gone = ended_and_gone()
+    if not gone:
+        return "no runs yet: launch +recipe=NAME starts one"
+    several = (
+        f"all {len(gone)} runs have ended and their folders are"
+        if len(gone) > 1
+        else f"{gone[0]} has ended and its folder is"
+    )
+    return f"{several} gone: launch status {gone[-1]} shows how it ended"
 
 
 def tree(record: Record, state: State) -> dict[str, Any]:

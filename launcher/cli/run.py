@@ -81,7 +81,7 @@ def _sweep(options: Namespace) -> int:
         first = first or str(finished.tree.get("id", ""))
         trees.append({**_head(number, words), **finished.tree})
         codes.append(finished.code)
-        stopped = finished.code if finished.interrupted or _is_sweep_stopped(ready) else 0
+        stopped = finished.code if finished.interrupted or _is_sweep_stopped(ready, finished) else 0
     if options.json:
         print_json(trees)
     elif stopped and len(codes) < len(jobs):
@@ -101,11 +101,11 @@ def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Nam
     return 0
 
 
-def _is_sweep_stopped(ready: Ready) -> bool:
+def _is_sweep_stopped(ready: Ready, finished: Finished) -> bool:
     """Return whether a user asked the whole sweep to stop while this job of it ran."""
-    from launcher.executors.record import read_request
+    from launcher.executors.requests import requested
 
-    request = read_request(Path(ready.plan.output_dir))
+    request = requested(str(finished.tree.get("id", "")), Path(ready.plan.output_dir).absolute())
     return request is not None and request.sweep
 
 

@@ -45,26 +45,31 @@ def times_file(log: Path) -> Path:
     return log.parent / TIMES / log.stem
 
 
-def offset_since(log: Path, since: float) -> tuple[int, bool]:
+def offset_since(log: Path, since: float, part: Path | None = None, begun: float = 0.0) -> tuple[int, bool]:
     """Return from where a log was written after a time, and whether that is known.
 
     Not known: no row tells it, and the log was written to since; then the offset is 0.
 
     Args:
         since: seconds since 1970.
+        part: the older part of the log that is meant; None: the log itself.
+        begun: when the part before was last written to.
     """
     try:
-        now = log.stat()
+        now = (part or log).stat()
     except OSError:
         return 0, True
     if now.st_mtime < since:
         return now.st_size, True
-    rows = list(_rows(times_file(log)))
+    if begun >= since:
+        return 0, True
+    rows = [row for row in _rows(times_file(log)) if begun < row[0] <= now.st_mtime]
     for index in range(len(rows) - 1, 0, -1):
         if rows[index][1] < rows[index - 1][1]:  # the log was rotated
             rows = rows[index:]
             break
-    rows = [row for row in rows if row[1] <= now.st_size]
+    if part is None:
+        rows = [row for row in rows if row[1] <= now.st_size]
     found = bisect_right([row[0] for row in rows], since)
     return (rows[found - 1][1] if found else 0), bool(rows)
 

@@ -116,7 +116,7 @@ class Request:
     """A user's request to stop a run.
 
     Attributes:
-        at: seconds since 1970 by the clock of the file system, as of `Exit`.
+        at: seconds since 1970 by the clock of the file system, as of `Exit`; 0 where no file system has its time.
         sweep: the runs of its sweep that follow are not to start either.
     """
 
@@ -124,6 +124,11 @@ class Request:
     host: str
     at: float
     sweep: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Who asked, as the reason of the end."""
+        return f"by {self.by} on {self.host}"
 
 
 def record_of(plan: LaunchPlan, place: Place, command: tuple[str, ...]) -> Record:
@@ -246,8 +251,12 @@ def heartbeat_age(folder: Path) -> float | None:
 
 def write_request(folder: Path, *, sweep: bool = False) -> None:
     """Write, before the first signal, that a user asked the run to stop."""
-    tree = {"by": user_name(), "host": socket.gethostname(), "at": now(), "sweep": sweep}
-    _replace(folder / RUN / REQUEST, json.dumps(tree) + "\n")
+    _replace(folder / RUN / REQUEST, json.dumps(request_tree(sweep=sweep)) + "\n")
+
+
+def request_tree(*, sweep: bool) -> dict[str, Any]:
+    """Return a request of this user as plain data."""
+    return {"by": user_name(), "host": socket.gethostname(), "at": now(), "sweep": sweep}
 
 
 def withdraw_request(folder: Path) -> None:
@@ -259,10 +268,16 @@ def read_request(folder: Path) -> Request | None:
     """Return the request to stop the run; None: there is none."""
     file = folder / RUN / REQUEST
     try:
-        tree = json.loads(private.read(file))
-        at, sweep = file.stat().st_mtime_ns / 1e9, tree.get("sweep") is True
-        return Request(by=str(tree["by"]), host=str(tree["host"]), at=at, sweep=sweep)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return request_from(json.loads(private.read(file)), file.stat().st_mtime_ns / 1e9)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def request_from(tree: Mapping[str, Any], at: float = 0.0) -> Request | None:
+    """Return the request in plain data; None if it is none."""
+    try:
+        return Request(by=str(tree["by"]), host=str(tree["host"]), at=at, sweep=tree.get("sweep") is True)
+    except (KeyError, TypeError, AttributeError):
         return None
 
 

@@ -22,6 +22,7 @@ class Registered:
     Attributes:
         state: how it ended; "": not known to have ended.
         code, why, at: exit code, reason and time of that end.
+        asked: the request to stop it that was made after its folder, which has requests else, was gone.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Registered:
     code: int | None = None
     why: str = ""
     at: str = ""
+    asked: Mapping[str, Any] | None = None
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
@@ -88,7 +90,8 @@ def remember(
 ) -> None:
     """Keep the record of a run beside its id, so that the run is found when its folder is gone.
 
-    Ids repeat: a copy of the folder, or another user's run, is not the one that is registered.
+    Ids repeat: a copy of the folder, or another user's run, is not the one that is registered. A request to stop it is
+    kept with its end, and forgotten when it is started again.
 
     Args:
         state, code, why, at: its end, as of `Registered`.
@@ -97,11 +100,28 @@ def remember(
     entry = entry_of(run_id)
     if entry is None or entry.folder != folder:
         return  # the id could not be registered, or is of another run
+    end = {"state": state, "code": code, "why": why, "at": at, "asked": entry.asked if state else None}
     with contextlib.suppress(OSError):  # a full disk: its folder has the record, too
-        began = file.stat()
-        end = {"state": state, "code": code, "why": why, "at": at}
-        private.write(file, json.dumps({"folder": str(folder), "record": record, **end}))
-        os.utime(file, ns=(began.st_atime_ns, began.st_mtime_ns))  # runs are listed in the order of their start
+        _write(file, {"folder": str(folder), "record": record, **end})
+
+
+def write_asked(run_id: str, folder: Path, asked: Mapping[str, Any] | None) -> bool:
+    """Keep a request to stop a run whose folder is gone, or remove it (None); return whether it was written."""
+    file = home() / "runs" / f"{run_id}.json"
+    entry = entry_of(run_id)
+    if entry is None or entry.folder != folder:
+        return False
+    try:
+        _write(file, {**json.loads(file.read_text(encoding="utf-8")), "asked": asked})
+    except (OSError, ValueError):  # a full disk: it is stopped all the same
+        return False
+    return True
+
+
+def _write(file: Path, tree: Mapping[str, Any]) -> None:
+    began = file.stat()
+    private.write(file, json.dumps(tree))
+    os.utime(file, ns=(began.st_atime_ns, began.st_mtime_ns))  # runs are listed in the order of their start
 
 
 def registered() -> list[Registered]:
@@ -118,14 +138,15 @@ def entry_of(run_id: str) -> Registered | None:
         return None
     try:
         tree = json.loads((home() / "runs" / f"{run_id}.json").read_text(encoding="utf-8"))
-        folder, record, code = tree["folder"], tree.get("record"), tree.get("code")
+        folder, record, code, asked = tree["folder"], tree.get("record"), tree.get("code"), tree.get("asked")
         state, why, at = (str(tree.get(name, "")) for name in ("state", "why", "at"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if not isinstance(folder, str) or not isinstance(record, dict | None):
+    if not isinstance(folder, str) or not isinstance(record, dict | None) or not isinstance(asked, dict | None):
         return None
     code = code if isinstance(code, int) else None
-    return Registered(id=run_id, folder=Path(folder), record=record, state=state, code=code, why=why, at=at)
+    end = {"state": state, "why": why, "at": at}
+    return Registered(id=run_id, folder=Path(folder), record=record, code=code, asked=asked, **end)
 
 
 def _numbers(runs: Path) -> list[tuple[str, int]]:

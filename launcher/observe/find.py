@@ -1,5 +1,6 @@
 """Finds the record of a run by its id or folder."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,17 @@ def find_run(text: str) -> Record:
     near = nearest(text, ids, cutoff=0.5) or ids[-3:]
     hint = f"; works: {' · '.join(near)}" if near else "; no run is registered yet"
     raise UnknownRun(f"there is no run {text!r}{hint}")
+
+
+def ended_and_gone() -> list[str]:
+    """Return the ids of the runs that have ended and whose folder was removed, or holds another run; oldest first."""
+    found = []
+    for entry in registered():
+        with contextlib.suppress(WrongSchema):
+            record = _record(entry)
+            if record is not None and record.gone and entry.state:
+                found.append(entry.id)
+    return found
 
 
 def all_runs() -> tuple[list[Record], list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from launcher.executors.log_parts import rotated
 from launcher.executors.log_times import offset_since
 from launcher.executors.record import Record
 from launcher.observe.log_file import LogFile
@@ -70,6 +71,14 @@ def sources(record: Record, rank: int | None = None) -> list[LogFile]:
     Raises:
         NoSuchRank: the run has fewer ranks.
     """
+    found = _sources(record, rank)
+    folders = {folder: rotated(folder) for folder in {file.path.parent for file in found}}
+    for file in found:
+        file.older = [(part, 0) for part in folders[file.path.parent].get(file.path.name, ())]
+    return found
+
+
+def _sources(record: Record, rank: int | None) -> list[LogFile]:
     folder = Path(record.folder)
     if rank is None:
         several = record.nodes > 1
@@ -91,10 +100,25 @@ def skip_before(files: Sequence[LogFile], since: float) -> list[Path]:
     """Let files begin where they were written after a time; return those of which that is not recorded."""
     unknown = []
     for file in files:
-        offset, known = offset_since(file.path, since)
+        parts, file.older, begun = file.older, [], 0.0
+        for part, _ in parts:
+            written = _time(part)
+            if written >= since:
+                offset, known = offset_since(file.path, since, part, begun)
+                file.older.append((part, offset))
+                unknown += [] if known else [part]
+            begun = written
+        offset, known = offset_since(file.path, since, begun=begun)
         file.skip_to(offset)
         unknown += [] if known else [file.path]
     return unknown
+
+
+def _time(part: Path) -> float:
+    try:
+        return part.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def read_lines(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launcher.executors import private
+from launcher.executors.log_parts import last_part
 from launcher.observe.benign import BENIGN, HANDLED, WARNED
 
 _READ = 4_000_000
@@ -69,7 +70,7 @@ class Line:
     @property
     def place(self) -> str:
         """File and number of the line."""
-        return f"{self.path}:{_number(self.path, self.offset)}"
+        return f"{last_part(self.path)}:{_number(self.path, self.offset)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +159,7 @@ def _lines(path: Path, first: int, log: NodeLog) -> Iterator[Line]:
 def _tail(path: Path) -> tuple[bytes, int]:
     """Return the end of a log, from the last attempt on, and its offset in the file."""
     try:
-        with private.open_to_read(path) as stream:
+        with private.open_to_read(last_part(path)) as stream:
             size = stream.seek(0, 2)
             start = stream.seek(max(0, size - _READ))
             data = stream.read()
@@ -174,7 +175,7 @@ def _tail(path: Path) -> tuple[bytes, int]:
 def _number(path: Path, offset: int) -> int:
     """Return the number of the line that begins at an offset."""
     number = 1
-    with private.open_to_read(path) as stream:
+    with private.open_to_read(last_part(path)) as stream:
         while offset > 0 and (chunk := stream.read(min(offset, 1 << 20))):
             number += chunk.count(b"\n")
             offset -= len(chunk)

@@ -26,11 +26,10 @@ from launcher.executors.record import (
 )
 from launcher.executors.register import entry_of, remember
 from launcher.executors.register_end import register_end
+from launcher.executors.requests import UNSURE, as_asked_when_gone
 from launcher.observe.owner import not_installed
 from launcher.plan.executor import ENDED, FINAL, Observed, find_executor
 
-# Ends that a request to stop explains.
-_UNSURE = ("failed", "lost", "stopped")
 # Without so many heartbeats it is not known whether a run of another machine still runs.
 _SILENT_SECONDS = 10 * HEARTBEAT_SECONDS
 _SETTLED_SECONDS = 60
@@ -121,7 +120,7 @@ def _of_folder(record: Record, written: str, found: tuple[str, str, tuple[str, .
     if deep and executor is not None and state == "running":
         executor.fetch(record.handle)
     status = read_status(folder)  # an executor may just have written how it ended
-    unsure = state == "lost" or (state in _UNSURE and read_request(folder) is not None)
+    unsure = state == "lost" or (state in UNSURE and read_request(folder) is not None)
     exits = read_exits(folder) if deep or unsure else []
     settled = executor is None or not executor.foreground or _is_settled(exits)
     begun = int(status.get("attempt", 0))
@@ -151,6 +150,7 @@ def _of_gone(record: Record, seen: Observed | None) -> State:
         why = "; ".join(filter(None, (known.why, gone)))
         return State(state=known.state, code=known.code, why=why, at=known.at)
     state, why, nodes = _state(record, "", seen)
+    state, why = as_asked_when_gone(record, state, why)
     if state in FINAL:
         remember(record.id, Path(record.folder), record.as_tree(), state, why=why, at=now())
     return State(state=state, why="; ".join(filter(None, (why, gone))), nodes=nodes)
@@ -181,13 +181,13 @@ def _as_nodes_ended(record: Record, exits: Sequence[Exit], begun: int) -> tuple[
 
 def _as_asked(folder: Path, state: str, why: str, exits: Sequence[Exit]) -> tuple[str, str]:
     """Return `stopped` for a run that a user asked to stop and that had not failed before."""
-    asked = read_request(folder) if state in _UNSURE else None
+    asked = read_request(folder) if state in UNSURE else None
     if asked is None:
         return state, why
     last = max((end.attempt for end in exits), default=0)  # those before did fail, and were started again
     if any(end.attempt == last and end.code and end.how != "stopped" and end.at < asked.at for end in exits):
         return state, why
-    return "stopped", f"by {asked.by} on {asked.host}"
+    return "stopped", asked.shown
 
 
 def _keep(record: Record, state: str, why: str, status: Mapping[str, Any], written: str) -> None:

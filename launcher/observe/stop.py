@@ -9,13 +9,8 @@ from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.processes import identified
-from launcher.executors.record import (
-    Record,
-    read_request,
-    withdraw_request,
-    write_request,
-    write_status,
-)
+from launcher.executors.record import Record, write_status
+from launcher.executors.requests import ask, withdraw
 from launcher.observe.owner import is_same_process, not_installed, ownership_problem
 from launcher.observe.state import State, states_of
 from launcher.plan.executor import Executor, find_executor, get_executor
@@ -83,23 +78,23 @@ def _problem(record: Record, state: State) -> str:
 
 def _stop_here(record: Record, sweep: bool) -> str:
     """Signal the program that started a run; return why it cannot be, "" if it was."""
-    asked = _ask(record, sweep)
+    asked = ask(record, sweep=sweep)  # before the first signal: how a run ends says who ended it
     try:
         os.kill(record.pid, signal.SIGTERM)
     except OSError as error:  # it has ended meanwhile
         if asked:
-            withdraw_request(Path(record.folder))
+            withdraw(record)
         return f"run {record.id}: process {record.pid}: {error.strerror}"
     return ""
 
 
 def _stop_queued(runs: Sequence[tuple[Record, State]], sweep: bool) -> list[str]:
     """Request runs of one queue to stop; return for each why it was not, "" if it was."""
-    asked = [_ask(record, sweep) for record, _ in runs]
+    asked = [ask(record, sweep=sweep) for record, _ in runs]
     problems = _cancel(get_executor(runs[0][0].executor), [record for record, _ in runs])
     for (record, state), was_asked, problem in zip(runs, asked, problems, strict=True):
         if problem and was_asked:
-            withdraw_request(Path(record.folder))
+            withdraw(record)
         elif not problem and state.state == "queued" and not record.gone:
             with contextlib.suppress(OSError):  # another user's folder, or a full disk: the queue has its end
                 write_status(Path(record.folder), "stopped", None, why="before it started")
@@ -115,17 +110,3 @@ def _cancel(executor: Executor, records: Sequence[Record]) -> list[str]:
             return [str(error)]
         return [problem for record in records for problem in _cancel(executor, [record])]
     return [""] * len(records)
-
-
-def _ask(record: Record, sweep: bool) -> bool:
-    """Write the request down before the first signal, and return whether it was: how a run ends says who ended it.
-
-    An earlier request stays: what failed after it did so because of it.
-    """
-    folder = Path(record.folder)
-    if record.gone or read_request(folder) is not None:
-        return False
-    with contextlib.suppress(OSError):  # another user's folder, or a full disk: it is stopped all the same
-        write_request(folder, sweep=sweep)
-        return True
-    return False

@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -319,6 +320,12 @@ def test_a_run_whose_folder_is_gone_is_seen_and_stopped_by_its_id(
     assert launch("stop", "qwen3_8b-1").code == 0
     assert working.wait(timeout=STUCK_SECONDS) != 0
     assert launch("ps", "--json").json == []
+    shown = launch("status", "qwen3_8b-1", "--json").json
+    by = f"by {getpass.getuser()} on {socket.gethostname()}"
+    assert (shown["state"], shown["why"]) == ("stopped", f"{by}; its folder {tmp_path}/out is gone")
+    assert (
+        launch("ps").out == "qwen3_8b-1 has ended and its folder is gone: launch status qwen3_8b-1 shows how it ended\n"
+    )
 
 
 def test_an_end_that_was_seen_outlasts_the_run_s_folder(

@@ -1,5 +1,8 @@
 """`launch logs`: the last lines, those since a time, those that match; logs that are rotated while followed."""
 
+import bz2
+import gzip
+import lzma
 import os
 import re
 import time
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executors.log_parts import rotated
 from launcher.executors.log_times import LogTimes, offset_since, times_file
 from launcher.observe.log_file import LogFile
 from launcher.observe.logs import Wanted, moment, read_lines, skip_before
@@ -102,6 +106,91 @@ def test_lines_since_a_time_are_those_that_were_written_after_it(tmp_path: Path)
     times_file(path).unlink()
     assert skip_before([LogFile(path=path)], 2500) == [path]
     assert skip_before([LogFile(path=path)], 3500) == []
+
+
+PACKED = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+@pytest.fixture
+def turned(tmp_path: Path) -> LogFile:
+    """A log of ten lines in three parts, rotated at 1000 and 2000; line 8 began in the second one."""
+    path = tmp_path / "node0.log"
+    parts = {f"{path}.2.gz": "1\n2\n3\n", f"{path}.1": "4\n5\n6\n7\nei", str(path): "ght\n9\n10\n"}
+    for number, (name, text) in enumerate(parts.items(), start=1):
+        Path(name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        os.utime(name, (1000 * number, 1000 * number))
+    for other in ("node0.log.bak", "node0.logs", "node01.log.1"):
+        (tmp_path / other).write_text("of another log\n")
+    return LogFile(path=path, older=[(part, 0) for part in rotated(tmp_path)["node0.log"]])
+
+
+def test_a_rotated_log_is_shown_whole(turned: LogFile):
+    assert list(read_lines([turned])) == ["1", "2", "3", "4", "5", "6", "7", "eight", "9", "10"]
+
+
+@pytest.mark.parametrize("count", range(1, 13))
+def test_the_last_lines_of_a_rotated_log_are_found_in_its_older_parts(turned: LogFile, count: int):
+    lines = ["1", "2", "3", "4", "5", "6", "7", "ei", "ght", "9", "10"]
+    assert list(read_lines([turned], Wanted(tail=count))) == lines[-count:]
+
+
+def test_the_last_lines_that_match_are_found_in_older_parts(turned: LogFile):
+    assert list(read_lines([turned], Wanted(tail=2, grep=re.compile("[35]")))) == ["3", "5"]
+
+
+def test_lines_since_a_time_before_the_rotation_are_shown(turned: LogFile):
+    rows = times_file(turned.path)
+    rows.parent.mkdir()
+    rows.write_text("500 2\n900 4\n1500 4\n1800 6\n2500 4\n")
+    whole, shown = list(turned.older), {}
+    for since in (100, 950, 1200, 1600, 2200, 2700, 3500):
+        file = LogFile(path=turned.path, older=list(whole))
+        assert skip_before([file], since) == []
+        shown[since] = list(read_lines([file]))
+    assert shown == {
+        100: ["1", "2", "3", "4", "5", "6", "7", "eight", "9", "10"],
+        950: ["3", "4", "5", "6", "7", "eight", "9", "10"],
+        1200: ["4", "5", "6", "7", "eight", "9", "10"],
+        1600: ["6", "7", "eight", "9", "10"],
+        2200: ["ght", "9", "10"],
+        2700: ["9", "10"],
+        3500: [],
+    }
+
+
+def test_what_follows_a_rotated_log_comes_after_all_of_its_parts(turned: LogFile):
+    def grow() -> None:
+        with turned.path.open("a") as stream:
+            stream.write("11\n")
+
+    assert followed(turned, Wanted(tail=4), nothing, grow, nothing) == ["ei", "ght", "9", "10", "11"]
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, suffix: str):
+    path, part = tmp_path / "node0.log", tmp_path / f"node0.log-20261128{suffix}"
+    path.write_text("new\n")
+    part.write_bytes(PACKED[suffix](b"old\n"))
+    assert list(read_lines([LogFile(path=path, older=[(part, 0)])])) == ["old", "new"]
+    part.write_bytes(PACKED[suffix](b"old\n")[:-3])
+    file = LogFile(path=path, older=[(part, 0), (tmp_path / "node0.log.1.zst", 0)])
+    assert list(read_lines([file]))[-1] == "new"
+    assert [str(part) in file.unread[0], "its format .zst cannot be read" in file.unread[1]] == [True, True]
+
+
+def test_the_reason_of_a_failure_is_found_in_a_log_that_was_rotated_since(
+    launch: Launch,
+    overrides: tuple[str, ...],  # noqa: F811
+    tmp_path: Path,
+):
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.write_text("#!/usr/bin/env bash\necho \"KeyError: 'layers'\"\nexit 1\n")
+    assert launch("run", *overrides).code == 1
+    log = tmp_path / "out/logs/node0.log"
+    log.rename(f"{log}.1")
+    log.touch()
+    assert launch("logs", "out", "--tail", "1").out == "KeyError: 'layers'\n"
+    assert f"evidence: {log}.1:1" in launch("status", "out").out
 
 
 def test_a_time_within_a_line_shows_the_line(tmp_path: Path):
