@@ -5,6 +5,7 @@ from typing import Any
 
 from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.terms import BACKENDS, OLD, STATIC, resets_wrapper
+from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.versions import in_range
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare
@@ -14,7 +15,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What its registry holds after `import mindformers.trainer`, by section.
+# What its registry holds after `import mindformers.trainer`, by section, except what is no callback (RunContext …).
 _REGISTERED: Mapping[str, frozenset[str]] = {
     "trainer": _words("CausalLanguageModelingTrainer GeneralTaskTrainer MultiModalToTextGenerationTrainer general"),
     "optimizer": _words(
@@ -54,12 +55,11 @@ _REGISTERED: Mapping[str, frozenset[str]] = {
         "TrainingDataLoader UDPOSDataset USPSDataset VOCDataset WIDERFaceDataset WikiTextDataset "
         "YahooAnswersDataset YelpReviewDataset YesNoDataset generator"
     ),
+    # MindSpore's own, the same from 2.7.0 to 2.10.0 (train/callback/__init__.py); MindFormers' are in the catalogue.
     "callbacks": _words(
-        "BackupAndRestore Callback CheckpointMonitor ColdHotExpertMonitor EarlyStopping EvalCallBack "
-        "FlopsUtilizationCollector History LambdaCallback LearningRateScheduler LossMonitor MFLossMonitor "
-        "MoEDropRateCallback ModelCheckpoint OnRequestExit ProfileMonitor ReduceLROnPlateau SDCMonitor "
-        "StressDetectCallBack StressTestModelMonitor SummaryCollector SummaryLandscape SummaryMonitor TimeMonitor "
-        "TopkBiasBalanceCallback TrainCallBack TrainFaultTolerance TrainingStateMonitor"
+        "BackupAndRestore Callback EarlyStopping FlopsUtilizationCollector History LambdaCallback "
+        "LearningRateScheduler LossMonitor ModelCheckpoint OnRequestExit ReduceLROnPlateau SummaryCollector "
+        "SummaryLandscape TimeMonitor TrainFaultTolerance"
     ),
 }
 # What later versions register, too, and since which.
@@ -68,6 +68,9 @@ _LATER: Mapping[str, Mapping[str, str]] = {
     "train_dataset.data_loader": {"HFDataLoader": "1.7", "OrderedIndexDataLoader": "2.1"},
 }
 _REGISTER = "auto_register"
+_CALLBACKS = "callbacks."
+# Registered by a module that only the pynative trainer imports (pynative/trainer/trainer.py:57 @2.1.0).
+_PYNATIVE = frozenset({"MaxLogitsReset"})
 # Classes of older models' configuration; mcore models are found by model_type.
 _CONFIGS = ("ChatGLM2Config", "LlamaConfig", "Qwen2Config")
 
@@ -76,22 +79,31 @@ def _unregistered(context: RuleContext) -> str:
     old = context.version == OLD
     reset = {"callbacks", *(["runner_wrapper"] if resets_wrapper(context) else [])}
     named = [(section, context[f"{section}.type"]) for section in _REGISTERED if section not in reset]
-    # What later versions of MindSpore and the older networks register besides is not known here.
-    written = (key for key in context.written if old and key.startswith("callbacks."))
+    written = (key for key in context.written if key.startswith(_CALLBACKS))
     kinds = dict.fromkeys(key.split(".")[1].partition("#")[0] for key in written)
     named += [("callbacks", kind) for kind in kinds]
     wrong = [f"{section} {name}" for section, name in named if name and not _is_registered(section, name, context)]
     wrong += ["callbacks ''"] if "" in kinds else []
     model = context[f"{MODEL}type"]
+    # What the older networks of later versions register besides is not known here.
     if old and context["use_legacy"] is not False and model and model not in _CONFIGS:
         wrong.append(f"{MODEL}type {model}")
     return ", ".join(wrong)
 
 
 def _is_registered(section: str, name: str, context: RuleContext) -> bool:
+    if section == "callbacks":
+        return name in registered_callbacks(context.catalogue)
     since = _LATER.get(section, {}).get(name)
     later = since is not None and in_range(context.version or "", since, None)
     return name in _REGISTERED[section] or later
+
+
+def registered_callbacks(catalogue: Catalogue | None) -> frozenset[str]:
+    """Return the callbacks of a version: MindFormers' own have a section of their keys each in its catalogue."""
+    sections = catalogue.open_sections if catalogue is not None else ()
+    own = {each.removeprefix(_CALLBACKS) for each in sections if each.startswith(_CALLBACKS)}
+    return _REGISTERED["callbacks"] | (own - _PYNATIVE)
 
 
 def _registers(context: RuleContext) -> bool:
@@ -117,7 +129,8 @@ declare(
         Rule(
             id="MF-CLASS",
             doc="Sections that build an object name a class that MindFormers has registered.",
-            source="mindformers 1.6.0 tools/register/register.py:296-307; 2.1.0 register.py:286",
+            source="mindformers 1.6.0 tools/register/register.py:296-307; 2.1.0 register.py:286; "
+            "core/callback/build_callback.py:71-76",
             flags=tuple(f"{section}.type" for section in _REGISTERED),
             fields=("backend.args",),
             check=_unknown,

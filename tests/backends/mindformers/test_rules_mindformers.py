@@ -95,6 +95,26 @@ def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
     assert id_ not in found(pair.passing, pair.version)
 
 
+# Name of a callback, version, whether that version's registry has it; MaxLogitsReset is the pynative trainer's.
+CALLBACKS = (
+    ("MaxLogitsMonitor", "1.7.0", False),
+    ("MaxLogitsMonitor", "1.8.0", True),
+    ("ExpertMigrateCallback", "1.7.0", False),
+    ("ExpertMigrateCallback", "2.1.0", True),
+    ("SummaryCollector", "1.9.0", True),
+    ("SummaryMonitor", "2.0.0", True),
+    ("LossLogger", "2.0.0", False),
+    ("MaxLogitsReset", "2.1.0", False),
+)
+
+
+@pytest.mark.parametrize(("name", "version", "is_registered"), CALLBACKS)
+def test_callbacks_are_those_that_the_version_registers(name: str, version: str, is_registered: bool) -> None:
+    tree = file_with("callbacks", [{"type": "MFLossMonitor"}, {"type": name}])
+    messages = [each.message for each in check(read(tree, version)) if each.rule == "MF-CLASS"]
+    assert messages == ([] if is_registered else [f"callbacks {name}: no such class is registered"])
+
+
 def test_every_rule_has_a_pair() -> None:
     ours = {rule.id: rule for rule in RULES.values() if rule.backends == ("mindformers",)}
     declared = {id_ for id_, rule in ours.items() if can_be_found(rule, switches=False)}
