@@ -22,6 +22,7 @@ from launcher.job import Job, Value, fields, value_at
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
+from launcher.plan.shell import quote
 from launcher.report.text_page import page_of, redraw
 from launcher.terminal import can_redraw
 
@@ -175,7 +176,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         comment = f"launch balance {' '.join(without_secrets(options.overrides))}"
         write_file(options.output, strategy_text(values, comment), JOB)
         if not options.json:
-            print(f"written: {options.output} (add +strategy={options.output})")
+            print(f"written: {options.output} (add {quote(f'+strategy={options.output}')})")
     if values is not None:
         _write_files(options, answer)
     if options.json:

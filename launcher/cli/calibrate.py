@@ -8,6 +8,7 @@ from launcher.cli.options import parse, parser, print_json, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import HARDWARE
+from launcher.plan.shell import quote
 from launcher.report.text_page import page_of, print_lines
 from launcher.terminal import can_redraw
 
@@ -94,7 +95,7 @@ def main(words: list[str]) -> int:
         print_json(as_tree(found, options.out))
     else:
         print("\n".join(screen(found, page_of(sys.stdout))))
-        print_lines([f"written: {options.out}; use it as hardware={options.out}"], sys.stdout)
+        print_lines([f"written: {options.out}; use it as {quote(f'hardware={options.out}')}"], sys.stdout)
     return 0
 
 

@@ -16,6 +16,7 @@ from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import FINDINGS, JOB
 from launcher.pipeline import judge, repair_of
+from launcher.plan.shell import quote
 from launcher.report.findings import headline, print_findings
 from launcher.report.text_page import Page, page_of
 from launcher.rules.engine import ordered
@@ -173,7 +174,7 @@ def _fix_lines(found: "Repair", output: str | None, page: Page) -> Iterator[str]
         yield from page.join(found.asks, "  specify: ", "    ", sign=" ")
     if output:
         yield from page.wrap(
-            f"written: {output} (add +strategy={output} instead of the overrides it changes)", "", "  "
+            f"written: {output} (add {quote(f'+strategy={output}')} instead of the overrides it changes)", "", "  "
         )
     for finding in found.left:
         yield from page.wrap(f"not fixed: {finding.rule}: {finding.message}", "  ", "    ")

@@ -20,6 +20,7 @@ from launcher.importing.side_by_side import Side, side_of
 from launcher.job import Job
 from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.plan.shell import quote
 from launcher.terminal import counted, machines
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
@@ -153,7 +154,7 @@ def _about(label: str, read: _Read, side: Side) -> str:
     imported = read.imported
     program = f"{imported.program or 'arguments'}, " if imported is not None else ""
     remarks = len(imported.warnings) + len(imported.problems) if imported is not None else 0
-    more = f"; {counted(remarks, 'remark')}: launch import {read.word}" if remarks else ""
+    more = f"; {counted(remarks, 'remark')}: launch import {quote(read.word)}" if remarks else ""
     return f"{label}: {program}{backend.title} {version}, {size}{more}"
 
 

@@ -1,6 +1,7 @@
 """`launch explain`: explains a name from any output, and what it maps to."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.job import suggest_field
 from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.nearest import nearest
 from launcher.report.text_page import Page, page_of
 from launcher.syntax import escaped
 
@@ -55,14 +57,16 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
 
     if options.backend not in (None, *backend_names()):
-        raise WrongUse(f"no backend {options.backend!r}", *backend_names())
+        named = options.backend.partition("@")[0]
+        works = [named] if named in backend_names() else nearest(named, backend_names()) or backend_names()
+        raise WrongUse(f"no backend {options.backend!r}", *(f"--backend {name}" for name in works))
     backends = [get_backend(name) for name in backend_names() if options.backend in (None, name)]
     load_all(backends)
     if options.trace:
         return _traced(typed or options.name, backends, options)
     first = _first_backend(options.overrides)
     if first is None and options.overrides:
-        raise WrongUse("overrides other than backend=B need --trace", f"launch explain --trace {' '.join(words)}")
+        raise _not_alone(options)
     backends.sort(key=lambda backend: backend.name != first)
     page = page_of(sys.stdout)
     found = list(explained(typed or options.name, backends))
@@ -84,6 +88,15 @@ def main(words: list[str]) -> int:
         for line in screen(tree, page, every=options.all):
             print(line)
     return 0
+
+
+def _not_alone(options: argparse.Namespace) -> WrongUse:
+    """Return the refusal of words after the name."""
+    wrong = next((word for word in options.overrides if "=" not in word), None)
+    if wrong is not None:
+        return WrongUse(f"{wrong} is no override (key=value)", shlex.join(("launch", "explain", options.name)))
+    works = shlex.join(("launch", "explain", "--trace", options.name, *options.overrides))
+    return WrongUse("overrides other than backend=B need --trace", works)
 
 
 def _first_backend(overrides: Sequence[str]) -> str | None:

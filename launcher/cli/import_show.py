@@ -14,6 +14,7 @@ from launcher.job.cluster import Cluster
 from launcher.mapping.backend import get_backend
 from launcher.outputs.files import check_output
 from launcher.outputs.kinds import JOB
+from launcher.plan.shell import quote
 from launcher.report.text_page import Page, page_of
 from launcher.report.text_table import table
 from launcher.terminal import counted, machines
@@ -115,7 +116,7 @@ def _head(imported: Imported, source: str, output: str | None, page: Page) -> It
 
 def written(output: str, page: Page) -> list[str]:
     """Return which job file was written, and what to do with it."""
-    return page.join([f"written: {output}", f"next: launch dry-run +job={output}"], "", "  ", sign="   ")
+    return page.join([f"written: {output}", f"next: launch dry-run {quote(f'+job={output}')}"], "", "  ", sign="   ")
 
 
 def _is_set(cluster: Cluster, name: str) -> bool:

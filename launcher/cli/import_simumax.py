@@ -12,6 +12,7 @@ from launcher.importing.simumax.files import Described, describe, job_text, simu
 from launcher.importing.simumax.rows import DROPPED, IMPLIED, MAPPED, NEAREST, UNKNOWN, Row, repr_of
 from launcher.mapping.backend import get_backend
 from launcher.outputs.kinds import HARDWARE, HARDWARE_HEAD, JOB
+from launcher.plan.shell import quote
 from launcher.report.text_page import Page, page_of
 from launcher.report.text_table import table
 from launcher.terminal import counted, machines
@@ -90,9 +91,9 @@ def _head(described: Described, output: str | None, page: Page) -> Iterator[str]
     if described.has_job:
         device = "" if described.hardware else " hardware=h100_80g"
         backend = get_backend(described.backend).title
-        parts = [f"written: {output} ({backend})", f"next: launch estimate +job={output}{device}"]
+        parts = [f"written: {output} ({backend})", f"next: launch estimate {quote(f'+job={output}')}{device}"]
     else:
-        parts = [f"written: {output}", f"use it as hardware={output}"]
+        parts = [f"written: {output}", f"use it as {quote(f'hardware={output}')}"]
     yield from page.join(map(printable, parts), "", "  ", sign="   ")
 
 

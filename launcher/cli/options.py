@@ -139,13 +139,17 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
     path = Path(file).expanduser()
     folder = path.absolute().parent
     if endings and path.suffix not in endings:
-        raise WrongUse(f"{flag} {file}: the name must end in {' or '.join(endings)}", f"{flag} {path.stem}{endings[0]}")
+        named = shlex.join((flag, f"{path.stem}{endings[0]}"))
+        raise WrongUse(f"{flag} {file}: the name must end in {' or '.join(endings)}", named)
     if path.is_dir():
-        raise WrongUse(f"{flag} {file}: is a folder; expected a file", f"{flag} {file.rstrip('/')}/NAME")
+        raise WrongUse(f"{flag} {file}: is a folder; expected a file", shlex.join((flag, f"{file.rstrip('/')}/NAME")))
     if not folder.is_dir():
-        raise WrongUse(f"{flag} {file}: there is no folder {path.parent}", f"mkdir -p {path.parent}")
+        raise WrongUse(
+            f"{flag} {file}: there is no folder {path.parent}", shlex.join(("mkdir", "-p", str(path.parent)))
+        )
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise WrongUse(f"{flag} {file}: {path if path.exists() else folder} is not writable", f"{flag} ./{path.name}")
+        closed = path if path.exists() else folder
+        raise WrongUse(f"{flag} {file}: {closed} is not writable", shlex.join((flag, f"./{path.name}")))
     try:
         check_output(path, kind)
     except OutputRefused as error:

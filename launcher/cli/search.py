@@ -19,6 +19,7 @@ from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE
+from launcher.plan.shell import quote
 from launcher.report.findings import print_findings
 from launcher.report.text_page import page_of, redraw
 from launcher.terminal import can_redraw
@@ -171,7 +172,7 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None", 
         comment = f"launch search {' '.join(without_secrets(options.overrides))}"
         write_file(options.output, strategy_text(values, comment), JOB)
         if not options.json:
-            print(f"written: {options.output} (add +strategy={options.output})")
+            print(f"written: {options.output} (add {quote(f'+strategy={options.output}')})")
     if options.plot:
         from launcher.report.figures import pareto_chart
 

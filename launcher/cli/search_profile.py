@@ -10,6 +10,7 @@ from launcher.cli.options import readable
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job, Value, with_values
 from launcher.outputs.files import check_empty
+from launcher.plan.shell import quote
 from launcher.report.text_page import page_of
 from launcher.terminal import counted
 
@@ -87,7 +88,11 @@ def emit(job: Job, found: "Found", options: argparse.Namespace) -> list[dict[str
         for each in profiles:
             what = f"{each.file.name if each.file else each.name}: {'' if each.file else 'none, it '}{each.what}"
             print("\n".join(page.wrap(what, "  ", "    ")))
-        print("\n".join(page.wrap(f"fill in {written}, then: launch search … --profile-result {written}", "", "  ")))
+        print(
+            "\n".join(
+                page.wrap(f"fill in {written}, then: launch search … --profile-result {quote(str(written))}", "", "  ")
+            )
+        )
     if not any(each.file for each in profiles):
         print_remark("search", "no candidate can be measured on so few devices")
     return [{**each.sizes, "file": str(each.file) if each.file else None, "what": each.what} for each in profiles]

@@ -76,7 +76,7 @@ def _no_override(word: str) -> Mistake:
     if os.path.isfile(word):
         works = _imported(word)
         if looks_like_yaml(word):
-            works = (f"+job={word}", *works)
+            works = (shlex.quote(f"+job={word}"), *works)
         return Mistake(what=f"{word} is a file; expected an override (key=value)", works=works)
     if os.path.isdir(word):
         works = (f"--config-dir {shlex.quote(word)}",)

@@ -251,7 +251,7 @@ def _structured(text: str, path: Path, options: ImportOptions, variables: Mappin
         if isinstance(tree.get(arguments), dict):
             return _flag_mapping(tree[arguments], tree.get(environment), backends, path, options)
     if _is_job(tree, 0.0) and not {"experiment", *BASES} & set(tree):
-        raise refuse("is a job of Launch already", str(path), f"launch dry-run +job={path}")
+        raise refuse("is a job of Launch already", str(path), f"launch dry-run {shlex.quote(f'+job={path}')}")
     found = composed(tree, str(path), variables)
     if found.problems and not options.partial:
         raise ImportRefused(found.problems, partial=True)
@@ -347,7 +347,7 @@ def _likely(tree: Mapping[str, Any], path: Path, options: ImportOptions, *, is_d
         known[name] = share * len(flat) / len(tree)
     best = max(known, key=lambda name: known[name])
     if _is_job(tree, known[best]):
-        raise refuse("is a job of Launch already", str(path), f"launch dry-run +job={path}")
+        raise refuse("is a job of Launch already", str(path), f"launch dry-run {shlex.quote(f'+job={path}')}")
     stored = likely_backends(tree, 0.0 if is_dump else known[best], is_dump=is_dump)
     if stored:
         return stored

@@ -1,13 +1,16 @@
 """Options that no known version of a backend has: one message for all that a fork may have added."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from launcher.catalogue.user import OUTSIDE
+from launcher.catalogue.user import OUTSIDE, forks
 from launcher.catalogue.versions import FORK
 from launcher.importing.notes import Note
 from launcher.job import Value, override_text
 from launcher.mapping.backend import Backend
+from launcher.mapping.forks import loaded
 from launcher.mapping.renames import RenamedArg
 
 _SOURCE = "--source DIR: the checkout that the script starts; they become typed arguments of its own version"
@@ -47,7 +50,7 @@ def unknown_notes(unknown: Sequence[UnknownOption], backend: Backend, version: s
     )
     outside = backend.catalogue(version).source.get(OUTSIDE, "")
     whose = f"they come from {outside}, which is not in the checkout" if outside else "a fork of it may have them"
-    works = (_PARTIAL,) if FORK in version else (_SOURCE, _PARTIAL)
+    works = (*_read_again(backend, version), _PARTIAL) if FORK in version else (_SOURCE, _PARTIAL)
     if len(others) == 1:
         only = others[0]
         message = f"{only.message}; {whose}" if outside else only.message
@@ -60,6 +63,23 @@ def unknown_notes(unknown: Sequence[UnknownOption], backend: Backend, version: s
     if len(others) > _MOST:
         lines.append(f"… and {len(others) - _MOST} more")
     yield Note(message=head, where=others[0].where, works=works, details=tuple(lines))
+
+
+def _read_again(backend: Backend, version: str) -> Iterator[str]:
+    """Yield the command that reads a fork's checkout again, if its parser's folder changed since it was read."""
+    for fork in forks(backend.name):
+        content = loaded(fork) if fork.version == version else None
+        if content is None or not content.details.parser:
+            continue
+        root = Path(content.details.checkout)
+        folder = (root / content.details.parser.partition(":")[0]).parent
+        try:
+            read, changed = fork.file.stat().st_mtime, max(each.stat().st_mtime for each in folder.glob("*.py"))
+        except (OSError, ValueError):
+            continue
+        if changed > read:
+            command = shlex.join(("launch", "catalogue", "add", str(root), "--name", fork.name))
+            yield f"{command}: the checkout changed since it was read"
 
 
 def _line(each: UnknownOption) -> str:

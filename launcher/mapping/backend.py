@@ -25,6 +25,7 @@ from launcher.mapping.rows import Table, unmapped_fields
 from launcher.mapping.stack_figure import StackFigure
 from launcher.mapping.substitute import Substitute
 from launcher.mapping.unbuildable_models import Unbuildable
+from launcher.nearest import nearest
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
 
@@ -239,8 +240,10 @@ class Backend:
         raise UnknownVersion(f"{self.title} {wanted} is not known; {near}; versions: {', '.join(self.versions)}")
 
     def nearest_versions(self, wanted: str) -> list[str]:
-        """Return the versions, the numerically nearest to an unknown one first."""
-        return nearest_versions(wanted, self.versions)
+        """Return the versions, the nearest to an unknown one first: forks of a similar name, then by number."""
+        named = {version.partition(FORK)[2]: version for version in self.versions if FORK in version}
+        similar = [named[name] for name in nearest(wanted, named)]
+        return [*similar, *(each for each in nearest_versions(wanted, self.versions) if each not in similar)]
 
     def has_version(self, wanted: str) -> bool:
         """Return whether a version, or another spelling of one, is known."""

@@ -35,6 +35,7 @@ from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.weights import initial_weights
 
 BACKEND, VERSION = CORE_BACKEND
+_UNKNOWN, _ARGS = "ARG-UNKNOWN", "backend.args."
 _TASKS = ("pretrain", "sft", "dpo")
 # Fields that the rehearsal sets itself, so that the dialect's translation need not support them.
 _OWN_FIELDS = (
@@ -141,15 +142,23 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> tuple[LaunchPla
 def _with_fix(job: Job, outcome: Outcome, findings: list[Finding]) -> list[Finding]:
     """Return the reasons of a refusal, the first with what to leave out where the job is trained without it."""
     names = tuple(name for name in SWITCHES if value_at(job, name) not in (None, False))
-    if not names:
+    # A fork's own arguments: megatron-core reads none of them.
+    own = tuple(path for each in findings if each.rule == _UNKNOWN for path in each.fields if path.startswith(_ARGS))
+    if not names and not own:
         return findings
     try:
-        _core_plan(without(job, names)[0], outcome, ())
+        _core_plan(_without_args(without(job, names)[0], own), outcome, ())
     except RehearsalRefused:
         return findings
     named = tuple(dict.fromkeys((*job.rehearse.leave_out, *names)))
-    fix = Fix(overrides=(f"rehearse.leave_out=[{','.join(named)}]",), affects_training=True)
+    leave_out = (f"rehearse.leave_out=[{','.join(named)}]",) if names else ()
+    fix = Fix(overrides=(*leave_out, *(f"{path}=null" for path in own)), affects_training=True)
     return [dataclasses.replace(findings[0], fixes=(fix,)), *findings[1:]]
+
+
+def _without_args(job: Job, paths: tuple[str, ...]) -> Job:
+    args = {name: value for name, value in job.backend.args.items() if f"{_ARGS}{name}" not in paths}
+    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args))
 
 
 def _core_plan(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:

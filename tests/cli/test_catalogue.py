@@ -1,6 +1,9 @@
 """`launch catalogue` and `launch import --source`: forks as versions of their backend."""
 
 import json
+import os
+import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +203,54 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str], wor
     script()
     code, _, err = run(capsys, *words)
     assert (code, text in err) == (2, True)
+
+
+def test_a_folder_of_a_checkout_is_refused_and_the_checkout_named(
+    capsys: pytest.CaptureFixture[str], checkout: str
+) -> None:
+    """Without the rest, most arguments were missing from its version without a word."""
+    parser = next(Path(checkout).rglob("arguments.py"))
+    code, out, err = run(capsys, "catalogue", "add", str(parser.parent), "--name", "part")
+    assert (code, out) == (1, "")
+    assert f"works: {Path(checkout).resolve()}" in err
+
+
+def test_a_checkout_that_changed_is_read_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = fork_checkouts.fork(tmp_path / "our fork")
+    assert run(capsys, "catalogue", "add", str(checkout), "--name", "ours")[0] == 0
+    words = ("import", script(f"{OURS} --newer 3"), "--backend-version", "ours")
+    assert "changed since" not in run(capsys, *words)[2]
+    parser = next(Path(checkout).rglob("arguments.py"))
+    anchor = "    group.add_argument("
+    text = parser.read_text().replace(anchor, f"{anchor}'--newer', type=int)\n{anchor}", 1)
+    parser.write_text(text)
+    os.utime(parser, (time.time() + 60,) * 2)
+    monkeypatch.setenv("COLUMNS", "300")
+    offered = run(capsys, *words)[2].partition("works: ")[2].partition(": the checkout changed")[0]
+    assert run(capsys, *shlex.split(offered)[1:])[0] == 0
+    assert run(capsys, *words)[0] == 0
+
+
+def test_a_misspelt_fork_is_offered_by_its_name(capsys: pytest.CaptureFixture[str], checkout: str) -> None:
+    added = tree(capsys, "catalogue", "add", checkout, "--name", "ours")
+    code, _, err = run(capsys, "check", "+recipe=qwen3_8b", "backend=megatron_lm", "backend.version=ourz")
+    assert (code, f"works: backend.version={added['version']}" in err) == (2, True)
+
+
+def test_a_rehearsal_of_a_fork_says_what_to_leave_out(
+    capsys: pytest.CaptureFixture[str], checkout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capsys, "import", script(), "--source", checkout, "--name", "ours", "-o", "our job.yaml")
+    monkeypatch.setenv("COLUMNS", "400")
+    words = ("run", "+job=our job.yaml", "runtime=rehearsal", "rehearse.shrink=true", "--json")
+    code, out, _ = run(capsys, *words)
+    unknown = [each for each in json.loads(out)["findings"] if each["rule"] == "ARG-UNKNOWN"]
+    assert code == 1
+    assert {path for each in unknown for path in each["fields"]} == {
+        f"backend.args.{name}" for name in ("z-loss-weight", "our-schedule", "use-z-loss")
+    }
+    (fix,) = unknown[0]["fix"]
+    left_out = sorted(fix.split())
+    assert left_out == sorted(f"backend.args.{name}=null" for name in ("z-loss-weight", "our-schedule", "use-z-loss"))

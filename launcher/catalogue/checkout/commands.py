@@ -27,6 +27,11 @@ class CommandClasses:
     entry: str
     folders: tuple[str, ...]
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The files of the commands."""
+        return tuple(self.entry.format(command=command) for command in self.commands)
+
     def classes_in(self, package: Package) -> dict[str, str]:
         """Return the class of each command of a checkout.
 

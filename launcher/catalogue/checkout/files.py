@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,9 @@ from pathlib import Path
 MAX_FILE = 4 << 20
 MAX_TOTAL = 64 << 20
 MAX_FILES = 50_000
+CHECKOUT_ITSELF = "the folder of the checkout itself"
+# Folders above the given one in which its checkout is looked for.
+_LEVELS = 4
 # Folders that hold no program: version control, environments, builds.
 _SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__", "build", "dist", ".tox", "site-packages"})
 
@@ -60,6 +63,11 @@ class Checkout:
             raise CheckoutRefused(what, str(folder))
         return cls(root=path.resolve())
 
+    def inside_of(self, ends: Iterable[str]) -> Path | None:
+        """Return the nearest folder around this one that has a file at one of the relative paths; None: none has."""
+        around = list(self.root.parents)[:_LEVELS]
+        return next((folder for folder in around if any((folder / end).is_file() for end in ends)), None)
+
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The relative paths of its Python files, sorted; links to files and folders are not followed.
@@ -74,7 +82,7 @@ class Checkout:
             found += [(inside / name).relative_to(self.root).as_posix() for name in files if name.endswith(".py")]
             if len(found) > MAX_FILES:
                 message = f"holds more than {MAX_FILES:,} Python files: not the checkout of one training stack"
-                raise CheckoutRefused(message, str(self.root), ("the folder of the checkout itself",))
+                raise CheckoutRefused(message, str(self.root), (CHECKOUT_ITSELF,))
         return tuple(sorted(found))
 
     def has(self, path: str) -> bool:
@@ -103,7 +111,7 @@ class Checkout:
         self._total += size
         if self._total > MAX_TOTAL:
             message = f"more than {MAX_TOTAL >> 20} MiB of Python source would have to be read"
-            raise CheckoutRefused(message, str(self.root))
+            raise CheckoutRefused(message, str(self.root), (CHECKOUT_ITSELF,))
         try:
             return file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:

@@ -104,6 +104,7 @@ def read_parser(checkout: Checkout, source: ParserSource, base: Iterable[Row] = 
         CheckoutRefused: it is no checkout of such a stack, or its parser cannot be read.
     """
     try:
+        _refuse_subfolder(checkout, source)
         if source.classes is not None:
             return _read_classes(checkout, source.classes)
         return _read(checkout, source, base)
@@ -111,9 +112,18 @@ def read_parser(checkout: Checkout, source: ParserSource, base: Iterable[Row] = 
         raise CheckoutRefused("its parser is nested too deeply to be read", str(checkout.root)) from None
 
 
+def _refuse_subfolder(checkout: Checkout, source: ParserSource) -> None:
+    """Refuse a folder inside of a checkout: what its parser imports would be missing."""
+    entries = () if source.classes is None else source.classes.entries
+    ends = [end for end in (*source.files, *entries, *source.features[:1]) if "/" in end]
+    around = checkout.inside_of(ends)
+    if around is None or any(f"/{path}".endswith(f"/{end}") for path in checkout.paths for end in ends):
+        return
+    raise CheckoutRefused(f"is a folder of the checkout {around}, not all of it", str(checkout.root), (str(around),))
+
+
 def _read_classes(checkout: Checkout, source: CommandClasses) -> ReadParser:
     package = Package.of_checkout(checkout, source.folders)
-    entries = [source.entry.format(command=command) for command in source.commands]
     try:
         classes = source.classes_in(package)
         rows = rows_of_commands(package, classes)
@@ -122,7 +132,7 @@ def _read_classes(checkout: Checkout, source: CommandClasses) -> ReadParser:
         broken = next((f"{path} {why}" for path, why in checkout.unreadable.items()), "")
         raise CheckoutRefused(broken or f"the classes of its arguments: {error}", str(checkout.root)) from None
     if not classes:
-        raise CheckoutRefused(f"{NOTHING}: looked for {', '.join(entries)}", str(checkout.root))
+        raise CheckoutRefused(f"{NOTHING}: looked for {', '.join(source.entries)}", str(checkout.root))
     first = package.find(next(iter(classes.values())))
     return ReadParser(
         rows=tuple(rows),

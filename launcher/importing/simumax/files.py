@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,10 +191,10 @@ def _check_complete(by_kind: Mapping[str, InputFile]) -> None:
     for kind, what in (("strategy", "parallel sizes and batch"), ("model", "the architecture")):
         if kind not in by_kind:
             names = {file.kind: file.path for file in by_kind.values()}
-            command = " ".join(names.get(each, f"{each.upper()}.json") for each in _TABLES)
+            command = shlex.join(names.get(each, f"{each.upper()}.json") for each in _TABLES)
             works = [f"launch import {command}"]
             if kind == "strategy" and "system" in by_kind:
-                works.append(f"launch import {by_kind['system'].path} -o hardware.yaml")
+                works.append(f"launch import {shlex.quote(by_kind['system'].path)} -o hardware.yaml")
             given = " and ".join(f"{file.path} (a {file.kind})" for file in by_kind.values())
             raise refuse(f"the {kind} file is missing: {what}; given: {given}", "", *works)
 
