@@ -265,8 +265,11 @@ def _of_exceptions(raised: Raised) -> _Evidence:
         shown = [
             _Evidence(rank=line.rank, reason=reason, text=line.text.strip(), line=line)
             for number, line in enumerate(lines)
-            if (reason := reason_of_error(line.text, first=number == 0 or _WHAT in line.text))
-            or (reason := reason_of(signal_in(line.text), Kind.SIGNAL))
+            for reason in (
+                reason_of_error(line.text, first=number == 0 or _WHAT in line.text),
+                reason_of(signal_in(line.text), Kind.SIGNAL),
+            )
+            if reason is not None
         ]
         found += [min(shown, key=lambda each: order_of(each.reason))] if shown else []
         if found and found[-1].reason.grade is Grade.CAUSE:

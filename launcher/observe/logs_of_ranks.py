@@ -3,33 +3,35 @@
 import re
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launcher.executors import private
 from launcher.executors.log_parts import last_part
 from launcher.observe.benign import BENIGN, HANDLED, WARNED
+from launcher.observe.prefixes import without_prefixes
 
 _READ = 4_000_000
 _CONTINUED = 40
+_LONGEST_LINE = 8192
 _ATTEMPT = re.compile(rb"^launch: (attempt \d+ failed|resumes from )", re.MULTILINE)
-# Prefixes of a rank: those of this program's launches, torch's own, torchrun's, Ray's.
-_RANK = re.compile(r"^\[rank(\d{1,9})\]:? ?")
-_LOCAL = re.compile(r"^\[default(\d{1,9})\]:? ?")
-_RAY = re.compile(r"^\(\w[\w.]* (?:rank=\d+ )?pid=\d+(?:, ip=[\d.]+)?\) ?")
-# Of a host or of a time, before a line of a traceback.
-_HOST = re.compile(
-    r"^(?:(?!\S*(?:Error|Exception): )[\w.-]+: |"
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )"
-    r"(?=Traceback | *File \"|    |\s*what\(\): |(?:[a-z_]\w*\.)*\w*(?:Error|Exception)\b)"
-)
 # The program that monitors the ranks, and its own exceptions of which a rank's failure is the cause.
-AGENT = re.compile(r"torch[./]distributed[./](elastic|run|launch)|ChildFailedError|torchelastic\.worker\.status")
-_FRAME = re.compile(r"^\s*File \"|^\s*\[Previous line repeated|^\s+[~^]+\s*$")
+AGENT = re.compile(
+    r"torch[./]distributed[./](elastic(?!\.rendezvous\.\w+\.Rendezvous)|run|launch)|ChildFailedError|"
+    r"torchelastic\.worker\.status"
+)
+_FRAME = re.compile(r"^\s*(File \")|^\s*\[Previous line repeated|^\s+[~^]+\s*$")
 _TRACEBACK = re.compile(r"^[\s|+]*(Exception Group )?Traceback \(most recent call last\):")
-_CHAIN = re.compile(r"During handling of the above exception, another|The above exception was the direct cause")
+_CHAIN = re.compile(
+    r"During handling of the above exception, another|The above exception was the direct cause|"
+    r"^\s*\+-(?:\+-|[+-]* \d+ -)"  # between a group of exceptions and each of them
+)
+# Hydra prints the exception without its traceback, or without its type, below this.
+_COMPACT = re.compile(r"^Error executing job with overrides: ")
 _EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Failure|Timeout|StopIteration)(?:: |:?$)"
+    r"^(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Failure|Timeout|StopIteration)"
+    r"(?:\(\w+\))?(?:: |:?$)|"
+    r"^(?:[A-Za-z_]\w*\.)+(?:errors?|exceptions?|exc)\.(?:\w+\.)*[A-Z]\w+: "
 )
 # After the frames of a traceback an exception may have any name.
 _ANY_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w+|\w*error)(?:: |:?$)")
@@ -51,21 +53,26 @@ _CALLED = {
 }
 _NAMES = "|".join(map(re.escape, _CALLED))
 _SIGNAL = re.compile(
-    r"terminated with signal (SIG[A-Z]+)|died with <Signals\.(SIG[A-Z]+)|"
-    r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?-(\d{1,9})\b|"
-    rf"Fatal Python error: ({_NAMES})\b|"
-    rf"^(?:\S+: line \d+: +\d+ |srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |$)"
+    r"terminated with signal (SIG[A-Z]+)|died with <Signals\.(SIG[A-Z]+)|\*\*\* (SIG[A-Z]+) \(@|"
+    r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?(-\d{1,9})\b|"
+    r"\b(?:exited|terminated) with (?:exit )?(?:code|status):? (-\d{1,2}|1(?:3\d|43))\b|"
+    r"(?:exited on|Caught|killed by|terminated by) signal:? (\d{1,2})\b|"
+    rf"(?:Fatal Python error: |killed by signal: |^(?:\[[\w.:-]+\] )?Signal: )({_NAMES})\b|`({_NAMES})` is detected|"
+    rf"^(?:\S+: line \d+: +\d+ |srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |$)|"
+    r"^!+ (Segfault) encountered !"
 )
+_CALLED["Segfault"] = signal.SIGSEGV.name  # c10, at a fatal signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a log: whose it is (None: not known), its text without prefixes, and where it stands."""
+    """One line of a log: whose it is (None, "": not known), its text without prefixes, and where it stands."""
 
     rank: int | None
     text: str
     path: Path
     offset: int
+    process: str = ""
 
     @property
     def place(self) -> str:
@@ -123,13 +130,13 @@ def read_node(path: Path, first: int, *, own: bool = False, iteration: str = "")
     log = NodeLog(separate=own)
     lines = list(_lines(path, first, log))
     if not log.separate:
-        lines = [Line(rank=None, text=line.text, path=line.path, offset=line.offset) for line in lines]
+        lines = [replace(line, rank=None) for line in lines]
     _read_agent(lines, log, first)
     progress = re.compile(iteration) if iteration else None
-    ranks: dict[int | None, list[Line]] = {}
+    writers: dict[tuple[int | None, str], list[Line]] = {}
     for line in lines:
-        ranks.setdefault(line.rank, []).append(line)
-    for of_rank in ranks.values():
+        writers.setdefault((line.rank, line.process), []).append(line)
+    for of_rank in writers.values():
         if progress is not None and log.separate:
             last = max((number for number, line in enumerate(of_rank) if progress.search(line.text)), default=-1)
             of_rank = of_rank[last + 1 :]
@@ -146,13 +153,10 @@ def _lines(path: Path, first: int, log: NodeLog) -> Iterator[Line]:
         text = raw.decode("utf-8", "replace").rstrip("\r")
         if "\r" in text:  # a progress bar: what was written over it counts
             text = text.rpartition("\r")[2]
-        rank: int | None = first
-        while found := _RANK.match(text) or _LOCAL.match(text):
-            number = int(found[1])
-            rank = number if found.re is _RANK else first + number
-            log.separate = True
-            text = text[found.end() :]
-        yield Line(rank=rank, text=_HOST.sub("", _RAY.sub("", text)), path=path, offset=offset)
+        found = without_prefixes(text[:_LONGEST_LINE])
+        rank = found.rank if found.rank is not None else first + (found.local or 0)
+        log.separate = log.separate or found.rank is not None or found.local is not None
+        yield Line(rank=rank, text=found.text, path=path, offset=offset, process=found.process)
         offset += len(raw) + 1
 
 
@@ -210,8 +214,11 @@ def signal_in(text: str) -> str:
     found = _SIGNAL.search(text)
     if found is None:
         return ""
-    called = found[4] or found[5]
-    return found[1] or found[2] or (_CALLED[called] if called else signal_name(int(found[3])))
+    word = str(found[found.lastindex or 0])
+    if not word.lstrip("-").isdecimal():
+        return _CALLED.get(word, word)
+    number = abs(int(word))
+    return signal_name(number - 128 if number > 128 else number)
 
 
 def _read_rank(lines: list[Line], log: NodeLog) -> None:
@@ -231,30 +238,34 @@ class _Reader:
         linked: whether the next exception is chained to the ones before.
         text: whether the next line may still be of the last exception's text.
         handled, warned: whether the line before announces a traceback that was handled, surely or perhaps.
+        compact: whether the line before announces an exception without a traceback or a type.
     """
 
     def __init__(self, log: NodeLog) -> None:
         self._log = log
         self._chain: list[list[Line]] = []
-        self._frames = self._linked = self._text = self._handled = self._warned = False
+        self._frames = self._linked = self._text = self._handled = self._warned = self._compact = False
 
     def read(self, line: Line) -> None:
         """Take the next line."""
         text = line.text
+        compact, self._compact = self._compact, bool(_COMPACT.match(text))
         if _TRACEBACK.search(text):
             if not self._linked:
                 self.close()
             self._frames, self._linked, self._text = True, False, False
         elif _CHAIN.search(text):
             self._linked, self._text = True, False
-        elif _FRAME.match(text) or not text.strip():
+        elif (found := _FRAME.match(text)) or not text.strip():
+            # The log may begin behind the first line of a traceback, and some write none.
+            self._frames = self._frames or bool(found and found[1])
             self._text = False
         elif AGENT.search(text):
             self._text = False
             self._log.agent.append(line)
         elif _WHAT.match(text) and self._text:
             self._chain[-1].append(line)
-        elif self._is_exception(text):
+        elif self._is_exception(text) or (compact and not _is_benign(text)):
             self._raise(line)
         elif self._text and not _ends_text(text) and len(self._chain[-1]) < _CONTINUED:
             self._chain[-1].append(line)
@@ -262,10 +273,9 @@ class _Reader:
             self._plain(line)
 
     def _is_exception(self, text: str) -> bool:
-        if _is_benign(text):
-            return False
         pattern = _ANY_EXCEPTION if self._frames else _EXCEPTION
-        return bool(pattern.match(text) or _UNCAUGHT.match(text) or _RECORDED.match(text))
+        found = pattern.match(text) or _UNCAUGHT.match(text) or _RECORDED.match(text)
+        return bool(found) and not _is_benign(text)
 
     def _raise(self, line: Line) -> None:
         if not (self._frames or self._linked):  # without a traceback

@@ -34,11 +34,16 @@ GRADES = tuple(Grade)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """One pattern that shows a reason, and the software that writes it."""
+    """One pattern that shows a reason, and the software that writes it.
+
+    Attributes:
+        words: one of them is in every text that the pattern finds; (): not known.
+    """
 
     kind: Kind
     pattern: re.Pattern[str]
     source: str
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +70,59 @@ class Reason:
     def consequence(self) -> bool:
         """Whether it is the reason only if there is no other."""
         return self.grade in (Grade.CONSEQUENCE, Grade.ENDED)
+
+
+TYPE, ERROR, LINE, NODE, ANY, QUEUE, SIGNAL, CODE = Kind
+
+
+def row(
+    name: str,
+    meaning: str,
+    *signs: Sign,
+    change: tuple[str, ...] = (),
+    grade: Grade = Grade.CAUSE,
+    of_device: bool = False,
+) -> Reason:
+    """Return a row of the table."""
+    return Reason(name=name, meaning=meaning, fields=change, grade=grade, of_device=of_device, signs=signs)
+
+
+def sign(kind: Kind, source: str, *patterns: str) -> Sign:
+    """Return a sign that any of the patterns shows."""
+    words = [_word(each) for pattern in patterns for each in _alternatives(pattern)]
+    known = tuple(dict.fromkeys(words)) if all(words) else ()
+    return Sign(kind=kind, source=source, pattern=re.compile("|".join(patterns)), words=known)
+
+
+# Parts of a pattern: a class, a character that stands for itself, one that does not.
+_PART = re.compile(r"\\[A-Za-z0-9]|\\(.)|\[\^?\]?[^\]]*\]|([^][\\^$.|?*+(){}])|.", re.DOTALL)
+_OPTIONAL = ("?", "*", "{")
+
+
+def _alternatives(pattern: str) -> list[list[tuple[str, str]]]:
+    """Return the alternatives of a pattern, each as parts outside groups with what they stand for ("": unknown)."""
+    found: list[list[tuple[str, str]]] = [[]]
+    depth = 0
+    for part in _PART.finditer(pattern):
+        text, plain = part[0], part[1] or part[2] or ""
+        depth -= text == ")"
+        if depth == 0 and text == "|":
+            found.append([])
+        elif depth == 0:
+            found[-1].append((text, plain))
+        depth += text == "("
+    return found
+
+
+def _word(parts: list[tuple[str, str]]) -> str:
+    """Return the longest text that is in everything that an alternative finds."""
+    words = [""]
+    for number, (_, plain) in enumerate(parts):
+        after = parts[number + 1][0] if number + 1 < len(parts) else ""
+        if not plain or after in _OPTIONAL:
+            words.append("")
+            continue
+        words[-1] += plain
+        if after == "+":
+            words.append("")
+    return max(words, key=len)

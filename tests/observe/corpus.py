@@ -13,12 +13,13 @@ SETS = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """One failure text; `reasons`: any of them is right, "": nothing is said."""
+    """One failure text; `reasons`: any of them is right, "": nothing is said; `says`: any is in the quoted line."""
 
     name: str
     url: str
     reasons: tuple[str, ...]
     log: str
+    says: tuple[str, ...] = ()
     rank: int | None = None
     code: int = 1
     devices: int = 8
@@ -40,6 +41,7 @@ def _text(block: str) -> Text:
         url=keys["url"],
         reasons=tuple("" if reason == "-" else reason for reason in keys["reason"].split("|")),
         log=log,
+        says=tuple(keys["says"].split(" || ")) if "says" in keys else (),
         rank=int(keys["rank"]) if "rank" in keys else None,
         code=int(keys.get("code", 1)),
         devices=int(keys.get("devices", 8)),
@@ -65,5 +67,6 @@ def verdict(text: Text, failure: Failure) -> str:
     if text.rank is not None and failure.rank != text.rank:
         return "wrong"
     if failure.reason in text.reasons:
-        return "right"
+        quoted = not text.says or any(words in failure.message for words in text.says)
+        return "right" if quoted else "wrong"
     return "wrong" if failure.reason else "missed"

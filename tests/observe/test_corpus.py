@@ -1,9 +1,13 @@
 """Failure texts of public issues: the reason that is given is the reason, or none is given."""
 
+import time
+from pathlib import Path
+
 import pytest
 
 from launcher.job import field_paths
 from launcher.observe.failure import Failure
+from launcher.observe.reason import LINE, sign
 from launcher.observe.reasons import REASONS
 from tests.observe.corpus import SETS, Text, failure_of, texts, verdict
 
@@ -33,10 +37,47 @@ def test_most_reasons_are_found(name: str, tmp_path):
 
 
 def test_the_collection_is_as_large_as_it_is_said_to_be():
-    assert len(ALL) >= 139
+    assert len(ALL) >= 242
     assert len({text.name for _, text in ALL}) == len(ALL)
     assert sum(text.reasons == ("",) for _, text in ALL) >= 15
     assert all(text.url.startswith("https://") for _, text in ALL)
+
+
+def test_the_words_of_a_sign_leave_out_no_text_that_its_pattern_finds():
+    lines = {line for _, text in ALL for line in (*text.log.split("\n"), text.queue)}
+    for reason in REASONS:
+        for each in reason.signs:
+            for line in filter(each.pattern.search, lines):
+                assert not each.words or any(word in line for word in each.words), (reason.name, line)
+
+
+WORDS = {
+    r"CUDA out of memory": ("CUDA out of memory",),
+    r"(CUDA|NPU) error: a|b": (" error: a", "b"),
+    r"fd \d+ failed with \(x\)": (" failed with (x)",),
+    r"^FATAL: {3}": ("FATAL:",),
+    r"installation\.?$": ("installation",),
+    r"colou?r of [ab]\w+ lights*": (" light",),
+    r"ab+cd": ("ab",),
+    r"^(a|b)$": (),
+}
+
+
+@pytest.mark.parametrize("pattern", WORDS)
+def test_words_that_every_text_of_a_pattern_has(pattern: str):
+    assert sign(LINE, "", pattern).words == WORDS[pattern]
+
+
+HOSTILE = ("1 ", "[a] ", "(a b=c) ", "a.b", ":", "a=b, ", "(a pid=", "NVRM: GSP ", "host='huggingface", "`x.cu:1: ")
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_long_lines_take_no_more_time_than_others(part: str, tmp_path: Path):
+    log = (part * 60_000 + "\n") * 3 + "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'y'\n"
+    begun = time.process_time()
+    found = failure_of(Text(name="long", url="", reasons=("exception",), log=log), tmp_path)
+    assert found.message == "KeyError: 'y'"
+    assert time.process_time() - begun < 10
 
 
 def test_every_expected_reason_is_a_row():

@@ -218,7 +218,7 @@ def test_a_dotted_exception_of_any_name_is_one(tmp_path):
             "checkpoint-broken",
         ),
         ("RuntimeError: Error(s) in loading state_dict for GPTModel:", "checkpoint-mismatch"),
-        ("OSError: Error no file named model.safetensors", "exception"),
+        ("OSError: Error no file named model.safetensors", "missing-file"),
     ],
 )
 def test_a_type_before_a_text_that_begins_with_error_is_no_host(tmp_path, host: str, text: str, reason: str):
