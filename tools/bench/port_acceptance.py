@@ -5,11 +5,12 @@
 
 DIR and CHECKOUT are those of tools.bench.corpus, the latter of Megatron-LM's default version. MindSpeed-LLM is found by
 MINDSPEED_LLM_PATH, MINDSPEED_PATH and MEGATRON_LM_PATH, interpreters in LAUNCH_TEST_ENVIRONMENTS. Decisions are taken
-as in tools.bench.port_decisions, and the model too: the preset of the job's kind (Qwen3-8B, or Qwen3-30B-A3B with
-experts) where the port needs one. What then still has errors is counted as open. The other command lines are parsed and
-validated, up to the model's configuration, by Megatron-LM, MindSpeed-LLM or ms-swift itself; MindFormers 2.1 has no
-build of its MindSpore for CPUs, and is not asked. Goes on where it was stopped. Prints the table; with --write it also
-goes where the pages of the documentation take it from.
+as in tools.bench.port_decisions, and the model too: the preset of the job's kind (Qwen3-8B; with experts Qwen3-30B-A3B,
+or Qwen3-Next with linear attention) where the port needs one; then the first fix that a finding offers. What its own
+backend refuses for the same reason is counted as refused, what else still has errors as open. The other command lines
+are parsed and validated, up to the model's configuration, by Megatron-LM, MindSpeed-LLM or ms-swift itself; MindFormers
+2.1 has no build of its MindSpore for CPUs, and is not asked. Goes on where it was stopped. Prints the table; with
+--write it also goes where the pages of the documentation take it from.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from launcher.importing.imported import Imported
 from launcher.importing.port import ported
 from launcher.job import Job, Origin, Value
 from launcher.job.derive import with_values
+from launcher.job.finding import Fix
 from launcher.mapping.backend import backend_names
 from launcher.mapping.environment import environment
 from launcher.pipeline import Outcome, judge
@@ -44,7 +46,7 @@ from tools.resumable import ROOT, commit, digest, load, save, state_file
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "import_accepted.md"
 STATE = state_file("port_acceptance")
 ROUNDS = 6
-DENSE, EXPERTS = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B"
+DENSE, EXPERTS, LINEAR = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-Next-80B-A3B-Instruct"
 # What a user says who has none of it in the file.
 ANSWERS: Mapping[str, Value] = {"batch.seq_length": 4096, "batch.global_batch_size": 512, "optimizer.lr": 1e-5}
 REFUSED, OPEN, ACCEPTED = "refused", "open", "accepted"
@@ -54,6 +56,7 @@ def settled(imported: Imported, target: str) -> tuple[str, Outcome | None]:
     """Return a port with every decision taken; where that is not possible, what it is refused for or what is open."""
     accepted: list[str] = []
     errors: list[Any] = []
+    written = imported
     for turn in range(ROUNDS):
         port = ported(imported, target, accepted=accepted, fixes=turn > 1)
         errors = [finding for finding in port.findings if finding.severity == "error"]
@@ -66,17 +69,41 @@ def settled(imported: Imported, target: str) -> tuple[str, Outcome | None]:
         values = {path: value for kind in kinds for path, value in taken(kind, port.job, target).items()}
         values |= {path: value for error in errors for path, value in ANSWERS.items() if path in error.fields}
         for error in errors if turn else ():  # what the message offers
-            values |= next((found for fix in error.fixes if (found := values_of(" ".join(fix.overrides)))), {})
+            values |= next((found for fix in error.fixes if (found := _offered(fix))), {})
         accepted += [flag for each in errors if each.rule == "PORT-LEFT-OUT" for flag in each.flags]
-        job = with_values(imported.job, values, Origin(kind="override")) if values else imported.job
+        job = _with_overrides(imported.job, values)
         if "model" in kinds:
             job = _with_named_model(job)
         imported = dataclasses.replace(imported, job=job)
+    own = {each.rule for each in judge(written.job, fixes=False).findings if each.severity == "error"}
+    if all(error.rule in own for error in errors):
+        return f"{REFUSED}: by its own backend", None
     return f"{OPEN}: {', '.join(dict.fromkeys(kind_of(error) for error in errors))}", None
 
 
+def _offered(fix: Fix) -> dict[str, Value]:
+    """Return what a fix sets; nothing where the user has to fill it in."""
+    passed = [each.partition("=") for each in fix.overrides if each.startswith(("backend.args.", "backend.env."))]
+    fields = [each for each in fix.overrides if not each.startswith(("backend.args.", "backend.env."))]
+    known = values_of(" ".join(fields)) if fields else {}
+    if known is None:
+        return {}
+    return known | {path: None if text == "null" else text for path, _, text in passed}
+
+
+def _with_overrides(job: Job, values: Mapping[str, Value]) -> Job:
+    """Return the job with other values; an argument or a variable of None is left out, as on the command line."""
+    if not values:
+        return job
+    changed = with_values(job, values, Origin(kind="override"))
+    args = {name: value for name, value in changed.backend.args.items() if value is not None}
+    env = {name: value for name, value in changed.backend.env.items() if value is not None}
+    return dataclasses.replace(changed, backend=dataclasses.replace(changed.backend, args=args, env=env))
+
+
 def _with_named_model(job: Job) -> Job:
-    preset = preset_named(EXPERTS if job.model.is_moe or job.parallel.ep > 1 else DENSE)
+    experts = LINEAR if job.model.experimental_attention_variant == "gated_delta_net" else EXPERTS
+    preset = preset_named(experts if job.model.is_moe or job.parallel.ep > 1 else DENSE)
     assert preset is not None
     own = ("num_hidden_layers",) if job.model.num_hidden_layers else ()
     named = filled(job, model_of(preset.fields), preset.name, own)
@@ -96,8 +123,10 @@ def cases_of(target: str, found: Iterable[tuple[str, Outcome]], folder: Path) ->
         home = folder / f"{number}" / (job.model.hub_id or (EXPERTS if job.model.is_moe else DENSE)).rsplit("/", 1)[-1]
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.json").write_text(_config(job))
-        (home / "model.safetensors").touch()
         argv = [_placed(each, home) for each in outcome.backend.argv(native)]
+        if target != "mindspeed" or "--enable-hf2mg-convert" in argv:
+            # MindSpeed-LLM converts whatever safetensors --load has: the folder stands for a converted checkpoint, too.
+            (home / "model.safetensors").touch()
         case = {
             "name": name,
             "argv": argv,

@@ -42,6 +42,7 @@ KINDS: Mapping[str, Callable[[Finding], bool]] = {
     "task.type": lambda each: each.fields[:1] == ("task.type",),
     "lora.rank": lambda each: each.fields[:1] == ("lora.rank",),
     "multimodal model": lambda each: each.rule == "PORT-MODEL",
+    "Mamba layers": lambda each: each.rule == "MAP-UNSUPPORTED" and each.fields[:1] == ("model.is_hybrid_model",),
     "family": lambda each: (
         each.rule == "MAP-UNSUPPORTED"
         and each.fields[:1] == ("model.model_type",)
