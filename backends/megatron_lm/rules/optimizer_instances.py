@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, PLAIN, SINCE_12, SINCE_13
+from backends.megatron_lm.rules.versions import BACKENDS, ONLY_12, PLAIN, SINCE_12, SINCE_13
 from launcher.rules.registry import RuleContext, Violation, rule
-from launcher.rules.table import declare, needs
+from launcher.rules.table import declare, needs, never
 
 _TP, _CONTEXT = "tensor-model-parallel-size", "context-parallel-size"
 _EXPERTS, _EXPERT_TENSOR = "expert-model-parallel-size", "expert-tensor-parallel-size"
@@ -14,8 +14,14 @@ _INSTANCES = "num-distributed-optimizer-instances"
 declare((
     needs("MLM-OPT-INSTANCES-ALONE", "num-distributed-optimizer-instances>1", "use-distributed-optimizer",
           "Several instances of the distributed optimizer need the distributed optimizer.",
+          "Megatron-LM core_v0.12.1 megatron/core/distributed/distributed_data_parallel.py:211; "
           "megatron-core 0.16.1 distributed/distributed_data_parallel.py:229"),
-), backends=PLAIN)
+), backends=BACKENDS, versions=SINCE_12)
+declare((
+    never("MLM-OPT-INSTANCES-EXPERTS", "num-distributed-optimizer-instances>1 & expert-model-parallel-size>1",
+          "Several instances of the distributed optimizer do not work with expert parallelism.",
+          "Megatron-LM core_v0.12.1 megatron/core/distributed/distributed_data_parallel.py:208"),
+), backends=BACKENDS, versions=ONLY_12)
 # fmt: on
 
 

@@ -1,11 +1,13 @@
 """Megatron-LM's own parser, validator and configuration on CPU: reads command lines as JSON, answers with verdicts.
 
 Run with the checkout as only argument. Transformer Engine and a Hopper device are pretended, nothing else is changed;
-`batch_invariant_kernels` and `paged_stash` (0.18) are stubbed because they need triton and are imported in any case.
+`batch_invariant_kernels` and `paged_stash` (0.18) are stubbed because they need triton and are imported in any case;
+`six`, which BERT's tokenizer imports until 0.16, where it is not installed.
 """
 
 import contextlib
 import importlib.machinery
+import importlib.util
 import io
 import json
 import os
@@ -40,7 +42,8 @@ def prepare(checkout: str) -> tuple[Any, Any]:
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=9, minor=0)
     torch.distributed.get_rank = lambda *_: 0  # 0.13 prints a layout on one rank
-    for name in _IMPORTERS_OF_TRITON:
+    without_six = () if importlib.util.find_spec("six") else ("six",)
+    for name in (*_IMPORTERS_OF_TRITON, *without_six):
         stub = mock.MagicMock(__spec__=importlib.machinery.ModuleSpec(name, None), __path__=[])
         sys.modules[name] = stub
     from megatron.core.models.common.embeddings import rope_utils
