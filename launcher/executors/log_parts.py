@@ -40,6 +40,12 @@ def rotated(folder: Path) -> Mapping[str, list[Path]]:
     return {log: [path for _, path in sorted(parts)] for log, parts in found.items()}
 
 
+def is_compressed(part: Path) -> bool:
+    """Return whether a part has another size than what was written to it."""
+    match = _PART.fullmatch(part.name)
+    return match is not None and match["format"] is not None
+
+
 def open_part(part: Path) -> BinaryIO:
     """Open a log or a part of it; a compressed one is expanded to a temporary file, so that it can be read backwards.
 
@@ -78,5 +84,5 @@ def last_part(log: Path) -> Path:
             return log
     except OSError:
         pass
-    parts = [part for part in rotated(log.parent).get(log.name, ()) if part.suffix not in _FORMATS]
+    parts = [part for part in rotated(log.parent).get(log.name, ()) if not is_compressed(part)]
     return parts[-1] if parts else log

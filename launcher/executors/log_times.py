@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.executors import private
+from launcher.executors.log_parts import is_compressed
 
 TIMES = "times"
 # Rows of about nine days: of a longer run the last ones.
@@ -68,7 +69,7 @@ def offset_since(log: Path, since: float, part: Path | None = None, begun: float
         if rows[index][1] < rows[index - 1][1]:  # the log was rotated
             rows = rows[index:]
             break
-    if part is None:
+    if part is None or not is_compressed(part):
         rows = [row for row in rows if row[1] <= now.st_size]
     found = bisect_right([row[0] for row in rows], since)
     return (rows[found - 1][1] if found else 0), bool(rows)
