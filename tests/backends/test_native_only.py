@@ -57,6 +57,7 @@ BESIDE: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_every_row_describes_an_argument_that_can_be_passed_through() -> None:
     rows = {id(row): (name, row) for name in backend_names() for row in native_only_index_of(name).rows}
     idle = {(key, each) for key, (_, row) in rows.items() for each in (*row.names, *row.groups)}

@@ -18,6 +18,8 @@ from launcher.compose import compose
 from launcher.estimate.as_run import as_run
 from launcher.estimate.estimate import quick
 
+pytestmark = pytest.mark.slow
+
 JOB = ("+recipe=qwen3_0_6b", "precision.dtype=bf16")
 KNOWN = compose(["+recipe=qwen3_0_6b", "hardware=h200"]).hardware
 PEAKS = {"tflops": 900.0, "gbs": 4500.0, "name": "NVIDIA H200", "memory_bytes": 140 * 2**30, "torch": "2.11"}

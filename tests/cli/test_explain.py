@@ -43,6 +43,7 @@ def tree(capsys: pytest.CaptureFixture[str], name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_every_field_has_meaning_type_default_and_what_it_is_on_every_backend(backends: list[Backend]) -> None:
     for path in fields():
         found = next(explained(path, backends))
@@ -80,6 +81,7 @@ def ids_in_the_source() -> dict[str, str]:
 _NO_IDS = frozenset({"UTF-8", "US-ASCII", "X-Y"})
 
 
+@pytest.mark.slow
 def test_every_id_that_a_finding_can_carry_is_explained(backends: list[Backend]) -> None:
     ids = ids_in_the_source()
     assert {"MAP-UNSUPPORTED", "ARG-REPLACED", "MODEL-LOCAL", "EST-FITS", "IMPORT", "REHEARSE-NODES"} <= set(ids)

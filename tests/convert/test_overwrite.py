@@ -445,6 +445,7 @@ def test_ended_by_a_signal_at_any_time_the_old_or_the_new_is_whole(signal_number
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_an_old_folder_that_an_interrupted_start_moved_aside_is_back_and_reported(here: Path, capsys: Say) -> None:
     old, area = here.parent / "old", here.parent / "area"
     assert launch(*words_of("reshard", here, old)) == 0

@@ -42,6 +42,7 @@ def slow(folder: Path, name: str) -> dict[str, str]:
     return {**ENVIRON, "PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 
+@pytest.mark.slow
 def test_a_pod_whose_ranks_save_does_not_hang(tmp_path: Path):
     rank = "trap 'sleep 5; touch saved; exit 0' TERM; echo iteration 1; sleep 1.5; echo iteration 2; "
     argv = ("env", "LOCAL_RANK=0", "bash", "-c", rank + "while :; do sleep 0.1; done")
@@ -56,6 +57,7 @@ def test_a_pod_whose_ranks_save_does_not_hang(tmp_path: Path):
     assert (tmp_path / "saved").exists()
 
 
+@pytest.mark.slow
 def test_a_pod_that_hangs_has_failed_whatever_its_node_wrote(tmp_path: Path):
     write_pod(tmp_path, ("bash", "-c", "echo iteration 1; sleep 1.5; echo iteration 2; sleep 3000"), hang=2.0)
     done = subprocess.run(

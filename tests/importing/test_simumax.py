@@ -209,6 +209,7 @@ _DENSE_CHOICES: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_field_is_told_and_every_triple_answered(tmp_path: Path) -> None:
     """Random strategies with every model: each file's fields all have a row, and the job composes and is estimated."""
     choose = random.Random(17)

@@ -39,6 +39,7 @@ def best_of(tree: dict[str, object]) -> dict[str, object]:
     return candidates[0]
 
 
+@pytest.mark.slow
 def test_the_written_winner_is_the_job_that_was_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, table, plot = tmp_path / "best.yaml", tmp_path / "all.csv", tmp_path / "all.svg"
     args = [*SMALL, "-o", str(file), "--csv", str(table), "--plot", str(plot)]

@@ -10,6 +10,7 @@ from core_world import Zygote
 LENGTHS = (8, 4, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("window", ["none", "5"])
 def test_packed_attention_is_attention_of_each_sequence(zygote: Zygote, ranks: int, window: str) -> None:

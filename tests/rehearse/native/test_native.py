@@ -124,6 +124,7 @@ def test_every_other_process_is_left_alone(folder: Path, case: str) -> None:
     assert (process.stdout, process.stderr, process.returncode) == ("the script ran\n", "", 0)
 
 
+@pytest.mark.slow
 def test_a_failed_installation_ends_the_rank_before_its_script(folder: Path) -> None:
     process = run(folder, "job.py", RANK="3", FAIL="1")
     assert process.returncode == 1
