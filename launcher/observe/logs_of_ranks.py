@@ -24,7 +24,8 @@ _FRAME = re.compile(r"^\s*(File \")|^\s*\[Previous line repeated|^\s+[~^]+\s*$")
 _TRACEBACK = re.compile(r"^[\s|+]*(Exception Group )?Traceback \(most recent call last\):")
 _CHAIN = re.compile(
     r"During handling of the above exception, another|The above exception was the direct cause|"
-    r"^\s*\+-(?:\+-|[+-]* \d+ -)"  # between a group of exceptions and each of them
+    r"^\s*\+-(?:\+-|[+-]* \d+ -)|"  # between a group of exceptions and each of them
+    r"^-- Process \d+ terminated with the following "  # torch.multiprocessing.spawn
 )
 # Hydra prints the exception without its traceback, or without its type, below this.
 _COMPACT = re.compile(r"^Error executing job with overrides: ")
@@ -36,7 +37,7 @@ _EXCEPTION = re.compile(
 # After the frames of a traceback an exception may have any name.
 _ANY_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w+|\w*error)(?:: |:?$)")
 _WHAT = re.compile(r"^\s*what\(\): ")
-_UNCAUGHT = re.compile(r"^terminate called after throwing an instance of '|^\s*what\(\): ")
+_UNCAUGHT = re.compile(r"^Fatal Python error: \w+: |^terminate called after throwing an instance of '|^\s*what\(\): ")
 # torch elastic prints the content of an error file.
 _RECORDED = re.compile(r"^\s*\"message\": \"\w*(Error|Exception)\b")
 # torch elastic: "failed (exitcode: -9) local_rank: 3", and its summary.
@@ -56,9 +57,9 @@ _SIGNAL = re.compile(
     r"terminated with signal (SIG[A-Z]+)|died with <Signals\.(SIG[A-Z]+)|\*\*\* (SIG[A-Z]+) \(@|"
     r"\b(?:return code|exit ?code|exit status|returncode)s? ?[=:]? ?(-\d{1,9})\b|"
     r"\b(?:exited|terminated) with (?:exit )?(?:code|status):? (-\d{1,2}|1(?:3\d|43))\b|"
-    r"(?:exited on|Caught|killed by|terminated by) signal:? (\d{1,2})\b|"
+    r"(?:exited on|exited with|Caught|died with|killed by|terminated by) signal:? (\d{1,2})\b|"
     rf"(?:Fatal Python error: |killed by signal: |^(?:\[[\w.:-]+\] )?Signal: )({_NAMES})\b|`({_NAMES})` is detected|"
-    rf"^(?:\S+: line \d+: +\d+ |srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |$)|"
+    rf"^(?:srun: error: \S+ tasks? \S+ |)({_NAMES})(?: \(core dumped\)|  |: \d+$|$)|^\S+: line \d+: +\d+ ({_NAMES})\b|"
     r"^!+ (Segfault) encountered !"
 )
 _CALLED["Segfault"] = signal.SIGSEGV.name  # c10, at a fatal signal

@@ -10,6 +10,8 @@ _LOCAL = re.compile(r"^\[default(\d{1,9})\]:? ?")
 _PROCESS = re.compile(r"^(?=\([^()]{0,160}\bpid=)\((?:[\w.:-]+,? )?\w+=[^\s,)=]+(?:,? \w+=[^\s,)=]+){0,5}\) ?")
 # mpirun --tag-output, with --timestamp-output.
 _TAGGED = re.compile(r"^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})?(\[\d+,\d+\])?<std(?:out|err)>:")
+# Of a host or a task, before any line: pdsh's (DeepSpeed), srun --label's.
+_LABEL = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3}){3}|(?!python)[a-z][\w.-]{0,60}\d| {0,4}\d{1,5}): (?=\S)")
 # A time before the name of a process.
 _TIMED = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,Z+-]+\]? (?=\([^()]{0,160}\bpid=)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -47,7 +49,7 @@ def without_prefixes(text: str) -> Text:
         rank, local = (int(found[1]), None) if found.re is _RANK else (None, int(found[1]))
         text = text[found.end() :]
     process = ""
-    for pattern in (_TIMED, _TAGGED, _PROCESS, _LOGGED, _HOST, _GROUP):
+    for pattern in (_LABEL, _TIMED, _TAGGED, _PROCESS, _LOGGED, _HOST, _GROUP):
         if found := pattern.match(text):
             process += (found[1] or "") if pattern is _TAGGED else found[0] if pattern is _PROCESS else ""
             text = text[found.end() :]
