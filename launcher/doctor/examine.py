@@ -10,6 +10,7 @@ from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import of_nodes
 from launcher.doctor.machine import devices, disk, rendezvous
 from launcher.doctor.software import software
+from launcher.doctor.trackers import wandb
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import ASSIGNED
 from launcher.executors.local.run import check_references
@@ -21,6 +22,7 @@ from launcher.plan.executor import get_executor
 from launcher.rules.data_files import ID as DATA_FILE
 from launcher.runtime import asks_for_rehearsal, devices_seen, on_devices
 
+_TRACKED = "logging.wandb_project"
 # What the embedded trainer imports; the backend's own entry point is checked when it is planned.
 _REHEARSAL = tuple(
     Needed(name=name, install="pip install 'launch-llm[rehearsal]'", source="pyproject.toml, extra rehearsal")
@@ -58,6 +60,8 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool, asks_hos
     if here and not rehearsed:
         yield devices(job, supported=backend.devices, forced=forced)
         yield from rendezvous(job)
+        if job.cluster.container is None and _TRACKED not in backend.table(outcome.version).unsupported:
+            yield from wandb(job, environ)
     yield from disk(job, here=here)
     yield from paths(job, here=here, mounted=executor.mounted(job))
     yield from _doubts(outcome)

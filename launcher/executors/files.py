@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def _works(flag: str, folder: Path) -> str:
     free = free_path(folder)
     if free is None:
         return f"choose another {flag}"
-    return f"works: {flag}{' ' if flag.startswith('-') else '='}{free}"
+    words = (flag, str(free)) if flag.startswith("-") else (f"{flag}={free}",)
+    return f"works: {shlex.join(words)}"
 
 
 def _held(folder: Path) -> str:

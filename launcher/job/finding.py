@@ -1,10 +1,14 @@
 """Findings of rules: one record for errors, warnings and silent changes."""
 
+import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.notebook import Shown
 
+# What a shell splits words at or expands; brackets are left to it, as they match files only where such are.
+_SPLIT, _QUOTE = re.compile(r"[\s;&|<>()$`]|\{[^}]*,"), re.compile(r"[\"']")
 SEVERITIES = ("error", "warning", "change")
 
 
@@ -24,8 +28,14 @@ class Fix:
 
     @property
     def shown(self) -> str:
-        """The overrides for people, with their effect on training."""
-        return f"{self} (changes training)" if self.affects_training else str(self)
+        """The overrides as a shell takes them, with their effect on training."""
+        words = " ".join(_quoted(each) for each in self.overrides)
+        return f"{words} (changes training)" if self.affects_training else words
+
+
+def _quoted(override: str) -> str:
+    """Return an override in quotes if a shell would split or expand it, and it has none."""
+    return shlex.quote(override) if _SPLIT.search(override) and not _QUOTE.search(override) else override
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

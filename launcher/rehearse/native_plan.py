@@ -11,6 +11,7 @@ from launcher.job.finding import Finding, Fix
 from launcher.mapping.engine import translate
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan, NodePlan
+from launcher.plan.tracker_config import with_job_as_config
 from launcher.rehearse.adapt import REHEARSED
 from launcher.rehearse.native import (
     NativeOnCpu,
@@ -63,6 +64,8 @@ def native_plan(outcome: Outcome, notes: tuple[str, ...], environ: Mapping[str, 
     if errors:
         raise RehearsalRefused(errors)
     plan = judged.plan()
+    if "logging.wandb_project" not in outcome.backend.table(outcome.version).unsupported:
+        plan = with_job_as_config(plan, outcome.job)
     adapt = getattr(module, "adapt_plan", None)
     if adapt is not None:
         plan = adapt(plan, judged.job)

@@ -34,6 +34,7 @@ _COMMON = (
     "launcher.rules.injection",
     "launcher.rules.sanity_checks",
     "launcher.rules.sanity_checks_run",
+    "launcher.rules.trackers",
 )
 
 

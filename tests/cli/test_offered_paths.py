@@ -72,3 +72,15 @@ def test_a_strategy_to_add(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", *job, "--fix", "-o", "fixed job.yaml"]) in (0, 1)
     added = capsys.readouterr().out.partition("(add ")[2].partition(" instead")[0]
     assert shlex.split(added) == ["+strategy=fixed job.yaml"]
+
+
+def test_the_fix_of_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    job = (*JOB, "logging.wandb_project=my runs", "output_dir=our out", "name=one two")
+    assert main(["check", *job]) == 1
+    (named,) = shlex.split(capsys.readouterr().out.partition("works: ")[2].partition("\n")[0])
+    assert named == "logging.wandb_name=one two"
+    assert main(["check", *job, named]) == 0
+    (written,) = shlex.split(capsys.readouterr().out.partition("works: ")[2].partition("\n")[0])
+    assert written == "logging.tensorboard_dir=our out/tensorboard"
+    assert main(["check", *job, named, written]) == 0
+    assert "works" not in capsys.readouterr().out

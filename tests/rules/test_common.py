@@ -50,6 +50,10 @@ PAIRS = {
         {"cluster": {"executor": "slurm", "container": "my image"}},
         {"cluster": {"executor": "slurm", "container": "registry/image:1"}},
     ),
+    "WORD-WANDB": (
+        {"logging": {"wandb_project": "team/run"}},
+        {"logging": {"wandb_project": "team-run"}, "backend": {"name": None, "env": {"WANDB_MODE": "offline"}}},
+    ),
     "TEXT-CHARACTERS": (
         {"cluster": {"executor": "slurm", "partition": "a\nb"}},
         {"cluster": {"executor": "slurm", "partition": "a"}},

@@ -111,6 +111,10 @@ PAIRS = {
         {"hardware": {"name": "Ascend-910B3", "node_devices": 8}, "cluster": {"devices_per_node": 16}},
         {"hardware": {"name": "Ascend-910B3", "node_devices": 8}, "cluster": {"devices_per_node": 8, "nodes": 2}},
     ),
+    "SENSE-TRACKER": (
+        {"logging": {"wandb_name": "first"}},
+        {"logging": {"wandb_name": "first", "wandb_project": "p"}},
+    ),
     "SENSE-RC-BLOCK": (
         {"recompute": {**_BLOCK, "num_layers": 3}, "parallel": {"pp": 2, "vpp": 2}},
         {"recompute": {**_BLOCK, "num_layers": 2}, "parallel": {"pp": 2, "vpp": 2}},

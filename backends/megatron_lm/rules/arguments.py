@@ -1,5 +1,7 @@
 """Checks and changes by Megatron-LM's validate_args: arguments that require or exclude others."""
 
+from collections.abc import Iterator
+
 from backends.megatron_lm.rules.versions import (
     BACKENDS,
     BEFORE_14,
@@ -10,6 +12,8 @@ from backends.megatron_lm.rules.versions import (
     UNTIL_12,
     arguments,
 )
+from launcher.job import output_dir
+from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import declare, needs, never
 
 # fmt: off
@@ -103,3 +107,42 @@ declare((
           "Interleaved RoPE has no fused kernel.", arguments(814), versions=BEFORE_14),
 ), backends=BACKENDS, versions=UNTIL_12)
 # fmt: on
+
+
+@rule(
+    "MLM-WANDB-NAME",
+    source="Megatron-LM core_v0.12.1 megatron/training/global_vars.py:178; Megatron-LM core_v0.16.1 "
+    "megatron/training/global_vars.py:196",
+    reads="wandb-project wandb-exp-name job.name",
+    backends=BACKENDS,
+    versions=EVERY,
+)
+def runs_in_wandb_have_a_name(context: RuleContext) -> Iterator[Violation]:
+    """Weights & Biases needs the name of the run: the training ends without one when its writer is made."""
+    if context.flag("wandb-project") and not context.flag("wandb-exp-name"):
+        yield Violation(
+            message="wandb_project without wandb_exp_name ends the training when W&B starts: the run needs a name",
+            flags=("wandb-project", "wandb-exp-name"),
+            works=(f"logging.wandb_name={context.job.name or 'first'}",),
+        )
+
+
+@rule(
+    "MLM-WANDB-WRITER",
+    source="Megatron-LM core_v0.12.1 megatron/training/training.py:1409; Megatron-LM core_v0.16.1 "
+    "megatron/training/training.py:1879; seen in a run: no figure is in its file",
+    reads="wandb-project wandb-exp-name tensorboard-dir job.name job.output_dir",
+    backends=BACKENDS,
+    versions=EVERY,
+    severity="warning",
+)
+def wandb_gets_figures_beside_tensorboard(context: RuleContext) -> Iterator[Violation]:
+    """Weights & Biases gets the figures of an iteration only where TensorBoard's writer exists, too."""
+    if context.flag("wandb-project") and context.flag("wandb-exp-name") and not context.flag("tensorboard-dir"):
+        folder = output_dir(context.job)
+        yield Violation(
+            message="wandb_project without tensorboard_dir: W&B gets no loss and no other figure, as they are "
+            "written beside TensorBoard's only",
+            flags=("wandb-project", "tensorboard-dir"),
+            works=(f"logging.tensorboard_dir={folder}/tensorboard",),
+        )

@@ -51,6 +51,7 @@ ARGUED = {
     "MLM-GDN-PATTERN": "asserted where the layers are built, after its checks",
     "MLM-WINDOW-PATTERN": "an IndexError in the first forward pass: test_layer_patterns_real.py",
     "MLM-VARIANT-TE": "asserted where the layers are built, after its checks",
+    "MLM-WANDB-NAME": "a ValueError where the writer of W&B is made, after its checks",
     "MLM-SAVE-INTERVAL-POSITIVE": "an interval of 0 passes the checks of 0.12 and never saves",
 }
 # The same before 0.19, which sets NCCL_ALGO itself.
