@@ -14,6 +14,7 @@ from typing import Any
 
 from launcher.budgets import BeyondBudget
 from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose.model_folders import CONFIG, offered_models
 from launcher.compose.presets import Preset, named_like, preset_named, with_model_of_checkpoint
 from launcher.compose.search_path import SearchPath, shipped
 from launcher.compose.yaml_lines import key_lines, shown
@@ -129,7 +130,10 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
     from launcher.families.source import ModelConfigError
 
     where = job.origin("model.path").where
-    file = folder if folder.suffix == ".json" else folder / "config.json"
+    if files.here and folder.name == CONFIG and folder.is_file():  # programs want the folder
+        folder = folder.parent
+        job = with_fields(job, {"model.path": str(folder)})
+    file = folder if folder.suffix == ".json" else folder / CONFIG
     on_other_machine = not files.here or job.origin("model.path").kind == "recipe"
     if not file.is_file() and on_other_machine and not folder.exists():
         # A job written for another machine (`launch import`): its own architecture fields and the overrides apply.
@@ -137,7 +141,8 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
         return _with_typed(job) if files.here or files.preset is not None else job
     if not file.is_file():
         what = f"model.path: {file} does not exist; a model's folder is expected (a name on a hub: model.hub_id)"
-        raise ComposeError([Mistake(what=what, where=where, field="model.path")])
+        works = offered_models(str(job.model.path)) if files.here else ()
+        raise ComposeError([Mistake(what=what, where=where, works=works, field="model.path")])
     try:
         read = read_config(file)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
