@@ -73,6 +73,7 @@ class Reason:
 
 
 TYPE, ERROR, LINE, NODE, ANY, QUEUE, SIGNAL, CODE = Kind
+CANN = "CANN error codes (Ascend documentation, Error Codes)"
 
 
 def row(

@@ -1,0 +1,156 @@
+"""Reasons of which only the end is known: a signal, an exception whose text says why, or the end of another rank."""
+
+from launcher.observe.reason import ANY, CANN, ERROR, LINE, NODE, QUEUE, SIGNAL, TYPE, Grade, row, sign
+
+# They are rows of the one table in `reasons.py`.
+# fmt: off
+ENDS = (
+    # -- ended by a signal
+    row(
+        "killed",
+        "it was killed (SIGKILL) from outside: by the out-of-memory killer, the queue or a user; nothing says by "
+        "whom",
+        sign(SIGNAL, "signal(7)", r"^SIGKILL$"),
+        sign(LINE, "torch DataLoader", r"DataLoader worker .* killed by signal: Killed"),
+        change=("cluster.memory (more), if main memory ran out",),
+        grade=Grade.KILLED,
+    ),
+    row(
+        "node-lost",
+        "the connection to a node broke, or was never made",
+        sign(QUEUE, "launch, ssh exit code 255", r"^lost$"),
+        sign(NODE, "launch", r"^(\S+: )?launch: the connection is lost, or was never made"),
+        sign(LINE, "OpenSSH; pdsh", r"\bssh: connect to host ", r"Host key verification failed",
+            r"Permission denied \(publickey", r"ssh exited with exit code 255"),
+        change=("cluster.hosts", "cluster.exclude (the node)"),
+        grade=Grade.KILLED,
+    ),
+    row(
+        "segmentation-fault",
+        "a segmentation fault (SIGSEGV) in compiled code: mostly packages that do not fit together",
+        sign(SIGNAL, "signal(7)", r"^SIGSEGV$"),
+        change=("cluster.python", "cluster.container", "PYTHONFAULTHANDLER=1 (the next log has the line)"),
+        grade=Grade.CRASH,
+    ),
+    row(
+        "bus-error",
+        "a bus error (SIGBUS): mostly /dev/shm or a disk with a mapped file is full",
+        sign(SIGNAL, "signal(7)", r"^SIGBUS$"),
+        change=("data.num_workers (fewer)", "cluster.shm_size (larger)"),
+        grade=Grade.CRASH,
+    ),
+    row(
+        "memory-corruption",
+        "compiled code damaged its own memory, or a check in it failed: mostly packages that do not fit together",
+        sign(LINE, "glibc malloc, assert(3); glog", r"^(\S+: )?(double free or corruption|free\(\): |malloc\(\): )",
+            r"^(\S+: )?(munmap_chunk\(\)|realloc\(\)): |^corrupted (size|double-linked)|stack smashing detected",
+            r"^\S+: \S+:\d+: .*: Assertion `.*' failed\.$", r"^F\d{4,8} .*\] Check failed: ",
+            r"^(\S+: )?malloc_consolidate\(\): ", r"^LLVM ERROR: "),
+        sign(LINE, "Python _Py_FatalError", r"^Fatal Python error: .*(dealloc|refcount|GC object|_PyObject)"),
+        change=("cluster.python", "cluster.container"),
+    ),
+    row(
+        "illegal-instruction",
+        "an instruction that this CPU does not have (SIGILL): packages built for another CPU",
+        sign(SIGNAL, "signal(7)", r"^SIGILL$"),
+        change=("cluster.python", "cluster.container"),
+        grade=Grade.CRASH,
+    ),
+    row(
+        "arithmetic-fault",
+        "an arithmetic fault (SIGFPE) in compiled code: mostly a division by zero",
+        sign(SIGNAL, "signal(7)", r"^SIGFPE$"),
+        grade=Grade.CRASH,
+    ),
+    # -- of an exception, its type and text are the reason
+    row(
+        "refused",
+        "the rehearsal refuses the job",
+        sign(TYPE, "this rehearsal", r"^(Rehearsal|Stage|Usage)Error$", r"Refused$"),
+        grade=Grade.GENERAL,
+    ),
+    row(
+        "assertion",
+        "the backend refuses a combination of values",
+        sign(TYPE, "Python assert", r"^AssertionError$"),
+        grade=Grade.GENERAL,
+    ),
+    # -- what the end of another rank causes
+    row(
+        "collective-timeout",
+        "a collective waited too long for a rank that is slow, hangs or has ended",
+        sign(LINE, "torch ProcessGroupNCCL, ProcessGroupGloo", r"caught collective operation timeout",
+            r"ran for \d+ milliseconds before timing out", r"Timed out waiting \d+ms for",
+            r"monitoredBarrier.*(timed out|timeout)"),
+        sign(LINE, CANN, r"EI0002\b", r"[Nn]otify register times out"),
+        change=("fault_tolerance.timeout_minutes", "data.num_workers"),
+        grade=Grade.CONSEQUENCE,
+    ),
+    row(
+        "connect-timeout",
+        "a rank did not get the connection to another one, which hangs, has ended or cannot be reached",
+        sign(TYPE, "Python", r"^ConnectionRefusedError$"),
+        sign(LINE, CANN + "; gloo; torch TCPStore", r"EI0006\b", r"EI0009\b", r"EI0015\b",
+            r"Getting socket times out", r"store->get\(.*Timeout", r"connectFullMesh failed",
+            r"wait timeout after \d+ms"),
+        change=("backend.env.HCCL_CONNECT_TIMEOUT (longer)", "backend.env.HCCL_SOCKET_IFNAME"),
+        grade=Grade.CONSEQUENCE,
+    ),
+    row(
+        "connection-lost",
+        "another rank or node disconnected",
+        sign(TYPE, "Python; torch", r"^(BrokenPipe|ConnectionReset|ConnectionAborted|DistNetwork)Error$",
+            r"^(RendezvousClosed|RendezvousGracefulExit|HorovodInternal)Error$"),
+        sign(LINE, "Open MPI", r"ORTE has lost communication with a remote daemon"),
+        sign(LINE, "gloo; NCCL; torch TCPStore", r"Connection (was )?(closed|reset) by (remote )?peer",
+            r"[Bb]roken pipe", r"ncclRemoteError", r"remote process exited", r"Socket closed",
+            r"received errors while waiting for send/recv", r"connection was likely closed",
+            r"error code(?: is|:) ?507057"),
+        sign(ANY, "NCCL socket", r"NCCL WARN .*Connection closed by remote peer"),
+        grade=Grade.CONSEQUENCE,
+    ),
+    row(
+        "worker-died",
+        "a process that the program had started ended; nothing here says why",
+        sign(TYPE, "Ray; vLLM; torch multiprocessing; concurrent.futures", r"^ActorDiedError$", r"^RayActorError$",
+            r"^(WorkerCrashedError|NodeDiedError|OwnerDiedError|ActorUnavailableError|LocalRayletDiedError)$",
+            r"^(EngineDeadError|AsyncEngineDeadError|BrokenProcessPool|ProcessExitedException)$"),
+        sign(ERROR, "torch DataLoader; vLLM; subprocess", r"DataLoader worker \(.*\) exited unexpectedly",
+            r"Engine core initialization failed", r"WorkerProc initialization failed",
+            r"CalledProcessError: .*returned non-zero exit status \d"),
+        sign(LINE, "SGLang", r"It usually means the child failed"),
+        change=("the log of that process",),
+        grade=Grade.CONSEQUENCE,
+    ),
+    row(
+        "device-timeout",
+        "work on a device did not end in time: mostly a collective that waits for another rank",
+        sign(LINE, CANN, r"reason=\[?(task|stream sync) timeout", r"EE1002\b",
+            r"error code(?: is|:) ?(107020|5070(14|17|34|46|48))"),
+        change=("backend.env.HCCL_EXEC_TIMEOUT (longer)",),
+        grade=Grade.CONSEQUENCE,
+    ),
+    row(
+        "aborted",
+        "the program aborted itself (SIGABRT)",
+        sign(SIGNAL, "signal(7)", r"^SIGABRT$"),
+        grade=Grade.CONSEQUENCE,
+    ),
+    row(
+        "terminated",
+        "it was asked to end (SIGTERM) from outside: by the queue, the platform or a user; nothing says by whom",
+        sign(SIGNAL, "signal(7)", r"^SIG(TERM|HUP)$"),
+        sign(ANY, "torch elastic agent", r"Received (15|1|SIGTERM|Signals\.SIGTERM) death signal",
+            r"got signal: (15|1)\b", r"SignalException"),
+        grade=Grade.ENDED,
+    ),
+    row(
+        "interrupted",
+        "it was interrupted (SIGINT, Ctrl-C; SIGQUIT)",
+        sign(SIGNAL, "signal(7)", r"^SIG(INT|QUIT)$"),
+        sign(TYPE, "Python", r"^KeyboardInterrupt$"),
+        sign(ANY, "torch elastic agent", r"got signal: [23]\b"),
+        grade=Grade.ENDED,
+    ),
+)
+# fmt: on
