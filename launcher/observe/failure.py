@@ -21,6 +21,10 @@ _READ_FIRST = 16
 _NUMBER = re.compile(r"\d+")
 _PREFIX = re.compile(r"^(\[\w*\d+\]:? ?)+")
 _WHAT = "  what(): "
+# Of a line that may be shown where nothing names a reason.
+_ERROR = re.compile(
+    r"^(?!frame #|│).*(\b(ERROR|CRITICAL|FATAL)\b|(?<!:)\b[Ee]rror: |\b[Ff]atal\b|\b[Ff]ailed\b|\b(abort|kill)ed\b)"
+)
 _DEVICE = re.compile(r"CUDA|NCCL|[cC]uda|cuDNN|NPU|HCCL|ACL|[dD]evice|GPU|[tT]imed? ?out")
 
 
@@ -33,7 +37,7 @@ class Failure:
         node, host: of that rank; None and "" if only the queue's reason is known.
         code: exit code of the node.
         reason: name in the table; "": nothing says why.
-        message: line, or text of the exception, that shows it.
+        message: line, or text of the exception, that shows it; without a reason the last line that says of an error.
         meaning: explanation of the reason.
         fields: canonical fields that affect it.
         evidence: where it stands: FILE:LINE, or who says it.
@@ -56,7 +60,7 @@ class Failure:
         why = f"{self.meaning} [{self.reason}]" if self.reason else "unknown reason: nothing that was written names it"
         lines = [f"failed first: {who}, exit code {self.code}: {why}"]
         if self.message:
-            lines.append(f"  {self.message[:300]}")
+            lines.append(f"  {'' if self.reason else 'the last error in its log: '}{self.message[:300]}")
         if self.evidence:
             lines.append(f"  {'evidence' if self.reason else 'its log'}: {self.evidence}")
         if self.fields:
@@ -163,8 +167,11 @@ def _of_node(
     chosen = _chosen(found, root)
     if chosen is None:
         path = folder / "logs" / f"node{end.node}.log"
-        where = log.root_line.place if log.root_line else str(path) if path.exists() else ""
-        return Failure(rank=root, node=end.node, host=end.host, code=end.code, evidence=where), None
+        said = next((line for line in reversed(log.lines) if _is_error(line, root)), None)
+        shown = said or log.root_line
+        where = shown.place if shown else str(path) if path.exists() else ""
+        message = redacted(said.text.strip()) if said else ""
+        return Failure(rank=root, node=end.node, host=end.host, code=end.code, message=message, evidence=where), None
     # The exception of an error file mostly stands in the log, too.
     same = (each.line for each in found if each.line and each.text.endswith(chosen.text))
     line = chosen.line or next(same, None)
@@ -180,6 +187,12 @@ def _of_node(
         evidence=line.place if line else chosen.where,
     )
     return failure, chosen.reason
+
+
+def _is_error(line: Line, root: int | None) -> bool:
+    """Return whether a line of the rank that failed first says that something failed, though not in words we know."""
+    own = root is None or line.rank in (root, None)
+    return own and bool(_ERROR.search(line.text)) and not BENIGN.search(line.text)
 
 
 def _chosen(found: Sequence[_Evidence], root: int | None) -> _Evidence | None:

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 # Of a rank: those of this program's launches, torch's own, torchrun's.
-_RANK = re.compile(r"^\[rank(\d{1,9})\]:? ?")
+_RANK = re.compile(r"^\"?\[rank(\d{1,9})\]:? ?")
 _LOCAL = re.compile(r"^\[default(\d{1,9})\]:? ?")
 # Of a process: Ray's, vLLM's, SkyPilot's.
-_PROCESS = re.compile(r"^(?=\([^()]{0,160}\bpid=)\((?:[\w.:-]+,? )?\w+=[^\s,)=]+(?:,? \w+=[^\s,)=]+){0,5}\) ?")
+_PROCESS = re.compile(r"^(?=\([^()]{0,160}\bpid=)\((?:[\w.:-]+,? ){0,3}\w+=[^\s,)=]+(?:,? \w+=[^\s,)=]+){0,5}\) ?")
 # mpirun --tag-output, with --timestamp-output.
 _TAGGED = re.compile(r"^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})?(\[\d+,\d+\])?<std(?:out|err)>:")
 # Of a host or a task, before any line: pdsh's (DeepSpeed), srun --label's.
@@ -26,7 +26,8 @@ _HOST = re.compile(r"^(?!\S*(?:Error|Exception): )[\w.-]+: " + _TRACEBACK)
 # Of a logger at the level of errors, before a line of a traceback: times, levels, [module], (process), file:line.
 _LOGGED = re.compile(
     r"^(?:(?:\[(?![^\]]*(?:WARN|INFO|DEBUG))[^\]]{0,80}\]|\((?![^()]*\bpid=)[^()]{0,80}\)|\d[\d:.,TZ+-]*|[EF]\d{4}|[A-Z][a-z]{2}|"
-    r"ERROR|CRITICAL|FATAL|[0-9a-f]{8}|\|{1,2}|-|:|stderr:|[\w./-]{1,120}:\d+\]?):?[ \t]){1,9}" + _TRACEBACK
+    r"ERROR|CRITICAL|FATAL|[0-9a-f]{8}|\|{1,2}|-|:|stderr:|[\w./-]{1,120}:\d+\]?):?[ \t]){1,9}"
+    r"(?:(?:Uncaught|Unhandled) (?:exception:? |error:? )?)?" + _TRACEBACK
 )
 
 

@@ -78,7 +78,9 @@ KUBERNETES = (
         "image",
         "the image cannot be pulled",
         _sign("Kubernetes kubelet", r"ErrImage(Pull|NeverPull)", r"ImagePullBackOff", r"InvalidImageName",
-            r"ImageInspectError", r"Failed to pull image", r"SignatureValidationFailed", r"RegistryUnavailable"),
+            r"ImageInspectError", r"Failed to pull image", r"Back-off pulling image", r"pull access denied",
+            r"manifest unknown",
+            r"SignatureValidationFailed", r"RegistryUnavailable"),
         change=("cluster.container", "cluster.image_pull_secrets", "cluster.pull_policy"),
     ),
     row(

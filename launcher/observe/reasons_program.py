@@ -89,6 +89,7 @@ PROGRAM = (
             r"^ptxas (fatal|error) ", r"^make(\[\d+\])?: \*\*\* ", r"^\S+:\d+:\d+: fatal error: ",
             r"^CMake Error at ",
             r"^LLVM ERROR: Cannot select"),
+        sign(LINE, "CANN TBE, error codes E4", r"Failed to compile [Oo]p\b"),
         sign(LINE, "Megatron-LM datasets", r"[Ff]ailed to compile the C\+\+ dataset helper",
             r"[Mm]aking C\+\+ dataset helpers module failed"),
         change=("cluster.container (with compiler and headers)", "cluster.setup (CUDA_HOME, CC)", "cluster.python"),

@@ -65,6 +65,16 @@ def test_without_a_line_the_rank_comes_from_the_summary_and_the_reason_is_unknow
     assert "unknown reason" in found.lines()[0]
 
 
+def test_where_the_reason_is_unknown_the_last_error_that_the_rank_wrote_is_shown(tmp_path):
+    odd = "[rank3] ERROR: flux capacitor failed\n[rank3] WARNING: 3 errors\n[rank2] ERROR: something else\n"
+    log(tmp_path, 1, odd + SUMMARY.format(rank=3, code=1), 1)
+    found = failure(tmp_path)
+    assert (found.rank, found.reason, found.message) == (3, "", "ERROR: flux capacitor failed")
+    assert found.evidence == f"{tmp_path}/logs/node1.log:1"
+    assert "unknown reason" in found.lines()[0]
+    assert found.lines()[1] == "  the last error in its log: ERROR: flux capacitor failed"
+
+
 def test_a_rank_that_ended_without_a_word_is_not_explained_by_what_others_raised(tmp_path):
     text = f"[rank2] ValueError: something odd\n[rank2] {LOST}[rank3] step 3\n" + SUMMARY.format(rank=3, code=1)
     log(tmp_path, 1, text, 1)
