@@ -19,7 +19,7 @@ from pathlib import Path
 
 from launcher import api
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names
 from launcher.pipeline import judge
 from launcher.rehearse.refusal import RehearsalRefused

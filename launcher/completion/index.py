@@ -55,7 +55,7 @@ def _of_files(path: str) -> Iterator[int]:
 
 
 def shipped() -> tuple[str, str]:
-    """Return the folders `conf` and `recipes`, as `launcher.compose.search_path.shipped` does."""
+    """Return the folders `conf` and `recipes`, as `launcher.job.shipped.shipped` does."""
     data = os.path.join(_PACKAGE, "_data")
     root = data if os.path.isdir(data) else os.path.dirname(_PACKAGE)
     return os.path.join(root, "conf"), os.path.join(root, "recipes")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.compose.overrides import FileOption, Override, for_hydra, quote
-from launcher.compose.search_path import SECTION_GROUPS, SearchPath, shipped
+from launcher.compose.search_path import SECTION_GROUPS, SearchPath
 from launcher.compose.variables import secrets_unread, with_references
+from launcher.job.shipped import shipped
 
 _NO_FOLDER = "installed"
 # What only OmegaConf resolves: an interpolation, and a value that must be given.

@@ -16,7 +16,7 @@ from launcher.budgets import BeyondBudget
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.model_folders import CONFIG, offered_models
 from launcher.compose.presets import Preset, named_like, preset_named, with_model_of_checkpoint
-from launcher.compose.search_path import SearchPath, shipped
+from launcher.compose.search_path import SearchPath
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.config_names import with_config_names
 from launcher.families.determined import determined_fields
@@ -25,6 +25,7 @@ from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.job import Job, Origin
 from launcher.job.derive import with_fields
 from launcher.job.model import Model
+from launcher.job.shipped import shipped
 
 # With these a job describes an architecture; the rest has the defaults of its backend, or follows from the tokenizer.
 _SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads"}

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from launcher.compose.search_path import shipped
 from launcher.compose.variants import VARIANTS, Variant
 from launcher.job import Job
 from launcher.job.derive import with_fields
+from launcher.job.shipped import shipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

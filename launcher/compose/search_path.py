@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from launcher import plugins
 from launcher.compose.errors import MORE, ComposeError, Mistake
+from launcher.job.shipped import shipped
 from launcher.nearest import nearest
 
 # Groups whose files are whole or partial jobs (package `_global_`); they are added, not replaced.
@@ -24,14 +24,6 @@ _FEW_NAMES = 6
 def is_plugin(group: str, option: str) -> bool:
     """Return whether a plug-in of this name is an option of `group`."""
     return group in PLUGIN_GROUPS and option in plugins.plugins(PLUGIN_GROUPS[group][0])
-
-
-@cache
-def shipped(name: str) -> Path:
-    """Return the folder `conf` or `recipes`: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    installed = package / "_data" / name
-    return installed if installed.is_dir() else package.parent / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

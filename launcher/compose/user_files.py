@@ -7,9 +7,10 @@ from typing import Any
 from launcher.budgets import check_yaml, read_limited
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.overrides import Override, looks_like_file
-from launcher.compose.search_path import SearchPath, shipped
+from launcher.compose.search_path import SearchPath
 from launcher.compose.yaml_lines import shown
 from launcher.job.migrations import JOB_FILES, KEY, WrongSchema, check_schema
+from launcher.job.shipped import shipped
 
 _MAPPING = ("section: {field: value}",)
 

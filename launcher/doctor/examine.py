@@ -56,7 +56,8 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool, asks_hos
         yield from _rehearsal(job.cluster.python)
     elif not asks_hosts:
         device, python = job.hardware.device, job.cluster.python
-        yield from software(backend, outcome.version, device=device, python=python, environ=environ)
+        values = {**environ, **job.backend.env}
+        yield from software(backend, outcome.version, device=device, python=python, environ=values, starts_here=here)
     if here and not rehearsed:
         yield devices(job, supported=backend.devices, forced=forced)
         yield from rendezvous(job)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.job import Job
+from launcher.job.shipped import hardware_for
 from launcher.plan.executor import get_executor
 from launcher.runtime import VISIBLE, devices_seen
 
@@ -25,6 +26,14 @@ def devices(job: Job, *, supported: Collection[str] = tuple(VISIBLE), forced: bo
     if kind not in VISIBLE or not VISIBLE.keys() & set(supported):
         counted = kind if kind not in VISIBLE else ", ".join(supported)
         return Check(what="devices", verdict=SKIPPED, found=f"{counted}: no devices to count")
+    if kind not in supported:
+        names = hardware_for(supported, wanted)
+        return Check(
+            what="devices",
+            verdict=ERROR,
+            found=f"the backend runs on {', '.join(supported)}, and {job.hardware.name or 'the hardware'} is {kind}",
+            works=" · ".join(f"hardware={name}" for name in names) or "another backend=",
+        )
     seen = devices_seen(kind)
     if seen >= wanted:
         return Check(what="devices", verdict=OK, found=f"{seen} {kind}")

@@ -1,5 +1,6 @@
 """Checks that the backend is installed, in the version of the arguments, with compatible dependencies."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -20,6 +21,8 @@ _SECONDS = 60
 # Variables in which CANN's set_env.sh sets its folder, and files there that contain its version.
 _CANN = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 _CANN_FILES = ("version.cfg", "compiler/version.info", "ascend_toolkit_install.info")
+_NOT_LOADED = "the environment of CANN is not loaded: torch_npu and MindSpore cannot be imported without its libraries"
+_LOAD = "source /usr/local/Ascend/ascend-toolkit/set_env.sh, or that of your folder"
 _NUMBER = re.compile(r"(?:[Vv]ersion|runtime_running_version)\s*=\s*\[?([0-9][\w.]*)")
 
 
@@ -31,6 +34,7 @@ def software(
     python: str | None = None,
     environ: Mapping[str, str] = os.environ,
     found: Installed | None = None,
+    starts_here: bool = False,
 ) -> list[Check]:
     """Return checks of a backend's installed and missing software.
 
@@ -38,6 +42,7 @@ def software(
         device: kind of device that the job runs on; None: only what every kind needs.
         python: the job's own Python; None: this one.
         found: what a Python of another machine has, which was asked there: packages and checkouts are checked.
+        starts_here: the job runs on this machine with this environment: without CANN's it cannot.
     """
     needed = [each for each in backend.support if each.holds(backend_version, device)]
     if device is None:
@@ -52,6 +57,8 @@ def software(
         if found.problem and each.kind in ("package", "python"):
             continue
         made = _check(each, backend, backend_version, found, environ)
+        if starts_here and each.kind == "cann" and not any(environ.get(name) for name in _CANN):
+            made = dataclasses.replace(made, verdict=ERROR, found=_NOT_LOADED, works=f"{_LOAD} · {made.works}")
         if made.what not in reported:
             checks.append(made)
     return checks

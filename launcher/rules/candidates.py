@@ -24,10 +24,14 @@ _OF_DEVICES = (
 )
 _STAGES = ("parallel.first_stage_layers", "parallel.last_stage_layers")
 _LENGTHS = ("schedule.lr_warmup_iters", "schedule.lr_decay_iters", "schedule.lr_wsd_decay_iters")
+# How long a job trains. Of other lengths only those that an error's own number suggests make sense, never one step.
+LENGTHS = ("schedule.train_iters", "schedule.train_samples", "schedule.epochs")
 # Usual values where nothing is set; for all other numbers, small ones.
 _USUAL = {
     "checkpoint.save_interval": (500, 1000, 100),
     "evaluation.interval": (500, 1000, 100),
+    "schedule.train_iters": (1000,),
+    "schedule.train_samples": (),
 }
 _SMALL = (1, 2, 4, 8)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from launcher.job import field_at, fields, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.job.schema import Job
+from launcher.rules.candidates import LENGTHS
 from launcher.rules.changes import Changes, Kind, affects_training, changes_of, fix_of
 from launcher.rules.solver import Solver
 from launcher.rules.variants import Variants
@@ -99,6 +100,8 @@ class _Offers:
             # The last one is of another kind, so that the user sees what else would do.
             others = list(self._alone(error, max(map(self._kind, parts), default=None)))
             found = self._minimal(list(dict.fromkeys((*parts[: _MOST - 1], *others, *parts[_MOST - 1 :]))))
+            # How long to train is the user's: another length is offered where nothing else works.
+            found = [each for each in found if not any(path in LENGTHS for path, _ in each)] or found
         fixes = tuple(fix_of(changes, self.job.backend.name) for changes in found[:_MOST])
         return dataclasses.replace(error, fixes=fixes or self._hints(error))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from launcher.job import value_at
 from launcher.job.hardware import linked_devices
 from launcher.job.rehearse import SWITCHES
+from launcher.job.shipped import hardware_for
 from launcher.rules.known_names import MEGATRON_NAMES
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_host
@@ -12,6 +13,7 @@ from launcher.terminal import with_verb
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
 _LAST_PORT = 65535
+_MOST_HARDWARE = 3
 _LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_q_proj")
 
 
@@ -255,7 +257,7 @@ def profile_is_written(context: RuleContext) -> Iterator[Violation]:
 @rule(
     "SENSE-DEVICE",
     source="what the backend runs on",
-    reads="job.hardware.name job.runtime job.hardware.device",
+    reads="job.hardware.name job.runtime job.hardware.device job.cluster.devices_per_node",
     severity="warning",
 )
 def backend_runs_on_the_device(context: RuleContext) -> Iterator[Violation]:
@@ -267,10 +269,12 @@ def backend_runs_on_the_device(context: RuleContext) -> Iterator[Violation]:
 
     backend = get_backend(context.backend)
     if job.hardware.device not in backend.devices and job.hardware.device != "cpu":
+        names = hardware_for(backend.devices, job.cluster.devices_per_node)
         yield Violation(
             message=f"{backend.title} runs on {', '.join(backend.devices)}, but {job.hardware.name} is "
             f"{job.hardware.device}: another hardware= or backend= (launch list hardware, launch list backends)",
             fields=("hardware.device", "backend.name"),
+            works=tuple(f"hardware={name}" for name in names[:_MOST_HARDWARE]),
         )
 
 

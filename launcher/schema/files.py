@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 
 NAME = "schema.json"
 # yaml-language-server reads it from the comment at the top: https://github.com/redhat-developer/yaml-language-server

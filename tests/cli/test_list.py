@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.listed import GROUPS
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names, get_backend
 from tests.conftest import ROOT, Launch
 from tests.waiting import STUCK_SECONDS

@@ -11,8 +11,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from launcher.compose import ComposeError, compose, merge
 from launcher.compose.overrides import Override, for_hydra, parse
-from launcher.compose.search_path import search_path, shipped
+from launcher.compose.search_path import search_path
 from launcher.job import field_paths
+from launcher.job.shipped import shipped
 from tests.sampling import examples
 
 PLACES = search_path()

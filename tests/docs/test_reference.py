@@ -6,9 +6,9 @@ import re
 import pytest
 
 from launcher.cli.dispatch import VERBS
-from launcher.compose.search_path import shipped
 from launcher.families.registry import FAMILIES, weights
 from launcher.job import fields
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names, get_backend
 from tests.sampling import ROOT
 from tools.docs.reference import arguments, conversions, examples, models, rules, verbs

@@ -385,3 +385,28 @@ KINDS_OF_DEVICES = {
 def test_a_job_without_hardware_is_for_its_backend_s_devices(words: tuple[str, ...], backend: str, kind: str):
     job = compose([f"backend={backend}", *words])
     assert on_devices(job, get_backend(backend)).hardware.device == kind
+
+
+# -- Ascend
+
+
+def ascend(env: dict[str, str], *, starts_here: bool) -> Check:
+    checks = software(get_backend("mindspeed"), "26.1.0", device="npu", environ=env, starts_here=starts_here)
+    (found,) = [check for check in checks if check.what == "cann"]
+    return found
+
+
+def test_a_start_without_the_environment_of_cann_is_refused_where_it_runs(tmp_path: Path):
+    assert ascend({}, starts_here=True).verdict == ERROR
+    assert "set_env.sh" in ascend({}, starts_here=True).works
+    assert ascend({}, starts_here=False).verdict == WARNING  # the nodes have their own
+    assert ascend({"ASCEND_HOME_PATH": str(tmp_path)}, starts_here=True).verdict == WARNING  # of an unknown version
+
+
+def test_hardware_that_the_backend_does_not_run_on_is_answered_with_some_that_it_does():
+    job = compose(["+recipe=qwen3_8b", "backend=mindspeed", "hardware=h100_80g"])
+    check = devices(job, supported=get_backend("mindspeed").devices)
+    assert check.verdict == ERROR
+    for word in check.works.split(" · "):
+        changed = compose(["+recipe=qwen3_8b", "backend=mindspeed", word])
+        assert changed.hardware.device in get_backend("mindspeed").devices

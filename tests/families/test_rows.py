@@ -8,9 +8,9 @@ import pytest
 
 from launcher.catalogue.versions import in_range
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.families.registry import FAMILIES, weights
 from launcher.job.model_types import MODEL_TYPES
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import BUILT_IN, get_backend
 from launcher.pipeline import judge
 from tests.conftest import Launch

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.search_path import SECTION_GROUPS, shipped
+from launcher.compose.search_path import SECTION_GROUPS
 from launcher.job import as_tree
+from launcher.job.shipped import shipped
 
 OPTIONS = [(group, path.stem) for group in SECTION_GROUPS for path in sorted((shipped("conf") / group).glob("*.yaml"))]
 

@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.job import Job
+from launcher.job.shipped import shipped
 from tools.recipe_sources.__main__ import differences, recorded, unexplained
 from tools.recipe_sources.compare import plain, written
 from tools.recipe_sources.reasons import CONDITIONS, general, known_path, own

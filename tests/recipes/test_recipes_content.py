@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.families.config_json import config_from_model
 from launcher.job import Job
+from launcher.job.shipped import shipped
 from tests.sampling import ROOT
 
 FILES = sorted(shipped("recipes").glob("*.yaml"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names
 from tools import recipes
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.families.config_json import config_from_model
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import get_backend
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan

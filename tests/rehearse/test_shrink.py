@@ -5,8 +5,8 @@ import math
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.job import fields, value_at
+from launcher.job.shipped import shipped
 from launcher.pipeline import judge
 from launcher.rehearse.shrink import fit, shrink
 

@@ -160,3 +160,15 @@ def test_arithmetic_is_reported_once():
 def test_a_value_that_the_text_of_a_rule_names_is_tried():
     """Batches by length need padding: without padding_free, which changes nothing of training."""
     assert passed("megatron", {"group_by_length": True})["SW-GROUP-BY-LENGTH"] == ["batch.padding_free=false"]
+
+
+def test_another_length_of_training_is_offered_only_where_nothing_else_works():
+    """A port to Ascend offered to train one step, and a long warm-up to train one step more than it."""
+    long = compose(["+recipe=tiny_qwen3", "backend=megatron_lm", "schedule.train_iters=3"])
+    (warm_up,) = [each for each in judge_for_backend(long).findings if each.rule == "LR-WARMUP-LENGTH"]
+    assert warm_up.fixes
+    assert all("lr_warmup_iters" in str(fix) for fix in warm_up.fixes)
+    tuned = compose(["+recipe=qwen3_8b_sft", "backend=mindspeed", "data.format=messages", "data.paths=[a]"])
+    whole = with_values(tuned, {"schedule.epochs": 2.0, "schedule.train_iters": None})
+    (epochs,) = [each for each in judge_for_backend(whole).findings if "schedule.epochs" in each.fields]
+    assert [str(fix) for fix in epochs.fixes] == ["schedule.train_iters=1000 schedule.epochs=null"]

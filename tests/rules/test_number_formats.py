@@ -3,9 +3,9 @@
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.job import Job, Value, with_values
 from launcher.job.number_formats import format_of, nearest
+from launcher.job.shipped import shipped
 from launcher.rules.number_formats import fp4_runs_on_hardware, fp8_runs_on_hardware
 from launcher.rules.registry import RuleContext, Violation
 

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
+from launcher.compose import compose
 from launcher.job import Origin
+from launcher.pipeline import judge
 from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, RuleContext
@@ -182,3 +184,14 @@ def test_every_rule_has_a_pair():
     check_pairs(
         {id_ for id_ in RULES if id_.startswith("SENSE-")}, set(PAIRS), "PAIRS of tests/rules/test_sanity_checks.py"
     )
+
+
+@pytest.mark.parametrize("backend", ["mindspeed", "mindformers"])
+def test_hardware_of_another_kind_is_answered_with_hardware_that_the_backend_runs_on(backend: str) -> None:
+    job = compose(["+recipe=tiny_qwen3", f"backend={backend}", "hardware=h100_80g", "runtime=native"])
+    (finding,) = [each for each in judge(job).findings if each.rule == "SENSE-DEVICE"]
+    assert finding.fixes
+    for fix in finding.fixes:
+        changed = compose(["+recipe=tiny_qwen3", f"backend={backend}", str(fix), "runtime=native"])
+        assert changed.hardware.device == "npu"
+        assert "SENSE-DEVICE" not in {each.rule for each in judge(changed).findings}

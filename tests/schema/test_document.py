@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
 
-from launcher.compose.search_path import SECTION_GROUPS, shipped
+from launcher.compose.search_path import SECTION_GROUPS
 from launcher.job import build
 from launcher.job.migrations import JOB_FILES, migrated
+from launcher.job.shipped import shipped
 from launcher.schema.document import document
 from launcher.schema.field_table import FieldRow, field_table
 from launcher.schema.files import editor_line, installed, is_editor_line, schema_text, with_editor_line

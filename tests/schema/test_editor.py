@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.options import write_file
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 from launcher.outputs.kinds import HARDWARE, JOB
 from tests.conftest import Launch
 from tests.schema.language_server import LanguageServer, missing

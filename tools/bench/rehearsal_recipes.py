@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.rehearse.native import missing
 from tests.rehearse.native.environments import mindspeed_python, swift_python

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.importing.side_by_side import text
+from launcher.job.shipped import shipped
 from tools.recipe_sources.compare import BACKENDS, NoSource, compared, plain, source_text, written, written_fields
 from tools.recipe_sources.python_recipe import PROJECT, configuration, fields, tree_of
 from tools.recipe_sources.reasons import Difference, affects_training, own, reason

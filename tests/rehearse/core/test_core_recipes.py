@@ -7,7 +7,7 @@ import pytest
 from core_world import Zygote
 
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
+from launcher.job.shipped import shipped
 from launcher.pipeline import judge
 from launcher.runtime import planned
 from tests.rehearse.not_on_core import NOT_ON_CORE

@@ -7,7 +7,6 @@ from functools import cache
 from backends import BUILT_IN
 from backends.mindformers.checkpoint.classes import VERSIONS, loaders
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.convert.builds import refuse_without_loader
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import MODULES, format_named, format_of_backend
@@ -15,6 +14,7 @@ from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model
 from launcher.families.registry import weights
 from launcher.job.model import Model
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import get_backend, is_backend
 
 MARK = "<!-- table: {} -->"

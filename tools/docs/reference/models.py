@@ -5,12 +5,12 @@ from pathlib import Path
 from backends import BUILT_IN
 from launcher.catalogue.registered import registered
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.compose.variants import VARIANTS, Variant
 from launcher.families.ignored import IGNORABLE
 from launcher.families.record import Family
 from launcher.families.registry import FAMILIES
 from launcher.job.model import Model
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import Backend, get_backend
 from tools.docs.written import escaped
 

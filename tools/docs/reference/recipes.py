@@ -4,8 +4,8 @@ import dataclasses
 
 from launcher import pipeline
 from launcher.compose import compose
-from launcher.compose.search_path import shipped
 from launcher.job import Job
+from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.schema.files import is_editor_line
 from tools.recipe_sources.reasons import HEADING, own
