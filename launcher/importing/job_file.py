@@ -51,10 +51,10 @@ def whole_job_yaml(job: Job) -> str:
     """Return the text of a file with every field of a job, for `+job=FILE`."""
     tree = uninterpolated(as_tree(job))
     for path in ("parallel.dp", "checkpoint.save"):
-        # Derived values are left unset, so that the file can be edited.
+        # Derived values are left out, so that they follow the edited file: null would say that there is none.
         if job.origin(path).kind == "derived":
             section, name = path.split(".")
-            tree[section][name] = None
+            del tree[section][name]
     return job_file_text(tree)
 
 

@@ -106,6 +106,28 @@ def test_02_a_value_is_typed_and_the_error_fixed_with_one_click(page: Opened) ->
     page.page.wait_for_function("({field, value}) => field.value === value", arg=wanted)
 
 
+@pytest.mark.parametrize(
+    ("pasted", "expected"),
+    [
+        (
+            "launch run +recipe=qwen3_moe backend=megatron \\\n  'logging.wandb_project=my runs' \"name=x y\"",
+            ["+recipe=qwen3_moe", "backend=megatron", "logging.wandb_project=my runs", "name=x y"],
+        ),
+        ("+recipe=qwen3_moe backend=mindspeed", ["+recipe=qwen3_moe", "backend=mindspeed"]),
+        (
+            "+recipe=qwen3_moe\nbackend=megatron\ndata.system=Say a=b to c",
+            ["+recipe=qwen3_moe", "backend=megatron", "data.system=Say a=b to c"],
+        ),
+    ],
+    ids=["command", "line", "value"],
+)
+def test_a_pasted_command_is_its_overrides(page: Opened, pasted: str, expected: list[str]) -> None:
+    page.page.locator("#text").fill(pasted)
+    page.page.get_by_label("Nodes").fill("2")
+    page.page.wait_for_function("document.querySelector('#text').value.includes('cluster.nodes=2')")
+    assert words(page) == [*expected, "cluster.nodes=2"]
+
+
 def test_03_a_field_is_found_by_its_meaning(page: Opened) -> None:
     page.page.get_by_label("Search all fields").fill("micro-batch one device")
     page.page.get_by_label("Search all fields").fill("global batch")
@@ -187,6 +209,11 @@ def test_07_a_search_runs_is_cancelled_and_its_best_applied(page: Opened) -> Non
     page.page.locator("#search-result .fix").first.wait_for()
     page.page.get_by_role("button", name="Cancel").click()
     page.page.locator("#search-progress", has_text="cancelled").wait_for()
+    apply = page.page.locator("#search-result .fix").first
+    right = apply.evaluate(
+        "each => each.getBoundingClientRect().right - each.closest('.scroll').getBoundingClientRect().right"
+    )
+    assert right <= 0  # seen without scrolling aside
     step = page.page.locator(".figure", has_text="step").locator("dd")
     before = step.inner_text()
     page.page.locator("#search-result .fix").first.click()

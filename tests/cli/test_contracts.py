@@ -66,6 +66,17 @@ def test_yaml_format_composes_to_the_same_job(launch: Launch, tmp_path):
     assert again.out == first.out
 
 
+def test_a_job_in_yaml_is_the_same_command(launch: Launch, tmp_path):
+    """It stated `checkpoint.save: null` for a folder that follows from the job's name, and never saved."""
+    job = ("+recipe=qwen3_8b", "backend=megatron_lm", "model.pretrained=false", "runtime=native")
+    (tmp_path / "job.yaml").write_text(launch("dry-run", *job, "--format", "yaml").out)
+    first = launch("dry-run", *job, "--format", "argv").out
+    assert "--save launch_output/qwen3_8b/checkpoints" in first
+    assert launch("dry-run", "+job=job.yaml", "--format", "argv").out == first
+    moved = launch("dry-run", "+job=job.yaml", "output_dir=out", "--format", "argv").out
+    assert "--save out/checkpoints" in moved
+
+
 def test_refused_job_still_shows_what_would_run(launch: Launch):
     done = launch("dry-run", *TINY, "parallel.tp=2", "cluster.devices_per_node=2")
     assert done.code == 1

@@ -25,7 +25,22 @@
     return at < 0 ? [...words, word] : words.map((each, i) => (i === at ? word : each)).filter(
       (each, i) => i === at || keyOf(each) !== key);
   }
-  const lines = (text) => (text || "").split("\n").map((line) => line.trim()).filter((line) => line);
+  // A pasted command (`launch run a=b c=d`, also over several lines) is its overrides; any other line is one override.
+  const SHELL_WORD = /(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+/g;
+  const unquoted = (word) => word.replace(/'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)/g,
+    (all, single, double, plain) => single ?? (double === undefined ? plain : double.replace(/\\(["\\$`])/g, "$1")));
+  const isOverride = (word) => /^\+{0,2}[A-Za-z_][\w-]*\.[\w.-]+=/.test(word)
+    || (/^\+{0,2}\w+=/.test(word) && GROUPS.includes(keyOf(word)));
+  function ofLine(line) {
+    const found = (line.match(SHELL_WORD) || []).map(unquoted), isCommand = /^(\$\s+)?launch\s/.test(line);
+    if (isCommand) {
+      const rest = found.slice(found.indexOf("launch") + 1);
+      return rest.length && /^[a-z-]+$/.test(rest[0]) ? rest.slice(1) : rest;
+    }
+    return found.length > 1 && found.every(isOverride) ? found : [line];
+  }
+  const lines = (text) => (text || "").replace(/\\\n/g, " ").split("\n").map((line) => line.trim()).filter((line) => line)
+    .flatMap(ofLine);
   const encoded = (word) => encodeURIComponent(word).replace(/%(3D|2B|2F|2C|3A|5B|5D|40)/g, decodeURIComponent);
   const linkOf = (words) => words.map(encoded).join("&");
   function fromLink(hash) {
