@@ -189,14 +189,22 @@ def _number(path: Path, offset: int) -> int:
 
 def _read_agent(lines: list[Line], log: NodeLog, first: int) -> None:
     """Read which rank torch elastic saw fail first, and by what."""
+    last: list[Line] = []
     for number, line in enumerate(lines):
         if log.root is None and (found := _FAILED.search(line.text)):
             _root(log, first + int(found[2]), int(found[1]), line)
         elif _ROOT_CAUSE.match(line.text):
-            block = lines[number + 1 : number + 1 + _SUMMARY_LINES]
-            known = {found[1]: int(found[2]) for each in block if (found := _SUMMARY.match(each.text))}
-            if "rank" in known:
-                _root(log, known["rank"], known.get("exitcode", 1), line)
+            _read_summary(lines[number + 1 : number + 1 + _SUMMARY_LINES], log, line)
+        elif "(local_rank: " in line.text and _SUMMARY.match(line.text):
+            last = lines[number : number + _SUMMARY_LINES]
+    if log.root is None and last:  # the log begins inside the summary, whose last rank is the first that failed
+        _read_summary(last, log, last[0])
+
+
+def _read_summary(block: list[Line], log: NodeLog, line: Line) -> None:
+    known = {found[1]: int(found[2]) for each in block if (found := _SUMMARY.match(each.text))}
+    if "rank" in known:
+        _root(log, known["rank"], known.get("exitcode", 1), line)
 
 
 def _root(log: NodeLog, rank: int, code: int, line: Line) -> None:

@@ -14,6 +14,11 @@ _TAGGED = re.compile(r"^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})?(
 _LABEL = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3}){3}|(?!python)[a-z][\w.-]{0,60}\d| {0,4}\d{1,5}): (?=\S)")
 # A time before the name of a process.
 _TIMED = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,Z+-]+\]? (?=\([^()]{0,160}\bpid=)")
+# Of a logger that passes on the lines of its ranks, or numbers them.
+_RELAYED = re.compile(
+    r"^\[\d{1,9}\] (?=\[rank\d{1,9}\]:)|"
+    r"^\[?\d{4}-\d\d-\d\d[T ][^\[\]]{0,120}?\b(?:INFO|WARNING|ERROR)\]?[ :|-]{1,4}(?=\[rank\d{1,9}\]:)"
+)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # The frame that Python draws around the tracebacks of a group of exceptions.
 _GROUP = re.compile(r"^ +\| ")
@@ -45,6 +50,8 @@ def without_prefixes(text: str) -> Text:
     """Return what the program wrote, and who it was."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
+    if found := _RELAYED.match(text):
+        text = text[found.end() :]
     rank = local = None
     while found := _RANK.match(text) or _LOCAL.match(text):
         rank, local = (int(found[1]), None) if found.re is _RANK else (None, int(found[1]))

@@ -42,9 +42,10 @@ ENDS = (
     row(
         "memory-corruption",
         "compiled code damaged its own memory, or a check in it failed: mostly packages that do not fit together",
-        sign(LINE, "glibc malloc, assert(3); glog", r"^(\S+: )?(double free or corruption|free\(\): |malloc\(\): )",
+        sign(LINE, "malloc, assert(3); glog; Ray", r"^(\S+: )?(double free or corruption|free\(\): |malloc\(\): )",
             r"^(\S+: )?(munmap_chunk\(\)|realloc\(\)): |^corrupted (size|double-linked)|stack smashing detected",
             r"^\S+: \S+:\d+: .*: Assertion `.*' failed\.$", r"^F\d{4,8} .*\] Check failed: ",
+            r"^\[[\d :,-]+ [CF] \d+ \d+\] \S+:\d+: +Check failed: ",
             r"^(\S+: )?malloc_consolidate\(\): ", r"^LLVM ERROR: "),
         sign(LINE, "Python _Py_FatalError", r"^Fatal Python error: .*(dealloc|refcount|GC object|_PyObject)"),
         change=("cluster.python", "cluster.container"),

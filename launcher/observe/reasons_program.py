@@ -10,7 +10,7 @@ PROGRAM = (
         "a checkpoint does not fit the model",
         sign(LINE, "torch; megatron-core dist_checkpointing", r"size mismatch for ",
             r"Error\(s\) in loading state_dict", r"Missing key\(s\) in state_dict",
-            r"Unexpected key\(s\) in state_dict", r"[Gg]lobal shape mismatch",
+            r"Unexpected key\(s\) in state_dict", r"[Gg]lobal shape mismatch", r"Size mismatch between saved ",
             r"are not compatible with the loaded", r"checkpoint .* does not match the model"),
         sign(ERROR, "torch Module, Optimizer", r"loaded state dict (contains|has) ",
             r"copying a param with shape"),
