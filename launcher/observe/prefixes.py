@@ -50,7 +50,7 @@ def without_prefixes(text: str) -> Text:
     """Return what the program wrote, and who it was."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
-    if found := _RELAYED.match(text):
+    if "[rank" in text and (found := _RELAYED.match(text)):
         text = text[found.end() :]
     rank = local = None
     while found := _RANK.match(text) or _LOCAL.match(text):
