@@ -213,9 +213,17 @@ def _mismatch(word: str, reader: DataReader, context: RuleContext) -> _Mismatch 
     return _not_records(path, found, reader, context)
 
 
+def _matching(pattern: str) -> list[str]:
+    """Return the files of a pattern; none where folders may not be listed, as in the web planner's processes."""
+    try:
+        return glob(pattern)
+    except OSError:
+        return []
+
+
 def _not_tokens(path: str) -> _Mismatch | None:
     """Return why a path is no prefix of token files, if it exists."""
-    if glob(f"{escape(path)}*.idx"):
+    if _matching(f"{escape(path)}*.idx"):
         return None
     found = peek(path)
     if found is None or path.endswith((".yaml", ".yml")):
@@ -224,7 +232,7 @@ def _not_tokens(path: str) -> _Mismatch | None:
     if found.kind == "indexed" and ending in (".bin", ".idx"):
         return _Mismatch(what=f"one of the files of a pair, whose prefix is {prefix}", form="indexed", instead=prefix)
     if found.kind in ("folder", "empty folder"):
-        inside = sorted(each[: -len(".idx")] for each in glob(f"{escape(path)}/*.idx"))
+        inside = sorted(each[: -len(".idx")] for each in _matching(f"{escape(path)}/*.idx"))
         listed = f" with {len(inside)} pairs of token files" if inside else ""
         return _Mismatch(
             what=f"{KINDS[found.kind]}{listed}", form="indexed", instead=inside[0] if len(inside) == 1 else ""

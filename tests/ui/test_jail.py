@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from launcher.mapping.backend import backend_names
 from tests.conftest import ROOT
 
 # Tried within the jail; each prints what it got.
@@ -43,6 +44,14 @@ ALLOWED = {
     "a recipe": "open({recipe!r}).read()",
     "a module": "importlib.import_module('launcher.search')",
     "a job": "answers.plan(['+recipe=qwen3_moe', 'backend=megatron', 'hardware=h100_80g'])['estimate']['fits']",
+}
+# Data, weights and checkpoints that a job names are text: they are on other machines.
+_NAMED = "+recipe=qwen3_8b data.paths=[/data/x] data.validation_paths=[/data/y] model.path=/m checkpoint.load=/data/c"
+ALLOWED |= {
+    f"a job of {backend} with files in {form}": "answers.plan("
+    f"{[*_NAMED.split(), f'backend={backend}', f'data.format={form}']!r})['mistakes']"
+    for backend in backend_names()
+    for form in ("megatron", "messages")
 }
 SCRIPT = """
 import importlib, json, os, pwd, socket, subprocess, sys
