@@ -3,15 +3,12 @@
 from launcher.estimate import network
 from launcher.estimate.machine import Machine
 from launcher.estimate.operation import Operation
+from launcher.estimate.quantised import quantised
 from launcher.estimate.sizes import Sizes
+from launcher.job.quantisation import Module
 
 # Kernels of a normalisation that is composed of element-wise ones: square, mean, scale, weight; and their derivatives.
 _NORM_FORWARD, _NORM_BACKWARD = 4, 8
-# Seconds of one pass over a tensor to quantise it, beside its bytes: least squares over Transformer Engine's benchmark
-# of four recipes on a B300 and two on an H200, forward with less without quantisation (d0067d0 docs/examples/
-# gemm_profiling; docs/estimate.md has the six). Kernels run one after the other there, as in training, while
-# kernel_latency_us stands for single kernels.
-_PASS = 1.2e-6
 
 
 class Builder:
@@ -66,15 +63,6 @@ class Builder:
         seconds = self.machine.moved(size)
         return Operation(name=name, module=module, forward=seconds, backward=seconds, forward_needs=needs)
 
-    def quantised(self, elements: float) -> float:
-        """Return the seconds of the kernels that quantise a tensor for a product in fewer bits; 0 in 16 bits."""
-        s = self.sizes
-        reads = s.quantise_reads
-        if not s.fp8 or not reads or not elements:
-            return 0.0
-        moved = elements * (reads * self.act + s.quantised_copies * s.gemm_bytes)
-        return moved / self.machine.memory + reads * min(_PASS, self.machine.latency)
-
     def written(self, weights: int) -> int:
         """Return the bytes that a product moves for the gradient of weights: fp32 read and written where fused."""
         return weights * (self.act if self.sizes.bucket_copy else 8)
@@ -93,14 +81,18 @@ class Builder:
         *,
         split: str = "none",
         shared: bool = False,
-        cast: bool = False,
+        normed: bool = False,
+        original: bool = False,
+        bias: bool = False,
     ) -> Operation:
         """Return a matrix product of `tokens` x inner x outer on this rank.
 
         Args:
             split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
             shared: another operation already keeps its input.
-            cast: its input and output gradient are quantised by kernels of their own (docs/estimate.md, Small formats).
+            normed: the same module computes the norm before it (Transformer Engine's LayerNormLinear).
+            original: it keeps its 16-bit input in recipes that can quantise it again (`Recipe.keeps_original`).
+            bias: it adds a bias.
         """
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer
@@ -110,21 +102,21 @@ class Builder:
         backward = machine.linear(flops, given + made + weight, plain=plain)
         backward += machine.linear(flops, given + made + self.written(inner * outer), gradient=True, plain=plain)
         backward += self.copied(inner * outer)
-        if cast:
-            # With sequence parallelism, what is gathered is quantised before.
-            apart = s.tp if s.sp else 1
-            if not shared:
-                forward += self.quantised(tokens * inner / (apart if split == "column" else 1))
-            backward += self.quantised(tokens * outer / (apart if split == "row" else 1))
-        forward_comm = backward_comm = 0.0
-        keeps = float(tokens * inner * self.gemm)
+        original = original and s.quantisation is not None and s.quantisation.keeps_original
+        module_kind: Module = "LayerNormLinear" if normed else "Linear"
+        own = quantised(
+            *(s, machine, module_kind, tokens * inner, tokens * outer), split=split, original=original, bias=bias
+        )
+        forward_comm, backward_comm = own.forward_comm, own.backward_comm
+        keeps = float(given if original else tokens * inner * self.gemm)
         needs, back = float(given + made), float(given + made)
         if s.tp > 1 and split != "none":
-            forward_comm, backward_comm = self._tensor_parallel(given, made, split)
+            exposed = self._tensor_parallel(given, made, split)
+            forward_comm, backward_comm = forward_comm + exposed[0], backward_comm + exposed[1]
             if split == "column" and s.sp:
                 keeps /= s.tp  # gathered again in the backward, in FP8 too (TE 2.8 layernorm_linear.py, ln_out)
                 back += given
-        if shared and not s.fp8:  # each product quantises its own copy
+        if shared and (original or not s.fp8):  # otherwise each product quantises its own copy
             keeps = 0.0
         return Operation(
             name=name,
@@ -132,10 +124,11 @@ class Builder:
             keeps=keeps,
             forward_needs=needs,
             backward_needs=back,
-            forward=forward,
-            backward=backward,
+            forward=forward + own.forward,
+            backward=backward + own.backward,
             forward_comm=forward_comm,
             backward_comm=backward_comm,
+            again=0.0 if original else own.again,
             flops=flops,
             weight=(outer, inner),
         )
@@ -147,7 +140,7 @@ class Builder:
             # What is gathered is quantised: by row in forward, by column for the weight's gradient, both for gradients
             # whose copies differ (Transformer Engine 2.20 docs, "Quantized all-gather").
             one = self.gemm / self.act
-            both = 2 * one if s.fp8 and s.quantised_by_block else one
+            both = 2 * one if s.quantisation is not None and s.quantisation.by_block else one
             if split == "column":
                 forward = network.all_gather(machine, given * one, s.tp, 1)
                 backward = forward + network.reduce_scatter(machine, given, s.tp, 1)
@@ -165,7 +158,11 @@ class Builder:
         s, act = self.sizes, self.act
         width = ffn // s.tp
         up = self.linear(
-            f"{prefix}up", module, self.tokens, s.hidden, width * (2 if s.gated else 1), split="column", shared=shared
+            *(f"{prefix}up", module, self.tokens, s.hidden, width * (2 if s.gated else 1)),
+            split="column",
+            shared=shared,
+            normed=not prefix,
+            original=bool(prefix),
         )
         down = self.linear(f"{prefix}down", module, self.tokens, width, s.hidden, split="row")
         return [up, self._activation(f"{prefix}activation", module, self.tokens * width * act), down]

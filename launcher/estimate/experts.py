@@ -5,6 +5,7 @@ from dataclasses import replace
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.operation import Operation
+from launcher.estimate.quantised import quantised
 
 # Kernels that the host starts in eager mode (megatron-core 0.16.1 router.py, token_dispatcher.py, experts.py).
 _ROUTER, _FUSED_ROUTER = 40, 12
@@ -45,7 +46,9 @@ def experts(builder: Builder) -> list[Operation]:
     gathered = s.overlap_shared and s.sp
     shared = builder.mlp(s.shared_ffn, prefix="shared ", module="shared", shared=not gathered) if s.shared_ffn else []
     if shared and gathered:
-        shared[0] = replace(shared[0], keeps=float(builder.tokens * s.hidden * builder.gemm))
+        wide = s.quantisation is None or s.quantisation.keeps_original
+        kept = builder.act if wide else builder.gemm
+        shared[0] = replace(shared[0], keeps=float(builder.tokens * s.hidden * kept))
     operations += _dispatch(builder)
     operations += _grouped(builder)
     operations.append(_combine(builder))
@@ -257,16 +260,17 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     if s.fp8 and not s.flex:  # copied to and from a multiple of rows (experts.py, Fp8Padding, Fp8Unpadding)
         copied = machine.moved(2 * rows * (inner if name == "expert up" else outer) * act)
         seconds, back = seconds + copied, back + copied
-    seconds += builder.quantised(rows * inner)
-    back += builder.quantised(rows * outer)
+    own = quantised(s, machine, "GroupedLinear", rows * inner, rows * outer, parts=local)
     return Operation(
         name=name,
         module="moe",
         keeps=rows * inner * builder.gemm,
         forward_needs=rows * (inner + outer) * act + _held(builder),
         backward_needs=rows * (inner + outer) * act,
-        forward=seconds,
-        backward=back,
+        again=own.again,
+        wide=rows * inner * act if s.fp8 else 0.0,
+        forward=seconds + own.forward,
+        backward=back + own.backward,
         flops=flops,
         weight=(outer, inner),
         launches=_GROUPED,

@@ -69,7 +69,14 @@ class LayerBuilder(Builder):
         key = max(1, s.kv_heads // s.tp) * s.head_dim if s.kv_heads >= s.tp else s.kv_heads * s.head_dim // s.tp
         rotated = self.tokens * (query + key) * act
         gate = query if s.variants.gate else 0
-        operations = [self.linear("qkv", "attention", self.tokens, s.hidden, query + gate + 2 * key, split="column")]
+        operations = [
+            self.linear(
+                *("qkv", "attention", self.tokens, s.hidden, query + gate + 2 * key),
+                split="column",
+                normed=not s.separate_norm,
+                bias=s.qkv_bias,
+            )
+        ]
         if s.qk_norm and s.composed_norm:
             statistics = 4.0 * self.tokens * (query + key) / s.head_dim
             normed = self.composed_norm("qk norm", "attention", rotated, statistics)
@@ -100,7 +107,7 @@ class LayerBuilder(Builder):
             made = self.tokens * query * act
             gated = self.elementwise("output gate", "attention", 3 * made, needs=made)
             operations.append(replace(gated, keeps=2.0 * made))
-        operations.append(self.linear("out", "attention", self.tokens, query, s.hidden, split="row"))
+        operations.append(self.linear("out", "attention", self.tokens, query, s.hidden, split="row", original=True))
         return operations
 
     def _latent(self) -> list[Operation]:
@@ -110,28 +117,24 @@ class LayerBuilder(Builder):
         down = self.local if s.duplicated_mla else self.tokens
         operations: list[Operation] = []
         if s.q_rank is not None:
-            operations.append(self.linear("q down", "attention", down, s.hidden, s.q_rank, cast=True))
+            operations.append(self.linear("q down", "attention", down, s.hidden, s.q_rank))
             operations.append(self.norm("q norm", down, s.q_rank, "attention", keeps=True))
             operations.append(
-                self.linear("q up", "attention", self.tokens, s.q_rank, heads * head, split="column", cast=True)
+                self.linear("q up", "attention", self.tokens, s.q_rank, heads * head, split="column", normed=True)
             )
         else:
-            operations.append(
-                self.linear("q", "attention", self.tokens, s.hidden, heads * head, split="column", cast=True)
-            )
-        operations.append(
-            self.linear("kv down", "attention", down, s.hidden, s.kv_rank + s.rope_dim, shared=True, cast=True)
-        )
+            operations.append(self.linear("q", "attention", self.tokens, s.hidden, heads * head, split="column"))
+        operations.append(self.linear("kv down", "attention", down, s.hidden, s.kv_rank + s.rope_dim, shared=True))
         operations.append(self.norm("kv norm", down, s.kv_rank, "attention"))
         up = heads * (s.nope_dim + s.v_dim)
-        operations.append(self.linear("kv up", "attention", self.tokens, s.kv_rank, up, split="column", cast=True))
+        operations.append(self.linear("kv up", "attention", self.tokens, s.kv_rank, up, split="column", normed=True))
         rotated = self.tokens * heads * (2 * head + s.v_dim) * act  # query and key concatenated again, value copied
         rope = self.elementwise("mla rope", "attention", 2 * rotated, needs=rotated)
         # Unfused: halves of query and key are split, rotated and concatenated.
         operations.append(rope if s.fused_rope else replace(rope, launches=30))
         operations += self._core(heads * head, heads * head, heads * s.v_dim, heads, head, s.v_dim)
         operations.append(
-            self.linear("out", "attention", self.tokens, heads * s.v_dim, s.hidden, split="row", cast=True)
+            self.linear("out", "attention", self.tokens, heads * s.v_dim, s.hidden, split="row", original=True)
         )
         return operations
 
@@ -175,7 +178,7 @@ class LayerBuilder(Builder):
             copies = machine.moved(repeated) + machine.moved(2 * out)
             forward += copies
             backward += copies
-        if s.fp8:
+        if s.quantisation is not None and not s.quantisation.keeps_original:
             keeps += out  # in addition to the FP8 copy that the output projection keeps
         core = Operation(
             name="core attention",

@@ -53,7 +53,7 @@ def linear_attention(builder: Builder) -> list[Operation]:
     auxiliary = tokens * heads * (4.0 + act + _CHUNK * act)
     return [
         builder.linear(
-            "linear in", "attention", tokens, s.hidden, 2 * key + 2 * value + 2 * heads, split="column", cast=True
+            "linear in", "attention", tokens, s.hidden, 2 * key + 2 * value + 2 * heads, split="column", normed=True
         ),
         Operation(
             name="convolution",
@@ -94,7 +94,7 @@ def linear_attention(builder: Builder) -> list[Operation]:
             forward=machine.moved(3 * out),
             backward=machine.moved(5 * out),
         ),
-        builder.linear("out", "attention", tokens, value, s.hidden, split="row", cast=True),
+        builder.linear("out", "attention", tokens, value, s.hidden, split="row"),
     ]
 
 
@@ -140,7 +140,7 @@ def mamba(builder: Builder) -> list[Operation]:
         builder.linear(
             *("mamba in", "attention", tokens, s.hidden, 2 * inner + 2 * groups * v.state + heads),
             split="column",
-            cast=True,
+            normed=True,
         ),
         # One fused kernel keeps the projection output and recomputes the rest (mamba_split_conv1d_scan_combined).
         Operation(
@@ -155,5 +155,5 @@ def mamba(builder: Builder) -> list[Operation]:
             flops=flops,
             launches=8,
         ),
-        builder.linear("out", "attention", tokens, inner, s.hidden, split="row", cast=True),
+        builder.linear("out", "attention", tokens, inner, s.hidden, split="row"),
     ]

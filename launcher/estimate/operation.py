@@ -19,6 +19,8 @@ class Operation:
         restored: bytes that recomputation restores before its backward.
         frees: of the restored bytes, those that its backward frees.
         inner: of the bytes kept, those that it makes itself: not kept where it runs again.
+        again: seconds in which a quantised input is quantised once more where it is not kept, but made again.
+        wide: bytes of such an input in 16 bits, 0: as it is kept.
         forward, backward: seconds of computation.
         forward_comm, backward_comm: seconds of communication that does not overlap within the layer.
         exchange: seconds of each of them that another micro-batch's computation can hide.
@@ -36,6 +38,8 @@ class Operation:
     restored: float = 0.0
     frees: float = 0.0
     inner: float = 0.0
+    again: float = 0.0
+    wide: float = 0.0
     forward: float = 0.0
     backward: float = 0.0
     forward_comm: float = 0.0
@@ -258,7 +262,14 @@ def _discard(operations: list[Operation], makers: tuple[str, ...], readers: tupl
             inner += op.inner
             op = replace(op, rerun=True, keeps=op.keeps - op.inner, frees=op.frees + op.inner, inner=0.0)
         if op.name in readers and op.keeps:
-            op = replace(op, keeps=0.0, restored=op.restored + op.keeps + inner, frees=op.frees + op.keeps)
+            made = op.wide or op.keeps
+            op = replace(
+                op,
+                keeps=0.0,
+                restored=op.restored + made + inner,
+                frees=op.frees + made,
+                backward=op.backward + op.again,
+            )
             inner = 0.0
         result.append(op)
     return result

@@ -23,6 +23,7 @@ from launcher.estimate.stored import (
 )
 from launcher.job import Job
 from launcher.job.number_formats import copies_of, format_of
+from launcher.job.quantisation import Recipe
 from launcher.pipeline_schedule.layout import parse_layout
 from launcher.pipeline_schedule.order import PLAIN as PLAIN_SCHEDULE
 from launcher.pipeline_schedule.order import SIMULATED
@@ -102,12 +103,11 @@ class Sizes:
     seq: int
     # -- numbers
     dtype: int
-    fp8: bool
     gemm_bytes: float
     fp8_weights: bool
-    quantise_reads: int
+    quantisation: Recipe | None
     quantised_copies: int
-    quantised_by_block: bool
+    cudnn_norm: bool
     stored_bytes: int
     copy_bytes: int
     grad_bytes: int
@@ -179,6 +179,11 @@ class Sizes:
     def local_tokens(self) -> int:
         """Tokens per rank outside tensor-parallel layers: split once more with sequence parallelism."""
         return self.tokens // self.tp if self.sp else self.tokens
+
+    @property
+    def fp8(self) -> bool:
+        """Whether products are in fewer bits than activations: FP8, or NVFP4."""
+        return self.quantisation is not None
 
     @property
     def act(self) -> int:
@@ -375,13 +380,11 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         micro_batches=micro_batches,
         seq=seq,
         dtype=dtype,
-        # Also NVFP4: products in fewer bits than activations.
-        fp8=products.kept_bytes is not None,
         gemm_bytes=dtype if products.kept_bytes is None else products.kept_bytes,
         fp8_weights=precision.fp8_format is not None and bool(precision.fp8_param_gather),
-        quantise_reads=products.reads,
+        quantisation=products.recipe,
         quantised_copies=copies_of(job.hardware, products),
-        quantised_by_block=products.by_block,
+        cudnn_norm=job.backend.env.get("NVTE_NORM_FWD_USE_CUDNN", "0") not in ("", "0"),
         stored_bytes=stored,
         copy_bytes=copy_bytes(job, dtype, stored, zero_weights=zero_weights, profile=profile),
         grad_bytes=grad_bytes,

@@ -117,7 +117,7 @@ def _head(sizes: Sizes, machine: Machine) -> list[Operation]:
     The backward of the output layer returns a new tensor of the weight's shape, even where the gradient itself was
     accumulated into the main gradient (megatron-core 0.16.1 tensor_parallel/layers.py, grad_added_to_main_grad).
     """
-    builder = Builder(replace(sizes, fp8=False) if sizes.fp8 else sizes, machine)
+    builder = Builder(replace(sizes, quantisation=None) if sizes.fp8 else sizes, machine)
     project = builder.linear("output", "head", sizes.tokens, sizes.hidden, sizes.vocab // sizes.tp, split="column")
     gradient = 0.0 if sizes.lora else sizes.vocab * sizes.hidden // sizes.tp * float(sizes.act)
     project = replace(project, backward_needs=project.backward_needs + gradient)
@@ -168,7 +168,7 @@ def _mtp(sizes: Sizes, machine: Machine, *, head: bool) -> Layer:
     before = [
         builder.norm("embedding norm", local, width, "mtp"),
         builder.norm("hidden norm", local, width, "mtp"),
-        builder.linear("projection", "mtp", sizes.tokens, 2 * width, width // sizes.tp, split="column", cast=True),
+        builder.linear("projection", "mtp", sizes.tokens, 2 * width, width // sizes.tp, split="column"),
     ]
     after = [builder.norm("final norm", local, width, "mtp")]
     after += _head(sizes, machine) if head else []

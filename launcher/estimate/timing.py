@@ -51,9 +51,9 @@ def _requantised(sizes: Sizes, machine: Machine, counts: Counts) -> float:
     Transformer Engine keeps them for the others (megatron-core 0.16.1 extensions/transformer_engine.py,
     is_first_microbatch).
     """
-    if not sizes.fp8 or sizes.fp8_weights:
+    if sizes.quantisation is None or sizes.fp8_weights:
         return 0.0
-    moved = sizes.quantise_reads * sizes.dtype + sizes.quantised_copies * sizes.gemm_bytes
+    moved = sizes.quantisation.weight_reads * sizes.dtype + sizes.quantised_copies * sizes.gemm_bytes
     return counts.matmul * moved / machine.memory
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from launcher.job.hardware import Hardware
 from launcher.job.precision import Precision
+from launcher.job.quantisation import RECIPES, Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +18,7 @@ class NumberFormat:
         settings: the values of `precision` that choose it, where a job must choose a smaller format than BF16.
         kept_bytes: bytes of an element with its share of the scales, as a product's input keeps it until the backward;
             None: those of an activation.
-        reads: times that a 16-bit tensor is read to be quantised: once more where its maximum is needed first.
-        by_block: the copies by row and by column differ, so that both are made; otherwise a machine that multiplies by
-            column needs one.
+        recipe: how tensors are quantised; None: they are not.
     """
 
     name: str
@@ -27,8 +26,7 @@ class NumberFormat:
     needs: str = ""
     settings: tuple[tuple[str, str | None], ...] = ()
     kept_bytes: float | None = None
-    reads: int = 1
-    by_block: bool = True
+    recipe: Recipe | None = None
 
     @property
     def peak(self) -> str:
@@ -38,27 +36,19 @@ class NumberFormat:
 
 def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
     # precision.fp8_format itself is left as it is: any of its values goes with each recipe.
-    kept, reads, by_block = _QUANTISED[recipe]
     return NumberFormat(
         name=name,
         title=title,
         needs=needs,
         settings=(("precision.fp8_recipe", recipe),),
-        kept_bytes=kept,
-        reads=reads,
-        by_block=by_block,
+        kept_bytes=_KEPT[recipe],
+        recipe=RECIPES[recipe],
     )
 
 
-# What Transformer Engine does to a tensor, by recipe: kept_bytes, reads, by_block. Sources:
-# Transformer Engine 2.20 (d0067d0) docs/features/low_precision_training/*.rst (one scale a tensor, in fp32; blocks of
-# 128 with fp32 scales; of 32 with 8 bits; "requires reading the tensor twice"; layouts by row and by column).
-_QUANTISED = {
-    "delayed": (1.0, 1, False),
-    "tensorwise": (1.0, 2, False),
-    "blockwise": (1.0 + 4 / 128, 1, True),
-    "mxfp8": (1.0 + 1 / 32, 1, True),
-}
+# Bytes of an element with its scales. Source: Transformer Engine 2.20 (d0067d0) docs/features/low_precision_training/
+# (one scale a tensor, in fp32; blocks of 128 with fp32 scales; of 32 with 8 bits).
+_KEPT = {"delayed": 1.0, "tensorwise": 1.0, "blockwise": 1.0 + 4 / 128, "mxfp8": 1.0 + 1 / 32}
 BF16 = NumberFormat(name="bf16", title="BF16")
 FP32 = NumberFormat(name="fp32", title="FP32")
 # Needs: Transformer Engine pytorch/quantization.py (_compute_fp8_support, _compute_fp8_block_scaling_support,
@@ -80,9 +70,7 @@ NVFP4 = NumberFormat(
     needs="NVIDIA Blackwell",
     settings=(("precision.fp4_format", "e2m1"),),
     kept_bytes=0.5625,  # 4 bits, and 8 bits of scale for 16 elements
-    # One kernel finds both maxima, before and after the Hadamard transform, one writes both copies, of which it
-    # transforms the one by column (Transformer Engine 2.20 pytorch/csrc/quantizer.cpp, NVFP4Quantizer::quantize_impl).
-    reads=2,
+    recipe=RECIPES["nvfp4"],
 )
 _RECIPES = {None: DELAYED, "delayed": DELAYED, "tensorwise": TENSORWISE, "blockwise": BLOCKWISE, "mxfp8": MXFP8}
 # From the nearest: other FP8 formats before none.
@@ -111,7 +99,8 @@ def copies_of(hardware: Hardware, products: NumberFormat) -> int:
     is_non_tn_fp8_gemm_supported); Hopper and Ada need a transposed copy.
     """
     either_order = hardware.device == "cuda" and hardware.mxfp8_tflops is not None
-    return 1 if either_order and not products.by_block else 2
+    by_block = products.recipe is None or products.recipe.by_block
+    return 1 if either_order and not by_block else 2
 
 
 def lacks(hardware: Hardware, wanted: NumberFormat) -> bool:

@@ -124,8 +124,31 @@ def overrides(row: Mapping[str, Any]) -> list[str]:
     if row.get("fsdp"):
         fields |= {**_FSDP, **_FSDP_OF.get(row["model"], {})}
     fields |= _recipe(recipe)
+    if _has_cudnn_norms(row):
+        fields["+backend.env.NVTE_NORM_FWD_USE_CUDNN"] = "'1'"
     made = [f"{name}={value}" for name, value in fields.items()]
     return [*_PRESETS[row["model"]], f"hardware={_HARDWARE[row['gpu']]}", *_PRECISION[row["precision"]], *made]
+
+
+# Norms are cuDNN's where the release's scripts leave NVTE_NORM_FWD_USE_CUDNN set (del_cudnn_ln, v0.2.0
+# scripts/performance/perf_plugins.py:245-265, v0.3.0 :278-294, v0.4.0 :301-320; v0.6.0 perf_recipes): model, precision,
+# machines, first release. In 25.09 tensorwise norms find the maximum all the same (Transformer Engine 2.7
+# common/normalization/rmsnorm/rmsnorm_api.cpp:54).
+_CUDNN_NORMS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    ("LLAMA3_8B", "fp8_cs", ("h100",), "25.11"),
+    ("LLAMA3_70B", "fp8_cs", ("gb200", "gb300"), "25.11"),
+    ("LLAMA3.1_405B", "fp8_cs", ("gb200", "gb300"), "25.11"),
+    ("DeepSeekV3", "fp8_mx", ("gb200", "gb300"), "26.02"),
+    ("DeepSeekV3", "fp8_mx", ("b300",), "26.08"),
+)
+
+
+def _has_cudnn_norms(row: Mapping[str, Any]) -> bool:
+    """Return whether the norms of a run are cuDNN's."""
+    return any(
+        (row["model"], row["precision"]) == (model, precision) and row["gpu"] in gpus and row["release"] >= since
+        for model, precision, gpus, since in _CUDNN_NORMS
+    )
 
 
 # Releases whose recipes name DeepEP or HybridEP for a model and machines, but leave the plain dispatcher in place:
