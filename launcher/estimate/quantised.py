@@ -6,10 +6,9 @@ from launcher.job.quantisation import Module
 from launcher.records import record
 
 # Seconds of one pass over a tensor to quantise it, beside its bytes: least squares over Transformer Engine's benchmark
-# of four recipes on a B300 and two on an H200, forward with less without quantisation (d0067d0 docs/examples/
-# gemm_profiling; docs/estimate.md has the six). Kernels run one after the other there, as in training, while
+# (`python -m tools.bench.quantisation`). Kernels run one after the other there, as in training, while
 # kernel_latency_us stands for single kernels.
-_PASS = 1.2e-6
+PASS = 5.2e-6
 
 
 @record()
@@ -56,14 +55,14 @@ def quantised(
     if recipe is None:
         return NOTHING
     casts, copies = recipe.modules[module], sizes.quantised_copies
-    latency = min(_PASS, machine.latency)
+    latency = min(PASS, machine.latency)
     kernels = 1 if recipe.happens(casts.together, copies) else parts
     # With sequence parallelism, what is gathered is quantised before.
     gathers_input = split == "column" and sizes.sp
     gathers_gradient = split == "row" and sizes.sp
 
     def kernel(elements: float, reads: int, written: int) -> float:
-        return _bytes(sizes, elements, reads, written) / machine.memory + reads * kernels * latency
+        return moved(sizes, elements, reads, written) / machine.memory + reads * kernels * latency
 
     own = given / sizes.tp if gathers_input else given
     reads = casts.input_reads_cudnn if sizes.cudnn_norm else casts.input_reads
@@ -72,14 +71,14 @@ def quantised(
     backward = _gathered_again(sizes, machine, given, latency) if gathers_input else 0.0
     # By row in the forward; in the backward by column, or where one scale holds for both, as in a forward.
     second = 1 if recipe.by_block else written
-    again = kernel(own, reads, second) - _bytes(sizes, own, 0, written - 1) / machine.memory
+    again = kernel(own, reads, second) - moved(sizes, own, 0, written - 1) / machine.memory
     again = again if recipe.keeps_original else 0.0
     backward += again if original else 0.0
     own = made / sizes.tp if gathers_gradient else made
     backward += kernel(own, casts.gradient_reads, 1 if gathers_gradient and not recipe.by_block else copies)
     backward += _gathered_again(sizes, machine, made, latency) if gathers_gradient else 0.0
     if bias and not casts.bias_fused:
-        backward += _bytes(sizes, own, 1, 0) / machine.memory + latency
+        backward += moved(sizes, own, 1, 0) / machine.memory + latency
     # The maximum is one number: the start of a collective.
     reduced = machine.start if recipe.maximum_reduced else 0.0
     return Quantised(
@@ -91,7 +90,7 @@ def quantised(
     )
 
 
-def _bytes(sizes: Sizes, elements: float, reads: int, written: int) -> float:
+def moved(sizes: Sizes, elements: float, reads: int, written: int) -> float:
     """Return the bytes of kernels that read a 16-bit tensor `reads` times and write `written` copies of it."""
     return elements * (reads * sizes.act + written * sizes.gemm_bytes)
 
