@@ -198,11 +198,14 @@ def search(
     """
     from launcher.search.begin import begin
     from launcher.search.found import SearchResult
+    from launcher.search.remedies import remedies
 
     running = begin(job, backends, top=top)
     for done in running.run():
         if progress is not None and progress(done, len(running.layouts), running.found) is False:
             break
+    if running.found.complete and not running.found.best:
+        running.found.works = remedies(running, backends)
     return SearchResult(job=job, found=running.found)
 
 

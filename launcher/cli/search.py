@@ -89,6 +89,7 @@ def main(words: list[str]) -> int:
 def _search(job: Job, options: argparse.Namespace) -> int:
     from launcher.search.begin import CannotSearch, begin, varied
     from launcher.search.found import Found
+    from launcher.search.remedies import remedies
     from launcher.search.state import OtherSearch, digest, load
 
     names = tuple(filter(None, (options.backends or "").split(",")))
@@ -118,6 +119,8 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         progress.end(search.found)
         _show(search, options, table, notes)
         return 130
+    if not search.found.best:
+        search.found.works = remedies(search, names)
     progress.end(search.found)
     return _show(search, options, table, notes)
 

@@ -64,6 +64,8 @@ def _answer(found: Found, page: Page) -> Iterator[str]:
         yield page.paint("no layout passes the rules", "error")
     else:
         yield page.paint("nothing found so far", "error")
+    if found.works:
+        yield from page.join(found.works, "  works: ", "    ", sign=" · ")
 
 
 def _about(job: Job) -> str:

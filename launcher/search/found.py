@@ -55,6 +55,7 @@ class Found:
         too_slow: points that cannot be among the best, whose estimation was skipped.
         capacity: bytes of a device.
         limit: estimated bytes up to which a candidate fits with `search.fit_probability`.
+        works: where no layout was found, overrides with each of which a search finds one (`remedies`).
     """
 
     points: int = 0
@@ -69,6 +70,7 @@ class Found:
     too_slow: int = 0
     capacity: int = 0
     limit: int = 0
+    works: list[str] = field(default_factory=list)
     seconds: float = 0.0
     complete: bool = False
 

@@ -43,6 +43,7 @@ def as_tree(job: Job, found: Found) -> dict[str, Any]:
             {**_tree(job, candidate), "lacks": candidate.peak - found.limit, "stage": candidate.stage}
             for candidate in ([] if found.best else found.nearest)
         ],
+        "works": found.works,
         "refused": found.refusals,
         "too_big": found.too_big,
         "too_slow": found.too_slow,

@@ -110,6 +110,34 @@ def test_where_nothing_fits_the_closest_three_and_what_they_lack(capsys: pytest.
     assert [row[-2] for row in shown] == [f"{lack / 2**30:.1f}" for lack in lacks]
 
 
+NOTHING_FOUND = {
+    "more devices or more axes": (["+recipe=llama3_70b", AXES], ["search.axes=[]", "cluster.nodes=4"]),
+    "a fixed size that divides no devices": (
+        ["+recipe=qwen3_8b", "search.fix=[tp]", "parallel.tp=3"],
+        ["search.fix=[]", "parallel.tp=2", "parallel.tp=4"],
+    ),
+    "a fixed size that the heads refuse": (
+        [
+            *("+recipe=qwen3_8b", "search.fix=[tp]", "parallel.tp=2"),
+            *("model.num_attention_heads=7", "model.num_key_value_heads=7"),
+        ],
+        ["search.fix=[]", "parallel.tp=1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "works"), NOTHING_FOUND.values(), ids=list(NOTHING_FOUND))
+def test_where_nothing_is_found_fields_that_work_are_named(
+    capsys: pytest.CaptureFixture[str], overrides: list[str], works: list[str]
+) -> None:
+    args = ["backend=megatron", "hardware=h100_80g", "cluster.nodes=1", *overrides]
+    assert main(["search", *args]) == 1
+    assert f"  works: {' · '.join(works)}\n" in capsys.readouterr().out
+    assert found_by(capsys, *args, code=1)["works"] == works
+    for change in works:
+        assert best_of(found_by(capsys, *args, change))
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     args = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
