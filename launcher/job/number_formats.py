@@ -41,14 +41,14 @@ def _fp8(name: str, title: str, needs: str, recipe: str) -> NumberFormat:
         title=title,
         needs=needs,
         settings=(("precision.fp8_recipe", recipe),),
-        kept_bytes=_KEPT[recipe],
+        kept_bytes=KEPT[recipe],
         recipe=RECIPES[recipe],
     )
 
 
 # Bytes of an element with its scales. Source: Transformer Engine 2.20 (d0067d0) docs/features/low_precision_training/
 # (one scale a tensor, in fp32; blocks of 128 with fp32 scales; of 32 with 8 bits).
-_KEPT = {"delayed": 1.0, "tensorwise": 1.0, "blockwise": 1.0 + 4 / 128, "mxfp8": 1.0 + 1 / 32}
+KEPT = {"delayed": 1.0, "tensorwise": 1.0, "blockwise": 1.0 + 4 / 128, "mxfp8": 1.0 + 1 / 32}
 BF16 = NumberFormat(name="bf16", title="BF16")
 FP32 = NumberFormat(name="fp32", title="FP32")
 # Needs: Transformer Engine pytorch/quantization.py (_compute_fp8_support, _compute_fp8_block_scaling_support,

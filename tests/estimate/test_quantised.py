@@ -7,14 +7,15 @@ import pytest
 from launcher.estimate import Estimate, estimate
 from launcher.estimate.layers import operations_of
 from launcher.estimate.machine import read_machine
-from launcher.estimate.operation import Operation
+from launcher.estimate.operation import Operation, recomputed
 from launcher.estimate.sizes import read_sizes
 from tests.estimate.estimate_jobs import MOE, job_with
 
 TOKENS, LAYERS, HIDDEN, FFN = 4096, 16, 2048, 8192
 # Query, key, value; output; gate and up; down.
 PRODUCTS = HIDDEN * 4096 + 2048 * HIDDEN + HIDDEN * 2 * FFN + FFN * HIDDEN
-INPUTS = HIDDEN + 2048 + HIDDEN + FFN
+# Inputs kept in the format: that of the output projection stays in 16 bits, which attention keeps anyway.
+INPUTS = HIDDEN + HIDDEN + FFN
 HOPPER = {"fp8_tflops": 2000.0, "fp8_blockwise_tflops": 2000.0}
 BLACKWELL = {**HOPPER, "mxfp8_tflops": 2000.0, "nvfp4_tflops": 2000.0}
 NO_START = {"host_launch_us": 0.0, "kernel_latency_us": 0.0, "memory_efficiency": 1.0}
@@ -51,16 +52,128 @@ def test_four_bits_save_less_than_a_half() -> None:
     assert 0.5 < four / eight < 1
 
 
+def seconds_of(recipe: str | None, machine: dict[str, float], **sections: dict[str, Any]) -> float:
+    time = with_format(recipe, machine, hardware=NO_START, **sections).time
+    assert time is not None
+    return time.step_s
+
+
+MICRO_BATCHES = 8
+GRADIENTS = 4096 + HIDDEN + 2 * FFN + HIDDEN
+
+
 def test_scales_of_whole_tensors_need_their_maximum_first() -> None:
-    """A second pass over the weights; those over inputs of dense layers are not counted."""
-
-    def seconds(recipe: str) -> float:
-        time = with_format(recipe, HOPPER, hardware=NO_START).time
-        assert time is not None
-        return time.step_s
-
+    """A second pass over weights, inputs and output gradients, but norms find the maximum of what they write."""
     weights = LAYERS * PRODUCTS * 2
-    assert seconds("tensorwise") - seconds("delayed") == pytest.approx(weights / 3e12, rel=1e-6)
+    # After a norm: a cast of 16 bits (2 read, 2 written) for a norm that writes 8 bits and a transpose (1, 1, 1).
+    normed = 2 * HIDDEN * (4 - (1 - 2 + 2))
+    # The output projection quantises twice, by row and again by both: 4 + 1, 4 + 2, for 2 + 2.
+    projected = 2048 * (11 - 4)
+    tokens = LAYERS * MICRO_BATCHES * TOKENS * (normed + projected + 2 * FFN + 2 * GRADIENTS)
+    difference = seconds_of("tensorwise", HOPPER) - seconds_of("delayed", HOPPER)
+    assert difference == pytest.approx((weights + tokens) / 3e12, rel=1e-6)
+
+
+CUDNN_NORMS = {
+    # MXFP8: the norm writes both copies instead of 16 bits that another kernel reads.
+    ("mxfp8", "Blackwell"): 2 * HIDDEN * (-2 - 2),
+    # No maximum from cuDNN's norm: one more read.
+    ("tensorwise", "Hopper"): 2 * HIDDEN * 2,
+    ("tensorwise", "Blackwell"): 2 * HIDDEN * 2,
+    ("delayed", "Hopper"): 0,
+    ("nvfp4", "Blackwell"): 0,
+}
+
+
+@pytest.mark.parametrize(("recipe", "machine"), CUDNN_NORMS, ids=lambda text: text)
+def test_norms_of_cudnn_write_mxfp8_but_find_no_maximum(recipe: str, machine: str) -> None:
+    figures = HOPPER if machine == "Hopper" else BLACKWELL
+    environment = {"env": {"NVTE_NORM_FWD_USE_CUDNN": "1"}}
+    difference = seconds_of(recipe, figures, backend=environment) - seconds_of(recipe, figures)
+    more = LAYERS * MICRO_BATCHES * TOKENS * CUDNN_NORMS[recipe, machine]
+    assert difference == pytest.approx(more / 3e12, rel=1e-6, abs=1e-12)
+    off = {"env": {"NVTE_NORM_FWD_USE_CUDNN": "0"}}
+    assert seconds_of(recipe, figures, backend=off) == seconds_of(recipe, figures)
+
+
+def test_gathered_copies_are_transposed_where_products_need_it() -> None:
+    """With sequence parallelism one copy is gathered; Hopper transposes it then, Blackwell multiplies by either."""
+    split = {"tp": 8, "sequence_parallel": True}
+    fast = {"intra_node_gbs": 1e12, "intra_node_latency_us": 0.0, "collective_latency_us": 0.0}
+
+    def seconds(machine: dict[str, float]) -> float:
+        time = with_format("delayed", machine, hardware={**NO_START, **fast}, parallel=split).time
+        assert time is not None
+        return time.forward_s + time.backward_s
+
+    # Not gathered: two inputs and two output gradients, split over tp, written once more on Hopper. Gathered: two
+    # inputs and two output gradients, read and written.
+    apart = (2048 + FFN + 4096 + 2 * FFN) // 8
+    whole = 2 * (HIDDEN + HIDDEN + HIDDEN + HIDDEN)
+    micro_batches = 64
+    more = LAYERS * micro_batches * TOKENS * (apart + whole)
+    assert seconds(HOPPER) - seconds(BLACKWELL) == pytest.approx(more / 3e12, rel=1e-6)
+
+
+def test_the_maximum_of_a_gathered_tensor_is_reduced() -> None:
+    split = {"tp": 8, "sequence_parallel": True}
+
+    def exposed(recipe: str, start: float) -> float:
+        links = {"collective_latency_us": start}
+        time = with_format(recipe, HOPPER, hardware={**NO_START, **links}, parallel=split).time
+        assert time is not None
+        return time.exposed_comm_s
+
+    def starts(recipe: str) -> float:
+        return (exposed(recipe, 10.0) - exposed(recipe, 0.0)) / 10e-6
+
+    # Two inputs and two output gradients of a layer in each of 64 micro-batches.
+    assert starts("tensorwise") - starts("delayed") == pytest.approx(64 * LAYERS * 4, rel=1e-6)
+
+
+# Kernels for the tokens of sixteen experts; one more copies them to a multiple of rows.
+EXPERT_KERNELS = {
+    ("delayed", "Hopper"): 1,
+    ("delayed", "Blackwell"): 16,
+    ("tensorwise", "Hopper"): 2 * 16,
+    ("blockwise", "Hopper"): 16,
+    ("mxfp8", "Blackwell"): 16,
+    ("nvfp4", "Blackwell"): 2,
+}
+
+
+@pytest.mark.parametrize(("recipe", "machine"), EXPERT_KERNELS, ids=lambda text: text)
+def test_tokens_of_experts_are_quantised_one_by_one_or_together(recipe: str, machine: str) -> None:
+    def forward(latency: float) -> float:
+        precision = {"fp4_format": "e2m1"} if recipe == "nvfp4" else {"fp8_format": "hybrid", "fp8_recipe": recipe}
+        figures = {**(HOPPER if machine == "Hopper" else BLACKWELL), **NO_START, "kernel_latency_us": latency}
+        job = job_with(model=MOE, precision=precision, hardware=figures)
+        sizes, read = read_sizes(job)[0], read_machine(job, experts=True)[0]
+        operations = operations_of(sizes, read, sizes.kind(sizes.layers - 1))
+        return next(op.forward for op in operations if op.name == "expert up")
+
+    kernels = EXPERT_KERNELS[recipe, machine] + 1
+    assert forward(1.0) - forward(0.0) == pytest.approx(kernels * 1e-6, rel=1e-6)
+
+
+def test_a_recomputed_activation_is_quantised_again() -> None:
+    """Megatron-core lets the experts' second product keep its 16-bit input, which is then made again."""
+    job = job_with(model=MOE, precision={"fp8_format": "hybrid", "fp8_recipe": "mxfp8"}, hardware=BLACKWELL | NO_START)
+    recompute = {"granularity": "selective", "modules": ["moe_act"]}
+    again = job_with(
+        model=MOE,
+        precision={"fp8_format": "hybrid", "fp8_recipe": "mxfp8"},
+        hardware=BLACKWELL | NO_START,
+        recompute=recompute,
+    )
+    sizes, machine = read_sizes(job)[0], read_machine(job, experts=True)[0]
+    operations = list(operations_of(sizes, machine, sizes.kind(sizes.layers - 1)))
+    before = next(op for op in operations if op.name == "expert down")
+    after = next(op for op in recomputed(operations, read_sizes(again)[0]) if op.name == "expert down")
+    elements = before.flops / (2 * HIDDEN)
+    # Read once more: one of both copies is written in forward, the other in backward.
+    assert after.backward - before.backward == pytest.approx(elements * 2 / 3e12, rel=1e-6)
+    assert after.restored == elements * 2
 
 
 def test_gathered_inputs_travel_quantised() -> None:

@@ -1,7 +1,6 @@
 """How far `launch estimate` is from published runs: errors of memory and time by source, device, number format, model.
 
     python -m tools.bench.estimate_accuracy [FILE …] [--rows] [--left] [--models] [--markdown] [--docs] [--errors FILE]
-    python -m tools.bench.estimate_accuracy --quantise-all  # the first table with the alternative that was not taken
 
 Each line of the files (by default `measured.jsonl` and `measured_bridge.jsonl` beside this one) is one run with its
 source. The first table holds the runs on which no figure was fitted or chosen (`held_out.py`), on the devices that have
@@ -15,9 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from launcher.estimate.builder import Builder
 from launcher.estimate.kin import likeness
 from launcher.job import as_tree
 from tools.bench.measured_cases import FILES, Case, Errors, judge_all
@@ -194,16 +191,7 @@ def main() -> None:
     made.add_argument(
         "--errors", type=Path, metavar="FILE.json", help="write the errors from which an estimate's range is computed"
     )
-    made.add_argument(
-        "--quantise-all",
-        action="store_true",
-        help="the first table alone, with quantisation counted of every product's input and output gradient",
-    )
     options = made.parse_args()
-    if options.quantise_all:
-        _quantise_all()
-        print(aligned(headline(judge_all(options.measured)[0])))
-        return
     found, left = judge_all(options.measured)
     if options.rows:
         for each in sorted(found, key=lambda one: abs(one.seconds or 0)):
@@ -218,16 +206,6 @@ def main() -> None:
             print(f"{count:4}  {source}: {why}")
     if options.errors is not None:
         options.errors.write_text(errors_text(found), encoding="utf-8")
-
-
-def _quantise_all() -> None:
-    """Count quantisation for every product in 8 or 4 bits: the choice that `held_out.py` names and does not mark."""
-    counted = Builder.linear
-
-    def linear(self: Builder, *arguments: Any, **named: Any) -> Any:
-        return counted(self, *arguments, **{**named, **({"cast": True} if self.sizes.fp8 else {})})
-
-    Builder.linear = linear  # type: ignore[method-assign]
 
 
 def between(page: str, text: str) -> str:

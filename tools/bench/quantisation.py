@@ -1,6 +1,6 @@
 """Seconds of quantisation in a forward: as Transformer Engine's benchmark measures, as the estimate counts them.
 
-    python -m tools.bench.quantisation [--markdown] [--fit]
+    python -m tools.bench.quantisation [--markdown] [--fit] [--recipes]
 
 The benchmark (Transformer Engine d0067d0 docs/examples/gemm_profiling, benchmarks/gemm/benchmark_gemm.py) runs the four
 products of a layer of a 5B model through te.Linear, 15,872 tokens: with quantisation of inputs (by row and by column)
@@ -18,6 +18,8 @@ from launcher.compose import compose
 from launcher.estimate import quantised as costs
 from launcher.estimate.machine import Machine, read_machine
 from launcher.estimate.sizes import Sizes, read_sizes
+from launcher.job.number_formats import KEPT, NVFP4
+from launcher.job.quantisation import RECIPES
 
 TOKENS = 15_872
 PRODUCTS = ((4096, 12_288), (4096, 4096), (4096, 16_384), (16_384, 4096))
@@ -92,12 +94,32 @@ def fit() -> tuple[float, float]:
     return min(candidates, key=lambda pair: squares(*pair))
 
 
+def recipes() -> str:
+    """Return a table of the recipes, for the docs: bytes kept, and the times that 16-bit tensors are read."""
+    kept = {"nvfp4": NVFP4.kept_bytes, **KEPT}
+    header = ["recipe", "kept", "LayerNormLinear", "Linear", "GroupedLinear", "output gradients", "weights"]
+    lines = [f"| {' | '.join(header)} |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for name, recipe in RECIPES.items():
+        cells = [name, f"{kept[name]:g}"]
+        for casts in recipe.modules.values():
+            plain, cudnn = casts.input_reads, casts.input_reads_cudnn
+            cells.append(str(plain) if plain == cudnn else f"{plain} (cuDNN {cudnn})")
+        gradients = {casts.gradient_reads for casts in recipe.modules.values()}
+        cells += ["/".join(map(str, sorted(gradients))), str(recipe.weight_reads)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the table."""
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     made.add_argument("--markdown", action="store_true", help="a table for the docs")
     made.add_argument("--fit", action="store_true", help="print the least squares")
+    made.add_argument("--recipes", action="store_true", help="print the recipes as the estimate counts them")
     options = made.parse_args()
+    if options.recipes:
+        print(recipes())
+        return
     if options.fit:
         latency, share = fit()
         print(f"{latency * 1e6:.1f} us a pass, {share:.2f} of an H200's bandwidth")
