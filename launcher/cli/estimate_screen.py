@@ -79,7 +79,11 @@ def _untimed(job: Job) -> str:
     machine = f" of {job.hardware.name}" if job.hardware.name else ""
     backend = job.backend.name
     devices = get_backend(backend).devices if backend in backend_names() else (job.hardware.device,)
-    names = hardware_for(devices, job.cluster.devices_per_node, timed=True)
+    # The machine itself, where its file ships, before others.
+    names = sorted(
+        hardware_for(devices, job.cluster.devices_per_node, timed=True),
+        key=lambda name: shipped_hardware()[name].get("name") != job.hardware.name,
+    )
     works = next((f"hardware={name}" for name in names if _gives_time(job, name)), "")
     return f"step: no time, as the peak{machine} is not known (hardware.bf16_tflops)" + (works and f"; works: {works}")
 
