@@ -54,6 +54,7 @@ RULES = tuple(
             "arguments",
             "state",
             "plain",
+            "balance_weight",
             "config",
             "config_15",
             "config_16",

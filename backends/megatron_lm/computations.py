@@ -69,21 +69,13 @@ COMPUTATIONS = (
         when="cross_entropy_loss_fusion & cross_entropy_fusion_impl=native",
         source=_ROUNDED,
     ),
+    Computation(topic="BALANCE-WEIGHT", rule="MLM-BALANCE-SHARE", versions=_CORE),
+    Computation(topic="BALANCE-WEIGHT", rule="SW-BALANCE-SHARE", versions={_SWIFT: ("4.6.0", None)}),
     Computation(
         topic="BALANCE-WEIGHT",
-        way="share",
+        way="whole",
         versions=_CORE,
-        when="job.precision.calculate_per_token_loss",
-        source=f"Megatron-LM core_v0.12.1 {_ROUTER}:306; core_v0.16.1 {_ROUTER}:466",
-    ),
-    Computation(
-        topic="BALANCE-WEIGHT",
-        way="share",
-        versions={**_CORE_12, _PLAIN: ("0.12.1", "0.15.99")},
-        source=f"Megatron-LM core_v0.12.1 {_SCHEDULES}:321; core_v0.15.3 {_SCHEDULES}:271",
-    ),
-    Computation(
-        topic="BALANCE-WEIGHT", way="whole", versions=_CORE_16, source=f"Megatron-LM core_v0.16.1 {_SCHEDULES}:292"
+        source=f"Megatron-LM core_v0.16.1 {_SCHEDULES}:292; core_v0.19.0 {_ROUTER}:633",
     ),
     Computation(
         topic="BALANCE-SEQUENCE",

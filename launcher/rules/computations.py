@@ -106,11 +106,7 @@ TOPICS: Mapping[str, Topic] = {
         quantity="the weight of the routers' auxiliary losses where sequences are split over ranks",
         when=f"{_BALANCED} & job.parallel.cp>1 or "
         f"{_BALANCED} & job.parallel.tp>1 & job.precision.calculate_per_token_loss",
-        ways={
-            "whole": "it is the coefficient",
-            "share": "it is the coefficient divided by the number of those ranks, as their shares are averaged and not "
-            "added (moe.aux_loss_coeff times that number restores it)",
-        },
+        ways={"whole": "it is the coefficient"},
         measured="1.7e-03 of the gradient norm, Qwen3-MoE in fp32 with cp 2 and coefficient 0.05",
         fields=("moe.aux_loss_coeff", "parallel.cp"),
     ),

@@ -10,6 +10,7 @@ from launcher.compose import compose
 from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import translate
+from launcher.pipeline import judge
 from launcher.port.port import sent
 from launcher.rules.computations import RULE, TOPICS, computed_differently
 from launcher.rules.effective import EffectiveValues
@@ -146,3 +147,31 @@ def test_deepseek_v2_has_two_chat_formats() -> None:
     words = ["model=deepseek_v2_lite", "batch.seq_length=64", "task=sft", "data.format=messages"]
     assert "CHAT-FORMAT" in between(words, "megatron", "mindspeed")
     assert "CHAT-FORMAT" not in between([*words, "task=pretrain"], "megatron", "mindspeed")
+
+
+_SHARED = ("moe.aux_loss_coeff=0.5", "cluster.devices_per_node=4", "parallel.tp=2", "parallel.sequence_parallel=true")
+# Backend, per token, and the share of the coefficient with tp 2 and cp 2; None: it is whole. The shares of
+# Megatron-LM 0.16.1 were measured: the gradient norm of cp 1 comes back with the coefficient times the ranks.
+SHARES = (
+    ("megatron_lm@0.12.1", True, 4),
+    ("megatron_lm@0.15.3", True, 4),
+    ("megatron_lm@0.18.2", True, 4),
+    ("megatron_lm@0.19.0", True, None),
+    ("megatron_lm@0.12.1", False, 2),
+    ("megatron_lm@0.15.3", False, 2),
+    ("megatron_lm@0.16.1", False, None),
+    ("mindspeed@26.1.0", True, 4),
+    ("mindspeed@26.1.0", False, 2),
+    ("megatron@4.6.0", True, 4),
+    ("megatron@4.6.0", False, None),
+)
+
+
+@pytest.mark.parametrize(("target", "per_token", "share"), SHARES)
+def test_the_weight_of_balancing_losses_is_told(target: str, per_token: bool, share: int | None) -> None:
+    name, _, version = target.partition("@")
+    per_token_loss = f"precision.calculate_per_token_loss={str(per_token).lower()}"
+    words = (_MOE, *_SHARED, "parallel.cp=2", per_token_loss, f"backend={name}", f"backend.version={version}")
+    found = [each.message for each in judge(compose(words), fixes=False).findings if "BALANCE-SHARE" in each.rule]
+    assert len(found) == (share is not None)
+    assert all(f"1/{share} of their coefficients; moe.aux_loss_coeff times {share} " in each for each in found)

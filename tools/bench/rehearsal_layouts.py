@@ -126,7 +126,7 @@ LAYOUTS: Sequence[Layout] = (
     *_on("deepseek", "cp=2 pp=2", "ep=2 cp=2", differs="MLM-MTP-CP-MEAN"),
     *_on("mtp deepseek", "cp=2", training=_PER_TOKEN),
     *_on("mtp", "cp=2 tp=2 sp=true", training=_PER_TOKEN),
-    *_on("deepseek", "cp=2 tp=2 sp=true", training=_PER_TOKEN, differs="MLM-AUX-PER-TOKEN"),
+    *_on("deepseek", "cp=2 tp=2 sp=true", training=_PER_TOKEN, differs="MLM-BALANCE-SHARE"),
     *_on("dense mla", "cp=4"),
     *_on("moe", "cp=2 dp=2"),
     *_on("mla", "cp=2 tp=2 sp=true"),

@@ -27,7 +27,7 @@ LIMIT_S = 420.0
 EQUAL, TRAINED = "equal", "trained"
 REFUSED, NOT_REHEARSED = "refused by check", "refused by the rehearsal"
 DIFFERS, FAILED, WARNED = "differs", "failed", "differs as a warning says"
-WARNINGS = frozenset({"MLM-MTP-CP-MEAN", "MLM-AUX-PER-TOKEN"})
+WARNINGS = frozenset({"MLM-MTP-CP-MEAN", "MLM-BALANCE-SHARE"})
 """Warnings of `launch check` that a layout does not train like one process."""
 BAD = (DIFFERS, FAILED)
 

@@ -1,6 +1,13 @@
 """Checks of Megatron-core's configuration classes, on the values that Megatron-SWIFT's options set."""
 
 from backends.megatron.rules.terms import BACKENDS, FOUR
+from backends.megatron_lm.rules.balance_weight import (
+    BALANCE_SHARE,
+    FIELDS,
+    PER_TOKEN,
+    balance_share,
+    reads_of_balance_share,
+)
 from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.sanity_checks import layout_error
 from launcher.rules.table import checked, declare, needs, never
@@ -20,6 +27,10 @@ _OPTIMIZER = "megatron-core 0.16.1 optimizer_config.py"
 _LAYOUT = "megatron-core 0.16.1 pipeline_parallel_layer_layout.py"
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
 _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+
+
+def _underscored(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _layout_fault(context: RuleContext) -> str:
@@ -251,6 +262,9 @@ EXPERTS = (
           "megatron-core 0.16.1 megatron/core/transformer/moe/router.py:465; measured: docs/parity.md",
           message=f"moe.aux_loss_coeff {{moe_aux_loss_coeff}} {BALANCED_PER_TOKEN_MESSAGE}",
           severity="warning", since="4.1", flags=("moe_aux_loss_coeff", "calculate_per_token_loss")),
+    Rule(id="SW-BALANCE-SHARE", doc=BALANCE_SHARE, source=f"{PER_TOKEN}; measured: docs/rehearsal.md",
+         check=balance_share(_underscored), reads=reads_of_balance_share(_underscored), fields=FIELDS,
+         flags=("moe_aux_loss_coeff", "calculate_per_token_loss"), severity="warning", since="4.1", phase="launch"),
     never("SW-PAD-FLEX", "moe_pad_expert_input_to_capacity & moe_token_dispatcher_type=flex",
           "DeepEP does not dispatch padding.", f"{_CONFIG}:1074; {_OLD}:633", since="3.7",
           flags=("moe_pad_expert_input_to_capacity", "moe_token_dispatcher_type", "moe_enable_deepep"),

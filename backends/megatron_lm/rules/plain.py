@@ -46,14 +46,6 @@ declare((
           "megatron-core 0.16.1 models/gpt/gpt_model.py:660; measured: docs/rehearsal.md", severity="warning",
           message="cp {context-parallel-size}: each rank divides the multi-token-prediction loss by its own number of "
           "tokens, so training differs a little from cp 1"),
-    never("MLM-AUX-PER-TOKEN", "num-experts>0 & calculate-per-token-loss & tensor-model-parallel-size>1 & "
-          "moe-aux-loss-coeff>0 & moe-router-load-balancing-type=aux_loss|seq_aux_loss|global_aux_loss",
-          "With the loss per token, tensor-parallel ranks average their shares of the routers' auxiliary losses and do "
-          "not add them, so that the losses weigh less than their coefficients say.",
-          "Megatron-LM core_v0.16.1 megatron/core/transformer/moe/router.py:466; measured: docs/rehearsal.md",
-          severity="warning",
-          message="tp {tensor-model-parallel-size} with the loss per token: the routers' auxiliary losses weigh "
-          "1/{tensor-model-parallel-size} of their coefficients, so training differs a little from tp 1"),
 ), backends=PLAIN, since=SINCE_14)
 declare((
     never("MLM-MTP-CP", "mtp-num-layers>0 & context-parallel-size>1",

@@ -303,6 +303,15 @@ CORE: Mapping[str, Pair] = {
             "batch": {"micro_batch_size": 1},
         },
     ),
+    "SW-BALANCE-SHARE": Pair(
+        {
+            "model": MOE,
+            "moe": {"aux_loss_coeff": 0.1},
+            "parallel": {"cp": 2},
+            "precision": {"calculate_per_token_loss": True},
+        },
+        {"model": MOE, "moe": {"aux_loss_coeff": 0.1}, "precision": {"calculate_per_token_loss": True}},
+    ),
     "SW-BALANCE-PER-TOKEN": Pair(
         {
             "task": {"type": "sft"},
