@@ -13,16 +13,14 @@ BALANCE_SHARE = (
 )
 _ROUTER, _SCHEDULES = "megatron/core/transformer/moe/router.py", "megatron/core/pipeline_parallel/schedules.py"
 # A rank multiplies the loss by its own tokens, and gradients are divided by all: tp × cp shares.
-PER_TOKEN = (
-    f"Megatron-LM core_v0.12.1 {_ROUTER}:304; core_v0.16.1 {_ROUTER}:466, corrected in core_v0.19.0 {_ROUTER}:604"
-)
+PER_TOKEN = f"Megatron-LM core_v0.16.1 {_ROUTER}:466, corrected in core_v0.19.0 :604"
 # Gradients are averaged over context-parallel ranks, and the loss is not multiplied by their number: cp shares.
-PER_RANK = f"Megatron-LM core_v0.12.1 {_SCHEDULES}:321; core_v0.15.3 {_SCHEDULES}:271"
+PER_RANK = f"core_v0.15.3 {_SCHEDULES}:271"
 _TYPES = frozenset({"aux_loss", "seq_aux_loss", "global_aux_loss"})
 _NAMES = ("moe-aux-loss-coeff", "calculate-per-token-loss", "tensor-model-parallel-size", "context-parallel-size")
 _TYPE = "moe-router-load-balancing-type"
 FIELDS = ("moe.aux_loss_coeff", "precision.calculate_per_token_loss", "parallel.tp", "parallel.cp")
-# MindSpeed-LLM 2.2 and later are built on core 0.12.1 and leave both files to it.
+# MindSpeed-LLM 2.2 and later are built on core 0.12.1, and replace other functions of both files only.
 _SHARED: dict[str, Range] = {"megatron_lm": (None, UNTIL_18), "mindspeed": ("2.2", None)}
 _SHARED_OVER_CP: dict[str, Range] = {"megatron_lm": (None, UNTIL_15), "mindspeed": ("2.2", None)}
 
