@@ -187,6 +187,11 @@ BROKEN = {
         GOOD.replace("not in MAPPED and", 'not in MAPPED and path != "seed" and'),
         "lacks seed;",
     ),
+    "a field of another version": (
+        GOOD.replace("for path in OTHERS}", "for path in [*OTHERS, 'schedule.gone']}"),
+        "fields that a job does not have: schedule.gone;",
+    ),
+    "a row of a misspelt field": (GOOD.replace('same("parallel.tp"', 'same("parallel.tpp"'), "have: parallel.tpp;"),
     "no table": (GOOD.replace("lambda version: TABLE", "lambda version: 1 / 0"), "ZeroDivisionError"),
     "its launch": (GOOD.replace("    nodes = tuple", "    1 / 0\n    nodes = tuple"), "failed: ZeroDivisionError"),
 }
@@ -232,6 +237,7 @@ def test_a_broken_plug_in_breaks_nothing_else(broken: Callable[[str], Run]) -> N
     launch = broken("import no_such_module\n")
     assert launch("dry-run", "+recipe=tiny_qwen3", "backend=megatron_lm", "--format", "argv").returncode == 0
     assert launch("explain", "parallel.tp").returncode == 0
+    assert "not listed: backend 'toy' (distribution toy-stack 1.0)" in launch("list", "backends").stderr
     refused = launch("dry-run", "+recipe=tiny_qwen3", "backend=megatron_lm", "cluster=odd")
     assert "executor 'odd' (distribution toy-stack 1.0)" in refused.stderr
     reported = json.loads(launch("doctor", "--json").stdout)

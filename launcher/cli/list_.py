@@ -8,7 +8,7 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.compose.search_path import search_path
 from launcher.nearest import nearest
-from launcher.report.text_page import Page, page_of
+from launcher.report.text_page import Page, page_of, print_lines
 from launcher.syntax import escaped
 
 _EXAMPLES = """\
@@ -41,6 +41,11 @@ def main(words: list[str]) -> int:
     else:
         # Lines are cut for eyes only: a program that reads them gets them whole, whatever COLUMNS says.
         _show(found, page_of(sys.stdout) if sys.stdout.isatty() else Page())
+    if options.group == "backends":
+        from launcher.mapping.backend import broken_backends
+
+        for why in broken_backends().values():
+            print_lines([f"not listed: {why}"], sys.stderr)
     return 0
 
 

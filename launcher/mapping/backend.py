@@ -21,7 +21,7 @@ from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.forks import fork_table, loaded, with_missing
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import NativeOnlyArg
-from launcher.mapping.rows import Table, unmapped_fields
+from launcher.mapping.rows import Table, unknown_fields, unmapped_fields
 from launcher.mapping.stack_figure import StackFigure
 from launcher.mapping.substitute import Substitute
 from launcher.mapping.unbuildable_models import Unbuildable
@@ -335,9 +335,15 @@ def _incomplete(backend: Backend) -> str:
     for version in backend.versions:
         try:
             backend.catalogue(version)
-            missing = unmapped_fields(backend.table(version), version)
+            table = backend.table(version)
+            missing, unknown = unmapped_fields(table, version), unknown_fields(table, version)
         except Exception as error:
             return f"has no table or catalogue for its version {version}: {plugins.reason(error)}"
+        if unknown:
+            return (
+                f"has a table for version {version} of fields that a job does not have: {', '.join(unknown)}; it was "
+                "written for another version of Launch, or they are misspelt"
+            )
         if missing:
             return (
                 f"has an incomplete table for version {version}: it lacks {_by_section(missing)}; each field "

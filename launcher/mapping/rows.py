@@ -207,6 +207,12 @@ def unmapped_fields(table: Table, version: str) -> list[str]:
     return [path for path in fields() if path not in known]
 
 
+def unknown_fields(table: Table, version: str) -> list[str]:
+    """Return paths that the table mentions and no job has: of another version of the schema, or misspelt."""
+    named = [path for row in active_rows(table, version) for path in row.fields]
+    return sorted({*named, *table.unsupported, *table.irrelevant} - fields().keys())
+
+
 def same(path: str, flag: str, **row: Any) -> Row:
     """Return a row that renames: the value is unchanged, None is not written."""
 
