@@ -40,6 +40,7 @@ ARGUED = {
     "MLM-OPT-INSTANCES": "asserted where process groups are made, after its checks",
     "MLM-OPT-INSTANCES-EP": "asserted where process groups are made, after its checks",
     "MLM-OPT-INSTANCES-ALONE": "asserted where the model is wrapped, after its checks",
+    "MLM-OPT-INSTANCES-EXPERTS": "asserted where the model is wrapped, after its checks",
     "MLM-RC-UNIFORM-CHUNK": "an IndexError of the first forward pass, after its checks",
     "MLM-MTP-RC-LAYERS": "asserted in the first forward pass, after its checks",
     "MLM-DSA-SHARED-STAGE": "raised where the layers of a stage are built, after its checks",
