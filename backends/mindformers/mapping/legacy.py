@@ -341,6 +341,8 @@ def _shared_experts() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         total, each = job.model.shared_expert_intermediate_size, job.model.moe_intermediate_size
+        if class_of(job) == "LlamaConfig":
+            each = each or job.model.intermediate_size
         if total:
             why = "its shared experts have the width of routed ones"
             require(bool(each) and total % (each or 1) == 0, path, why, f"{path}={each}")
@@ -348,6 +350,8 @@ def _shared_experts() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         count, width = view.peek(flag), view.peek("moe_config.moe_intermediate_size")
+        if view.peek(_CLASS) == "LlamaConfig":  # llama_layer.py:587 (1.3.2), LlamaFeedForwardWithMoE
+            width = width or view.peek("model.model_config.intermediate_size")
         if not view.has(flag) or not isinstance(width, int):
             return {}
         view.take(flag)

@@ -108,6 +108,19 @@ def test_experts_have_a_section_of_their_own(tmp_path: Path) -> None:
     assert args["moe_config.expert_num"] == 8
 
 
+def test_shared_experts_of_llamas_class_have_the_width_of_its_network(tmp_path: Path) -> None:
+    """LlamaFeedForwardWithMoE (1.3.2 llama_layer.py:587): intermediate_size times shared_expert_num."""
+    path = tmp_path / "moe.yaml"
+    path.write_text(FILE.read_text() + MOE + "  shared_expert_num: 4\n")
+    found = imported(path)
+    model = found.job.model
+    assert model.intermediate_size
+    assert model.shared_expert_intermediate_size == 4 * model.intermediate_size
+    assert differences(found) == []
+    args, _ = written(found.job, "mindformers", found.version)
+    assert args["moe_config.shared_expert_num"] == 4
+
+
 def test_another_backend_gets_the_architecture() -> None:
     args, findings = written(imported().job, "mindspeed", "26.1.0")
     assert (args["num-layers"], args["hidden-size"], args["num-query-groups"]) == (48, 5120, 8)
