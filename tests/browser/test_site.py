@@ -66,6 +66,13 @@ OTHERS = {
     "guides/convert_layout": ("convert weights", "权重转换"),
     "start/slurm": ("multi-node", "多机"),
     "start/kubernetes": ("docker image", "容器镜像"),
+    "guides/runs.md#plain": ("loss", "loss"),
+    "guides/plugin": ("plugin", "自定义后端"),
+    "guides/plugin.md": ("custom backend", "plugin"),
+    "guides/fork": ("custom arguments", "二次开发"),
+    "start/model": ("custom model", "自定义模型"),
+    "start/model.md": ("unlisted model", "未列出的模型"),
+    "guides/rehearse_cluster.md": ("thousand GPUs", "1000 卡"),
 }
 
 
