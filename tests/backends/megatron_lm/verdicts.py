@@ -20,6 +20,7 @@ LATER = {
     "ARG-BOUND": "in the first forward pass, or never: a size of nothing",
     "BATCH-GLOBAL": "when micro-batches are counted (num_microbatches_calculator.py)",
     "BATCH-VPP": "when the schedule starts",
+    "DATA-FILE": "when the data set is read",
     "LR-WARMUP-LENGTH": "when the scheduler is built (optimizer_param_scheduler.py)",
     "MLM-CP-COMM-NAMES": "in the first forward pass (Transformer Engine)",
     "MLM-MUON-COEFFICIENTS": "when the optimizer is built, or in its first step",
