@@ -23,6 +23,7 @@ LATER = {
     "DATA-FILE": "when the data set is read",
     "LR-WARMUP-LENGTH": "when the scheduler is built (optimizer_param_scheduler.py)",
     "MLM-CP-COMM-NAMES": "in the first forward pass (Transformer Engine)",
+    "MLM-DP-OUTERMOST": "when process groups are made (parallel_state.py)",
     "MLM-MUON-COEFFICIENTS": "when the optimizer is built, or in its first step",
     "MLM-OPT-INSTANCES": "when process groups are made (parallel_state.py)",
     "MLM-OPT-INSTANCES-ALONE": "when gradients get their buffers (distributed_data_parallel.py)",
