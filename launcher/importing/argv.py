@@ -69,7 +69,7 @@ def _is_option(arg: str, catalogue: Catalogue) -> bool:
         return False
     if " " in arg:
         name, equals, _ = arg.partition("=")
-        return bool(equals) and isinstance(resolve(shown(name), catalogue), Argument)
+        return bool(equals) and resolve(shown(name), catalogue) is not None  # an ambiguous one is refused
     return not _NEGATIVE.fullmatch(arg)
 
 

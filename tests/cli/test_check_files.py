@@ -316,7 +316,7 @@ def test_any_text_keeps_each_format_whole(message, path, fix, line):
     (annotation,) = annotations(checked, Path("/r"))
     assert not re.search(r"[\r\n]", annotation)
     properties, _, data = annotation.removeprefix("::error ").partition("::")
-    assert _unescaped(data) == f"{message}\nworks: {fix}"
+    assert _unescaped(data) == f"{message}\nworks: {finding.fixes[0].shown}"
     assert (
         _unescaped(properties.partition("file=")[2].partition(",")[0].replace("%3A", ":").replace("%2C", ",")) == path
     )

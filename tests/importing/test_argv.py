@@ -90,6 +90,12 @@ def test_an_ambiguous_prefix_is_kept_separate() -> None:
     assert (parsed.ambiguous, parsed.unknown) == ({"mo": "is ambiguous: model, model_type"}, {"mo": ("x",)})
 
 
+def test_an_ambiguous_prefix_is_one_also_with_a_blank_in_its_value() -> None:
+    """argparse looks for abbreviations before it takes a word with a blank for a positional one."""
+    assert parse_argv(["--mo=x y"], HF).ambiguous == {"mo": "is ambiguous: model, model_type"}
+    assert parse_argv(["--nothing=x y"], HF).positional == ["--nothing=x y"]
+
+
 def test_argparse_takes_no_prefixes() -> None:
     assert parse_argv(["--nam", "x"], ARGPARSE).unknown == {"nam": ("x",)}
 
