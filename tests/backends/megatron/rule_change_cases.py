@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.backends.megatron.rule_cases import GRPO, LATENT, MOE, Pair, args
+from tests.backends.megatron.rule_pair import GRPO, LATENT, MOE, Pair, args
 
 _GKD = {"type": "gkd"}
 _BIASED = {**LATENT, "router_expert_bias": True}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.backends.megatron.rule_cases import GRPO, Pair, args
+from tests.backends.megatron.rule_pair import GRPO, Pair, args
 
 NAMES: Mapping[str, Pair] = {
     "SW-TEMPLATE": Pair({"data": {"template": "qwen3_think"}}, {"data": {"template": "qwen3_thinking"}}),
