@@ -157,7 +157,8 @@ def _read(
     matmul_plain, weight_gradient_plain = matmul, weight_gradient
     if products.settings:
         own = _of_format(hardware, products, "matmul_efficiency", matmul, assumed)
-        weight_gradient, matmul = weight_gradient * (own / matmul), own
+        gradient: float | None = getattr(hardware, f"{products.name}_weight_gradient_efficiency")
+        weight_gradient, matmul = gradient or weight_gradient * (own / matmul), own
         if experts:
             grouped = _of_format(hardware, products, "grouped_matmul_efficiency", grouped, assumed)
     machine = Machine(

@@ -181,6 +181,12 @@ class Hardware:
         source=_MEASURED,
         minimum=0,
     )
+    fp8_weight_gradient_efficiency: float | None = option(
+        None,
+        "Weight gradients in FP8 (one scale a tensor); none: as far below the other products as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
     fp8_grouped_matmul_efficiency: float | None = option(
         None,
         "Grouped matrix products in FP8 (one scale a tensor); none: as in BF16.",
@@ -190,6 +196,12 @@ class Hardware:
     fp8_blockwise_matmul_efficiency: float | None = option(
         None,
         "Matrix products in FP8 (one scale a block), forward and input gradient; none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    fp8_blockwise_weight_gradient_efficiency: float | None = option(
+        None,
+        "Weight gradients in FP8 (one scale a block); none: as far below the other products as in BF16.",
         source=_MEASURED,
         minimum=0,
     )
@@ -205,12 +217,24 @@ class Hardware:
         source=_MEASURED,
         minimum=0,
     )
+    mxfp8_weight_gradient_efficiency: float | None = option(
+        None,
+        "Weight gradients in MXFP8; none: as far below the other products as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
     mxfp8_grouped_matmul_efficiency: float | None = option(
         None, "Grouped matrix products in MXFP8; none: as in BF16.", source=_MEASURED, minimum=0
     )
     nvfp4_matmul_efficiency: float | None = option(
         None,
         "Matrix products in NVFP4, forward and input gradient; none: as in BF16.",
+        source=_MEASURED,
+        minimum=0,
+    )
+    nvfp4_weight_gradient_efficiency: float | None = option(
+        None,
+        "Weight gradients in NVFP4; none: as far below the other products as in BF16.",
         source=_MEASURED,
         minimum=0,
     )

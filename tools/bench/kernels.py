@@ -3,8 +3,8 @@
     python -m tools.bench.kernels [--rows] [--markdown]
 
 Each line of `kernels.jsonl` is one measured shape, or the mean of several (`count`), with its source. A hardware file
-counts less for matrix products than these: whole training steps sustain 0.95 of what benchmarks of single kernels reach
-(B200 and A100 PCIe, docs/estimate.md).
+counts less for matrix products in BF16, and for all of Hopper's, than these: whole training steps sustain 0.95 of what
+benchmarks of single kernels reach (B200 and A100 PCIe, docs/estimate.md).
 """
 
 import argparse
@@ -53,11 +53,9 @@ def shares(rows: Sequence[Mapping[str, Any]]) -> dict[Key, list[float]]:
 
 
 def counted(machine: str, number_format: str, kernel: str) -> float | None:
-    """Return what a hardware file counts for a kind of kernel; None: as in BF16, or as assumed for all."""
+    """Return what a hardware file counts for a kind of kernel; None: derived from BF16's, or as assumed for all."""
     name = _FIELDS[kernel]
     if number_format != "bf16":
-        if name == "weight_gradient_efficiency":
-            return None  # as in BF16, relative to the other products
         name = f"{number_format}_{name}"
     value: float | None = getattr(hardware_of(machine), name)
     return value
