@@ -142,6 +142,9 @@ def test_a_number_format_has_its_own_peak_and_efficiency(name: str, precision: d
     own, notes = read_machine(with_values(job, {f"hardware.{name}_matmul_efficiency": 0.3}), experts=False)
     assert (own.matmul, own.weight_gradient) == (0.3, 0.25)
     assert not any(f"{name}_matmul" in note for note in notes)
+    both = {f"hardware.{name}_matmul_efficiency": 0.3, f"hardware.{name}_weight_gradient_efficiency": 0.4}
+    own, _ = read_machine(with_values(job, both), experts=False)
+    assert (own.matmul, own.weight_gradient) == (0.3, 0.4)
 
 
 def test_nvfp4_is_faster_and_keeps_less_than_fp8_and_bf16() -> None:
