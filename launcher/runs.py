@@ -9,15 +9,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from launcher.executors.record import Record, read_record
 from launcher.importing.job_file import whole_job_yaml
 from launcher.job import Job, output_dir
-from launcher.job.finding import Finding, Findings, Fix
+from launcher.job.finding import Finding, Findings
 from launcher.notebook import Shown
 from launcher.observe.find import all_runs, find_run
 from launcher.observe.logs import Wanted, fetch, read_lines, sources
@@ -146,22 +144,8 @@ def _ended(answer: Path, errors: Path) -> Run:
         raise NotStarted(message or "the command ended without an answer", Findings()) from None
     if "id" in tree:
         return _run(find_run(tree["id"]))
-    found = Findings(map(_finding, tree.get("findings", ())))
+    found = Findings(map(Finding.from_tree, tree.get("findings", ())))
     raise NotStarted(tree.get("message") or "refused", found)
-
-
-def _finding(tree: Mapping[str, Any]) -> Finding:
-    training = tree.get("affects_training", ())
-    return Finding(
-        rule=tree["rule"],
-        severity=tree["severity"],
-        message=tree["message"],
-        fields=tuple(tree["fields"]),
-        flags=tuple(tree["flags"]),
-        fixes=tuple(Fix(overrides=tuple(fix.split(" ")), affects_training=fix in training) for fix in tree["fix"]),
-        asks=tuple(tree["ask"]),
-        source=tree["source"],
-    )
 
 
 def _run(record: Record) -> Run:

@@ -1,6 +1,7 @@
 """What all tests share: options and samples, running the real command line in a child process, and small jobs."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +39,8 @@ GROUPS = {
     "tests/ui/test_server.py": "browser",
 }
 
+WHOLLY_SLOW = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.M)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("samples")
@@ -58,6 +61,13 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     cases = "all cases" if config.getoption("all_cases") else "a sample of the cases"
     terminalreporter.write_line(f"seed {sampling.chosen_seed()[0]}, {cases}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out modules of slow tests alone where slow ones are: importing megatron-core takes a worker six seconds."""
+    if config.getoption("markexpr") != "not slow" or collection_path.suffix != ".py":
+        return None
+    return True if WHOLLY_SLOW.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.hookimpl(tryfirst=True)

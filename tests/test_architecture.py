@@ -89,6 +89,7 @@ def test_leaves_import_nothing_of_ours(module):
     assert not [name for name in imports(LAUNCHER / f"{module}.py") if name.split(".")[0] in ("launcher", "backends")]
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other() -> None:
     """Neither when they are loaded nor within functions or for types."""
     files = [path for package in ("launcher", "backends", "tools") for path in modules(package)]

@@ -67,11 +67,13 @@ def run(installed: dict[str, str], tmp_path: Path) -> Run:
 JOB = ("+recipe=tiny_qwen3", "backend=toy", "runtime=native", "cluster=detached", "cluster.devices_per_node=1")
 
 
+@pytest.mark.slow
 def test_the_page_is_followed(installed: dict[str, str]) -> None:
     assert {"toy_stack/toy_stack.py", "detached/detached.py"} <= set(FILES)
     assert (Path(installed["FOLDER"]) / "site" / "toy_stack.py").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_of_a_plug_in_executor_is_followed_and_stopped(run: Run) -> None:
     done = run("run", *JOB, "--json", TOY_SECONDS="600")
     assert done.returncode == 0, done.stderr
@@ -83,12 +85,14 @@ def test_a_run_of_a_plug_in_executor_is_followed_and_stopped(run: Run) -> None:
     assert json.loads(run("status", run_id, "--json").stdout)["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_its_end_is_known(run: Run) -> None:
     done = run("run", *JOB, "--wait", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state"] == "done"
 
 
+@pytest.mark.slow
 def test_what_its_run_left_is_cleaned_up(run: Run, tmp_path: Path) -> None:
     result = run("run", *JOB, "--json", TOY_SECONDS="600", TMPDIR=str(tmp_path))
     run_id = json.loads(result.stdout)["id"]
@@ -105,6 +109,7 @@ def test_what_its_run_left_is_cleaned_up(run: Run, tmp_path: Path) -> None:
     assert Path(again["folder"], "run", "run.json").is_file()
 
 
+@pytest.mark.slow
 def test_an_executor_that_fails_hides_no_other_run(run: Run, tmp_path: Path) -> None:
     runs = [json.loads(run("run", *JOB, "--json", f"output_dir={name}").stdout)["id"] for name in ("a", "b")]
     record = tmp_path / "a" / "run" / "run.json"
@@ -221,6 +226,7 @@ def broken(tmp_path: Path) -> Callable[[str], Run]:
     return made
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("case", BROKEN.values(), ids=BROKEN)
 def test_a_broken_plug_in_is_named_with_its_distribution(case: tuple[str, str], broken: Callable[[str], Run]) -> None:
     text, says = case

@@ -4,8 +4,10 @@ A machine that runs other tests beside may be ten times as slow for a while. So 
 should take: it waits for as long as a person would before calling it stuck, and what it starts sleeps longer than that.
 """
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 STUCK_SECONDS = 400.0
 
@@ -18,3 +20,19 @@ def wait_until(true: Callable[[], object], what: str | Callable[[], object] = ""
             seen = what() if callable(what) else what
             raise AssertionError(f"stuck for {STUCK_SECONDS:.0f} s: {seen}")
         time.sleep(0.2)
+
+
+@contextmanager
+def ended_if_stuck() -> Iterator[None]:
+    """Fail if what runs inside, in the main thread, takes the processor time that only an endless computation takes."""
+
+    def fail(number: int, frame: object) -> None:
+        raise AssertionError(f"stuck for {STUCK_SECONDS:.0f} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, fail)
+    signal.setitimer(signal.ITIMER_PROF, STUCK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

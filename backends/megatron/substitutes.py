@@ -1,5 +1,6 @@
 """What Megatron-SWIFT does in place of values of other backends' jobs that it cannot take."""
 
+from backends.megatron_lm.mapping.sharding import uses_megatron_fsdp
 from backends.megatron_lm.substitutes import unmasked_chunks
 from launcher.job import Job
 from launcher.mapping.substitute import (
@@ -12,6 +13,7 @@ from launcher.mapping.substitute import (
     steps_of_epochs,
     without,
     without_each,
+    without_variable,
 )
 
 _OWN_TOKENIZER = "the tokenizer is read from the model's directory"
@@ -68,6 +70,11 @@ def substitutes() -> tuple[Substitute, ...]:
             "recompute.distribute_saved_activations",
             lambda job: bool(job.recompute.distribute_saved_activations and job.parallel.sequence_parallel),
             "sequence parallelism distributes saved activations already",
+        ),
+        without_variable(
+            "CUDA_DEVICE_MAX_CONNECTIONS",
+            lambda job, number: number == "1" and uses_megatron_fsdp(job),
+            "Megatron-FSDP overlaps communication with several queues only",
         ),
     )
 

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
+from backends.megatron_lm.mapping.sharding import uses_fsdp
 from launcher.job import Job, Value
 from launcher.mapping.substitute import (
     Substitute,
@@ -12,6 +13,7 @@ from launcher.mapping.substitute import (
     stages_without_empty_layers,
     steps_of_epochs,
     without,
+    without_variable,
 )
 
 
@@ -60,6 +62,7 @@ def substitutes() -> tuple[Substitute, ...]:
         steps_of_samples(),
         steps_of_epochs(),
         weights_converted_first(lambda job: True),
+        queues_of_devices(),
     )
 
 
@@ -99,6 +102,22 @@ def gathered_fp8_weights() -> Substitute:
         put=lambda job: {"parallel.distributed_optimizer": True},
         why="weights in FP8 are gathered by the distributed optimizer",
     )
+
+
+def queues_of_devices() -> Substitute:
+    """Return the row of the number of queues for kernels, which validate_args checks (MLM-CONNECTIONS and its kin)."""
+    return without_variable(
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        _other_queues,
+        "it is checked when training starts: tensor and context parallelism overlap with one queue, FSDP with several",
+    )
+
+
+def _other_queues(job: Job, number: str) -> bool:
+    if uses_fsdp(job):
+        return number == "1"
+    is_ordered = job.parallel.tp > 1 or job.parallel.cp > 1
+    return is_ordered and not job.moe.batch_overlap and number != "1"
 
 
 def steps_of_samples() -> Substitute:

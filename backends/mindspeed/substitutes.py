@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from backends.megatron_lm.substitutes import (
     gathered_fp8_weights,
+    queues_of_devices,
     steps_of_samples,
     undistributed_activations,
     weights_converted_first,
@@ -22,6 +23,7 @@ def substitutes() -> tuple[Substitute, ...]:
         steps_of_samples(),
         steps_of_epochs(),
         weights_converted_first(_is_converted_apart),
+        queues_of_devices(),
         Substitute(
             fields=("parallel.distributed_optimizer",),
             when=lambda job: bool(job.offload.optimizer) and job.parallel.distributed_optimizer is None,

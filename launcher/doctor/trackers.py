@@ -1,4 +1,4 @@
-"""Checks that Weights & Biases is installed and can log in where a job runs."""
+"""Checks that Weights & Biases is installed and can log in where a job runs, and gets figures there."""
 
 import netrc
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,9 @@ from launcher.job import Job
 from launcher.rules.trackers import MODE
 
 _SOURCE = "wandb 0.31.0 sdk/lib/wbauth"
+_BESIDE = (
+    "MindSpeed-LLM 26.1.0 mindspeed_llm/training/training.py:1025; ms-swift 4.6.0 megatron/callbacks/tensorboard.py:16"
+)
 _WITHOUT_KEY = ("offline", "disabled", "dryrun")
 # Other ways to log in: a token's file, a key in the settings of SageMaker.
 _LOGINS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
@@ -19,10 +22,10 @@ _HOST = "https://api.wandb.ai"
 
 
 def wandb(job: Job, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Yield whether the package is there and a key is found, of a job that logs to it and runs on this machine."""
+    """Yield whether the packages are there and a key is found, of a job that logs to it and runs on this machine."""
     if job.logging.wandb_project is None:
         return
-    found = installed(["wandb"], job.cluster.python)
+    found = installed(["wandb", "tensorboard"], job.cluster.python)
     if not found.problem and "wandb" not in found.versions:
         of = f" of {found.other_python}" if found.other_python else ""
         yield Check(
@@ -33,6 +36,15 @@ def wandb(job: Job, environ: Mapping[str, str]) -> Iterator[Check]:
             source=_SOURCE,
         )
         return
+    if not found.problem and "tensorboard" not in found.versions:
+        yield Check(
+            what="tensorboard",
+            verdict=WARNING,
+            found="Python package tensorboard is missing: W&B gets figures beside TensorBoard's, here none, or the "
+            "training ends",
+            works="pip install tensorboard",
+            source=_BESIDE,
+        )
     values = {**environ, **job.backend.env}
     if values.get(MODE) in _WITHOUT_KEY or any(values.get(name) for name in _LOGINS) or _has_login(values):
         yield Check(what="wandb", verdict=OK, found=found.versions.get("wandb", "logs in"), source=_SOURCE)

@@ -426,7 +426,13 @@ def _unassigned(values: Sequence[str], locations: SourceLocations) -> list[Note]
         f"{shown}: {len(values)} values belong to no argument" if len(values) > 1 else f"{shown} belongs to no argument"
     )
     comment = "no blank and no comment after the backslash that continues a line"
-    works = comment if {"#", "\\"} & set(values) else "remove it" if len(values) == 1 else "remove them"
+    works = (
+        comment
+        if {"#", "\\"} & set(values) or not all(map(str.strip, values))
+        else "remove it"
+        if len(values) == 1
+        else "remove them"
+    )
     return [Note(message=some, where=locations.default, works=(works,))]
 
 

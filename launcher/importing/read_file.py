@@ -18,7 +18,7 @@ from launcher.importing.invocation import ExcludedCommand, Invocation, find
 from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.read_command import ImportOptions, read_command
-from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
+from launcher.importing.reading import BASES, LARGEST, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_options, ignored, request_of
@@ -145,7 +145,10 @@ def _script(
     except RecursionError:
         raise refuse("is nested too deeply", str(path)) from None
     found, excluded = find(state.commands, options.backend)
-    warnings = [*notes(state.warnings), *_assumed(state), *_typographic(text, path), *ignored(text, str(path))]
+    warnings = [
+        *(*notes(state.warnings), *_assumed(state), *_typographic(text, path), *_windows(path)),
+        *ignored(text, str(path)),
+    ]
     if not found:
         nothing = _nothing_found(path, excluded, len(state.commands), state.stopped)
         raise ImportRefused(
@@ -184,6 +187,14 @@ def _typographic(text: str, path: Path) -> list[Note]:
         for number, found in lines
         if found is not None and not found.string.lstrip().startswith("#")
     ][:3]
+
+
+def _windows(path: Path) -> list[Note]:
+    """Return a note on line ends of Windows, which are read as those of Unix."""
+    if not path.is_file() or b"\r\n" not in path.read_bytes()[:LARGEST]:
+        return []
+    message = "its lines end as on Windows (CRLF): bash takes the carriage return as a part of a line's last word"
+    return [Note(message=message, where=str(path), works=(f"sed -i 's/\\r$//' {shlex.quote(str(path))}",))]
 
 
 def _named(char: str) -> str:

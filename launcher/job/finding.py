@@ -2,13 +2,16 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from launcher.notebook import Shown
 
 # What a shell splits words at or expands; brackets are left to it, as they match files only where such are.
 _SPLIT, _QUOTE = re.compile(r"[\s;&|<>()$`]|\{[^}]*,"), re.compile(r"[\"']")
+# Between overrides of one text: a value may have blanks of its own.
+_BETWEEN = re.compile(r" (?=[+~]{0,2}[A-Za-z_][\w.@/\-]*=)")
 SEVERITIES = ("error", "warning", "change")
 
 
@@ -22,6 +25,11 @@ class Fix:
 
     overrides: tuple[str, ...]
     affects_training: bool = False
+
+    @classmethod
+    def from_text(cls, text: str, *, affects_training: bool = False) -> Self:
+        """Return the fix of a text as `str` gives it."""
+        return cls(overrides=tuple(_BETWEEN.split(text)), affects_training=affects_training)
 
     def __str__(self) -> str:
         return " ".join(self.overrides)
@@ -75,6 +83,21 @@ class Finding(Shown):
             "ask": list(self.asks),
             "source": self.source,
         }
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> Self:
+        """Return the finding of which `as_tree` gave a tree."""
+        training = tree["affects_training"]
+        return cls(
+            rule=tree["rule"],
+            severity=tree["severity"],
+            message=tree["message"],
+            fields=tuple(tree["fields"]),
+            flags=tuple(tree["flags"]),
+            fixes=tuple(Fix.from_text(fix, affects_training=fix in training) for fix in tree["fix"]),
+            asks=tuple(tree["ask"]),
+            source=tree["source"],
+        )
 
 
 class Findings(list[Finding], Shown):

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 
 from launcher.job import Job, Value, value_at
 
+ENVIRONMENT = "backend.env."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Substitute:
     """A row of a backend's table of substitutes.
 
     Attributes:
-        fields: fields whose values have no equivalent; the first names the row.
+        fields: fields whose values have no equivalent, or environment variables (`backend.env.NAME`); the first names
+            the row.
         when: whether the job has such values, and the substitute is the nearest there.
-        put: the fields that change and their values there.
+        put: the fields that change and their values there; a variable that is None is not set by the job.
         why: what the target does instead.
         affects_training: training is no longer exactly the same; reported as a warning.
     """
@@ -30,6 +33,20 @@ def without(field: str, when: Callable[[Job], bool], why: str, *, affects_traini
     empty: Value = () if field in ("offload.modules",) else None
     return Substitute(
         fields=(field,), when=when, put=lambda job: {field: empty}, why=why, affects_training=affects_training
+    )
+
+
+def without_variable(name: str, when: Callable[[Job, str], bool], why: str) -> Substitute:
+    """Return the row of an environment variable that is left to the backend.
+
+    Args:
+        when: whether a job cannot have this text of the variable.
+    """
+    return Substitute(
+        fields=(ENVIRONMENT + name,),
+        when=lambda job: name in job.backend.env and when(job, str(job.backend.env[name])),
+        put=lambda job: {ENVIRONMENT + name: None},
+        why=why,
     )
 
 

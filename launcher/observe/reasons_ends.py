@@ -89,7 +89,7 @@ ENDS = (
     ),
     row(
         "connect-timeout",
-        "a rank did not get the connection to another one, which hangs, has ended or cannot be reached",
+        "a rank could not connect to another rank, which hangs, has ended or cannot be reached",
         sign(TYPE, "Python", r"^ConnectionRefusedError$"),
         sign(LINE, CANN + "; gloo; torch TCPStore", r"EI0006\b", r"EI0009\b", r"EI0015\b",
             r"Getting socket times out", r"store->get\(.*Timeout", r"connectFullMesh failed",

@@ -34,7 +34,7 @@ PROGRAM = (
         sign(TYPE, "huggingface_hub; datasets; modelscope", r"^LocalEntryNotFoundError$", r"^OfflineModeIsEnabled$",
             r"^GatedRepoError$", r"^(Repository|Revision|(Remote)?Entry|Dataset)NotFoundError$", r"^NotExistError$"),
         sign(LINE, "huggingface_hub; modelscope; transformers", r"couldn't connect to 'https?://",
-            r"host='(huggingface|hf-mirror|www\.modelscope|modelscope|[\w.-]*\.hf\.co)\S*'.*"
+            r"host='(huggingface|hf-mirror|www\.modelscope|modelscope|[\w.-]*\.hf\.co)[^\s']*', port=\d+\): "
             r"(Max retries|Read timed out)",
             r"Cannot reach https?://(huggingface|www\.modelscope)",
             r"(401|403|404|429) Client Error.*(huggingface|modelscope)",

@@ -8,6 +8,7 @@ from launcher.job import Job, Origin, Value, fields, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
 from launcher.mapping.engine import translate
+from launcher.mapping.substitute import ENVIRONMENT
 from launcher.port.dropped import PortRoute
 
 SUBSTITUTE_RULE = "PORT-SUBSTITUTE"
@@ -31,13 +32,11 @@ def originals(job: Job) -> Job:
     values = {
         path: tuple(value) if isinstance(value, list) else value
         for path, value in job.imported.replaced.items()
-        if path in fields() and job.origin(path).kind != "override"
+        if (path in fields() or path.startswith(ENVIRONMENT)) and _is_open(job, path)
     }
     if not values:
         return job
-    return dataclasses.replace(
-        with_values(job, values, _DERIVED), imported=dataclasses.replace(job.imported, replaced={})
-    )
+    return dataclasses.replace(_with(job, values), imported=dataclasses.replace(job.imported, replaced={}))
 
 
 def with_substitutes(route: PortRoute, job: Job) -> tuple[Job, tuple[Replaced, ...]]:
@@ -62,10 +61,10 @@ def _steps(route: PortRoute, job: Job) -> Iterator[tuple[Job, Replaced]]:
     for row in route.target.substitutes():
         if not row.when(job) or not all(_is_open(job, path) for path in row.fields):
             continue
-        after = {path: value for path, value in row.put(job).items() if value_at(job, path) != value}
+        after = {path: value for path, value in row.put(job).items() if _value(job, path) != value}
         if after and all(_is_open(job, path) for path in after):
-            before = {path: value_at(job, path) for path in after}
-            job = with_values(job, after, _DERIVED)
+            before = {path: _value(job, path) for path in after}
+            job = _with(job, after)
             yield (
                 job,
                 Replaced(before=before, after=after, why=row.why, affects_training=row.affects_training),
@@ -76,6 +75,21 @@ def _steps(route: PortRoute, job: Job) -> Iterator[tuple[Job, Replaced]]:
         if path not in dict(_refused(route, left)):
             yield left, Replaced(before={path: value_at(job, path)}, after={path: default}, why=why)
             job = left
+
+
+def _value(job: Job, path: str) -> Value:
+    """Return the value of a field, or the text of an environment variable; None: it is not set."""
+    return job.backend.env.get(path[len(ENVIRONMENT) :]) if path.startswith(ENVIRONMENT) else value_at(job, path)
+
+
+def _with(job: Job, values: Mapping[str, Value]) -> Job:
+    """Return the job with values of fields and environment variables; a variable that is None is not set."""
+    env = {path[len(ENVIRONMENT) :]: value for path, value in values.items() if path.startswith(ENVIRONMENT)}
+    if env:
+        kept = {name: text for name, text in {**job.backend.env, **env}.items() if text is not None}
+        job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=kept))
+    own = {path: value for path, value in values.items() if not path.startswith(ENVIRONMENT)}
+    return with_values(job, own, _DERIVED) if own else job
 
 
 def _refused(route: PortRoute, job: Job) -> list[tuple[str, str]]:
@@ -115,4 +129,5 @@ def substitute_findings(route: PortRoute, replaced: tuple[Replaced, ...]) -> Ite
 
 
 def _shown(path: str, value: Value) -> str:
-    return "left to the backend" if value == fields()[path].default and value in (None, ()) else override_text(value)
+    default = None if path.startswith(ENVIRONMENT) else fields()[path].default
+    return "left to the backend" if value == default and value in (None, ()) else override_text(value)

@@ -26,6 +26,8 @@ _STAGES = ("parallel.first_stage_layers", "parallel.last_stage_layers")
 _LENGTHS = ("schedule.lr_warmup_iters", "schedule.lr_decay_iters", "schedule.lr_wsd_decay_iters")
 # How long a job trains. Of other lengths only those that an error's own number suggests make sense, never one step.
 LENGTHS = ("schedule.train_iters", "schedule.train_samples", "schedule.epochs")
+# Larger numbers of nodes that are tried.
+_NODE_STEPS = 4
 # Usual values where nothing is set; for all other numbers, small ones.
 _USUAL = {
     "checkpoint.save_interval": (500, 1000, 100),
@@ -97,6 +99,20 @@ def _numbers(job: Job, info: FieldInfo, now: Value) -> Iterator[int]:
         yield from _near(now)
     else:
         yield from _USUAL.get(path, _SMALL)
+
+
+def node_counts(job: Job) -> Iterator[int]:
+    """Yield numbers of nodes that the sizes of the layout divide, fewer ones first, in each direction the nearest."""
+    parallel, cluster = job.parallel, job.cluster
+    if not cluster.nodes or not cluster.devices_per_node:
+        return
+    ranks = parallel.tp * parallel.pp * parallel.cp
+    if job.model.is_moe:
+        ranks = math.lcm(ranks, (parallel.etp or 1) * parallel.ep * parallel.pp)
+    step = ranks // math.gcd(ranks, cluster.devices_per_node)
+    below = cluster.nodes // step * step
+    counts = (*range(below, 0, -step), *range(below + step, below + (_NODE_STEPS + 1) * step, step))
+    yield from (each for each in counts if each != cluster.nodes)
 
 
 def _groups(job: Job) -> int:

@@ -15,7 +15,7 @@ from launcher.rules.variants import Variants
 _MOST = 3
 # Number of jobs tried for all errors of a job together, twice, and in addition for each error; fewer where the job as a
 # whole has no solution: such searches never end early.
-_TOGETHER, _EACH, _WITHOUT_SOLUTION = 150, 40, 15
+_TOGETHER, _EACH, _WITHOUT_SOLUTION = 300, 40, 15
 
 
 def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> list[Finding]:
@@ -88,6 +88,9 @@ class _Offers:
         self.solver = Solver(variants, errors, unknown, asked_fields(self.asked.values()))
         self.preferences = self.solver.preferences
         self.solutions = self.solver.solve(_TOGETHER, _MOST) if len(unknown) < len(errors) else []
+        if self.solutions and (self.job.cluster.nodes or 1) > 1 and all(len(each) > 1 for each in self.solutions):
+            # A layout that differs in several sizes is further away than other machines for the layout as it is.
+            self.solutions = [*self.solutions[:1], *self.solver.other_nodes()]
 
     def on(self, error: Finding) -> Finding:
         """Return the error with what works."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from launcher.job.model import Model
+from launcher.job.shipped_models import presets_like
 from launcher.mapping.backend import get_backend, is_backend
 from launcher.rules.registry import RuleContext, Violation, rule
 
@@ -40,8 +42,14 @@ def model_is_known(context: RuleContext) -> Iterator[Violation]:
             message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it"
             + (f"; the script's backend derives {' '.join(derived)} from its arguments" if derived else ""),
             fields=tuple(missing),
-            works=tuple(derived) if len(missing) == 1 else (),
+            works=(tuple(derived) or _of_known_models(model, missing)) if len(missing) == 1 else (),
         )
+
+
+def _of_known_models(model: Model, missing: list[str]) -> tuple[str, ...]:
+    """Return the vocabulary of shipped models of the same sizes: scripts often leave it to the tokenizer."""
+    found = (preset["vocab_size"] for preset in presets_like(model)) if missing == ["model.vocab_size"] else ()
+    return tuple(f"model.vocab_size={size}" for size in dict.fromkeys(found))
 
 
 def _of_the_script(context: RuleContext, missing: list[str]) -> list[str]:

@@ -11,14 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 
 from launcher.job import Job, with_values
 from launcher.job.finding import Finding, Fix
-from launcher.rules.candidates import candidates
+from launcher.rules.candidates import candidates, node_counts
 from launcher.rules.changes import LENIENT, STRICT, Change, Changes, Preferences, changes_of
 from launcher.rules.variants import Variants
 
 _DEEPEST = 7
 # Number of jobs tried for another solution once there is one.
 _FOR_ANOTHER = 20
+# Number of jobs tried with other numbers of nodes.
+_FOR_NODES = 12
 _NONE = float("inf")
+_NODES = "cluster.nodes"
 
 
 class Solver:
@@ -57,7 +60,19 @@ class Solver:
             if found:
                 break
         self.preferences.weights = STRICT
-        return found
+        return found or self.other_nodes()
+
+    def other_nodes(self) -> list[Changes]:
+        """Return the nearest numbers of nodes, fewer and more, with which the job passes unchanged."""
+        job, named = self.variants.job, {path for error in self.errors(()) or () for path in error.fields}
+        if _NODES not in named or not self.preferences.is_open(_NODES):
+            return []
+        self.budget = max(self.budget, _FOR_NODES)
+        found: dict[bool, Changes] = {}
+        for count in node_counts(job):
+            if (count > (job.cluster.nodes or 0)) not in found and self.errors(((_NODES, count),)) == []:
+                found[count > (job.cluster.nodes or 0)] = ((_NODES, count),)
+        return list(found.values())
 
     def nearest(self) -> Changes:
         """Return those of the changes tried that leave the fewest errors, and no rule that held before."""

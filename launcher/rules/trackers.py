@@ -23,6 +23,8 @@ _SWITCHES = frozenset({"report_to", "wandb_project", "use_wandb", "swanlab_proje
 )
 def wandb_accepts_its_settings(context: RuleContext) -> Iterator[Violation]:
     """A project of Weights & Biases has at most 128 characters and none of / \\ # ? % : and its mode is a known one."""
+    if not _has_tracker(context, "wandb"):
+        return
     project = context.job.logging.wandb_project
     if project is not None:
         found = [character for character in _INVALID if character in project]
@@ -44,6 +46,11 @@ def wandb_accepts_its_settings(context: RuleContext) -> Iterator[Violation]:
         )
 
 
+def _has_tracker(context: RuleContext, tracker: str) -> bool:
+    """Return whether the backend has an argument for a tracker's project; where not, the mapping says so."""
+    return context.native is None or f"logging.{tracker}_project" in context.fields_by_flag.values()
+
+
 @rule(
     "SENSE-TRACKER",
     source="Megatron-LM core_v0.16.1 megatron/training/global_vars.py, _set_wandb_writer; ms-swift 4.6.0 report_to",
@@ -58,7 +65,7 @@ def tracker_has_a_project(context: RuleContext) -> Iterator[Violation]:
         return
     for tracker, title in (("wandb", "Weights & Biases"), ("swanlab", "SwanLab")):
         name, project = (value_at(job, f"logging.{tracker}_{part}") for part in ("name", "project"))
-        if name is not None and project is None:
+        if _has_tracker(context, tracker) and name is not None and project is None:
             yield Violation(
                 message=f"logging.{tracker}_name without logging.{tracker}_project: nothing is logged to {title}",
                 fields=(f"logging.{tracker}_name", f"logging.{tracker}_project"),

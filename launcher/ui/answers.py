@@ -5,15 +5,16 @@ from typing import Any
 
 from launcher.compose import ComposeError, compose
 from launcher.estimate import CannotEstimate, estimate
-from launcher.job import Job, Origin, fields, override_text, value_at
+from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.pipeline import Outcome, Refused, chosen_backend, judge, repair_of
+from launcher.ui.origins import BACKEND_DEFAULT, SCHEMA_DEFAULT, left_to_backend, origin_words
 
 Tree = dict[str, Any]
 
 
 def plan(words: Sequence[str]) -> Tree:
-    """Return the verdict on a job: findings without fixes, arguments, estimate, and the values that are not defaults.
+    """Return the verdict on a job: findings without fixes, arguments, estimate, and values with their origins.
 
     The tree has `mistakes` alone where the words are not a job.
     """
@@ -34,7 +35,7 @@ def plan(words: Sequence[str]) -> Tree:
         "ok": all(finding.severity != "error" for finding in findings),
         "can_fix": any(finding.severity == "error" for finding in findings),
         "args": [] if outcome is None else _args(outcome),
-        "values": _values(shown),
+        "values": _values(shown, outcome),
         "layout": _layout(job),
         **estimated(job),
     }
@@ -73,24 +74,26 @@ def _backend(outcome: Outcome) -> Tree:
 
 def _args(outcome: Outcome) -> list[Tree]:
     return [
-        {"flag": arg.flag, "value": override_text(arg.value), "field": arg.field or "", "origin": arg.origin}
-        | {"where": arg.where}
+        {"flag": arg.flag, "value": override_text(arg.value), "field": arg.field or "", "kind": arg.origin}
+        | {"origin": origin_words(arg.origin, arg.where)}
         for arg in outcome.native
     ]
 
 
-def _values(job: Job) -> dict[str, Sequence[str]]:
-    """Return, by field, value and origin of what is not a default."""
+def _values(job: Job, outcome: Outcome | None) -> dict[str, Sequence[str]]:
+    """Return value and origin by field; no value where the backend's default applies."""
     found: dict[str, Sequence[str]] = {}
     for path, info in fields().items():
         value, origin = value_at(job, path), job.origin(path)
-        if value != info.default or origin.kind != "default":
-            found[path] = (override_text(value), _place(origin))
+        if origin.kind not in ("default", "derived") or (origin.kind == "derived" and value is not None):
+            found[path] = (override_text(value), origin_words(origin.kind, origin.where))
+        elif value not in (None, (), {}):
+            # The version is the backend's default one.
+            found[path] = (override_text(value), SCHEMA_DEFAULT if value == info.default else BACKEND_DEFAULT)
+    if outcome is not None:
+        unset = left_to_backend(job, outcome.backend, outcome.version)
+        found.update({path: ("", BACKEND_DEFAULT) for path in unset if path not in found})
     return found
-
-
-def _place(origin: Origin) -> str:
-    return origin.kind if not origin.where or origin.kind == "override" else f"{origin.kind}, {origin.where}"
 
 
 def _layout(job: Job) -> Tree:

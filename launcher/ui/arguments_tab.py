@@ -9,7 +9,7 @@ from launcher.ui.pool import Pool
 from launcher.ui.tables import code, table
 
 NAME = "Arguments"
-_ORIGINS = ("all", "not default")
+_ORIGINS = ("all", "not a schema default")
 
 
 def layout() -> html.Div:
@@ -50,12 +50,9 @@ def register(app: Dash, pool: Pool) -> None:
         shown = [
             each
             for each in found
-            if (origin == "all" or each["origin"] != "default")
+            if (origin == "all" or each["kind"] != "default")
             and all(word in f"{each['flag']} {each['value']} {each['field']}".lower() for word in text)
         ]
-        rows = [
-            (code(each["flag"]), code(each["value"]), code(each["field"]), f"{each['origin']} {each['where']}".strip())
-            for each in shown
-        ]
+        rows = [(code(each["flag"]), code(each["value"]), code(each["field"]), each["origin"]) for each in shown]
         caption = f"{len(shown)} of {len(found)} arguments"
         return table(caption, ("argument", "value", "field", "origin"), rows)

@@ -12,6 +12,7 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.pipeline import Refused, judge
 from launcher.port.port import sent
 from launcher.rules.computations import computed_differently
+from launcher.ui.origins import origin_words
 
 Tree = dict[str, Any]
 
@@ -46,7 +47,10 @@ def _column(job: Job, backend: Backend, version: str) -> Tree:
         "version": outcome.version,
         "errors": [finding.message for finding in errors],
         "warnings": sum(finding.severity == "warning" for finding in outcome.findings),
-        "args": [[arg.flag, override_text(arg.value), arg.origin, arg.field or ""] for arg in outcome.native],
+        "args": [
+            [arg.flag, override_text(arg.value), origin_words(arg.origin, arg.where), arg.field or ""]
+            for arg in outcome.native
+        ],
     }
 
 

@@ -9,12 +9,15 @@ from launcher.job import FieldInfo
 from launcher.ui import page, shown
 from launcher.ui.asking import answer
 from launcher.ui.choices import is_switch, kind, matching, sections, versions
+from launcher.ui.origins import BACKEND_DEFAULT
 from launcher.ui.pool import Busy, Pool, Stopped
 from launcher.ui.words import refused
 
 # Rows of fields at once; a person narrows the search before.
 _MOST_ROWS = 60
 _CHOSEN = (*page.CHOOSERS, *page.NUMBERS)
+# The field that says what a chooser's group has set.
+_FIELD_OF = {"model": "model.hub_id", "task": "task.type", "backend": "backend.name", "hardware": "hardware.name"}
 
 
 def register(app: Dash, pool: Pool) -> None:
@@ -117,11 +120,11 @@ def _register_answers(app: Dash, pool: Pool) -> None:
 
 
 def _placeholder(found: dict[str, Any], key: str) -> str:
-    """Return the value of a chooser that the recipe or the backend decides."""
+    """Return the value of a chooser that a file or a default decides, and which of these it is."""
     if key == "backend.version" and found.get("backend"):
-        return f"{found['backend']['version']} (default)"
-    value = found.get("values", {}).get({"hardware": "hardware.name", "model": "model.hub_id"}.get(key, key))
-    return f"{value[0]} ({value[1].partition(',')[0]})" if value else "not set"
+        return f"{found['backend']['version']} ({BACKEND_DEFAULT})"
+    value = found.get("values", {}).get(_FIELD_OF.get(key, key))
+    return f"{value[0]} ({value[1].partition(',')[0]})" if value and value[0] not in ("", "null") else "not set"
 
 
 def _register_fields(app: Dash, pool: Pool) -> None:
@@ -151,7 +154,9 @@ def _register_fields(app: Dash, pool: Pool) -> None:
 
 
 def _note(value: Sequence[str] | None) -> str:
-    return f"= {value[0]}  ({value[1]})" if value else ""
+    if not value:
+        return ""
+    return f"= {value[0]}  ({value[1]})" if value[0] else value[1]
 
 
 def _row(info: FieldInfo) -> html.Div:

@@ -7,6 +7,7 @@ from dash import html
 
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import MEMORY_PARTS
+from launcher.job.finding import Fix
 from launcher.terminal import counted, parameters
 
 Tree = Mapping[str, Any]
@@ -161,7 +162,7 @@ def _finding(finding: Tree, number: int, pending: bool) -> html.Li:
     fixes = []
     for at, fix in enumerate(finding["fix"]):
         label = f"{fix} (changes training)" if fix in finding["affects_training"] else fix
-        fixes.append(button(label, split(fix), f"finding{number}.{at}", title="Apply this change"))
+        fixes.append(button(label, Fix.from_text(fix).overrides, f"finding{number}.{at}", title="Apply this change"))
     if fixes:
         rows.append(html.Div(["works: ", *fixes], className="fixes"))
     elif pending and finding["severity"] == "error":
@@ -171,14 +172,3 @@ def _finding(finding: Tree, number: int, pending: bool) -> html.Li:
     if finding["source"]:
         rows.append(html.Div(finding["source"], className="source"))
     return html.Li(rows, className=finding["severity"])
-
-
-def split(fix: str) -> list[str]:
-    """Return the overrides of a fix; values with blanks stay whole."""
-    words: list[str] = []
-    for part in fix.split(" "):
-        if "=" in part.partition("[")[0] or not words:
-            words.append(part)
-        else:
-            words[-1] += f" {part}"
-    return words

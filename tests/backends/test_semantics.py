@@ -148,6 +148,7 @@ def test_what_a_job_leaves_open_is_the_same_everywhere(kind: str) -> None:
     assert not {path: found for path, found in differences(kind).items() if path not in MAY_DIFFER}
 
 
+@pytest.mark.slow
 def test_no_reason_is_left_over() -> None:
     assert set(MAY_DIFFER) == {path for kind in JOBS for path in differences(kind)}
 

@@ -79,6 +79,7 @@ def test_every_name_that_two_backends_share_is_accounted_for(pair):
     assert not forgotten
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", backend_names())
 def test_what_has_a_reason_exists_and_has_no_field(backend: str) -> None:
     for row in native_only_index_of(backend).rows:

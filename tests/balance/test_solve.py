@@ -56,6 +56,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_answers_are_found_and_proven(name: str) -> None:
@@ -290,6 +291,7 @@ def test_fewer_micro_batches_than_stages_all_run_in_the_only_round(
     assert found.time >= 16 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_the_periodic_middle_of_a_long_step_costs_one_period_a_round(chunks: int) -> None:

@@ -233,7 +233,7 @@ def test_08_a_script_is_imported_ported_and_adopted(page: Opened) -> None:
     page.page.wait_for_function("!document.querySelector('#text').value.includes('+recipe')")
     assert {"backend=megatron", "model.num_hidden_layers=28"} <= set(words(page))
     # The fields are shown again, with the job's own values.
-    page.page.locator(".field .note", has_text="(override)").first.wait_for()
+    page.page.locator(".field .note", has_text="(chosen by you)").first.wait_for()
     page.page.locator("#verdict", has_not_text="qwen3_moe").wait_for()
     page.page.get_by_role("button", name="Undo").click()
     page.page.wait_for_function("text => document.querySelector('#text').value === text", arg="\n".join(before))

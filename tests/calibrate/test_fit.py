@@ -1,5 +1,6 @@
 """The fit of a calibration: steps made by the estimate from a known hardware file give that file's steps again."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -23,7 +24,6 @@ START = Hardware(
 )
 WORDS = ("+recipe=tiny_qwen3", "backend=megatron_lm", *described("cpu", transformer_engine=False))
 LAYOUTS = layouts(compose(list(WORDS)), kind="cpu", devices=2, iterations=8)
-JOBS: list[tuple[Layout, Job]] = [(each, compose([*WORDS, *each.words])) for each in LAYOUTS]
 
 known = st.builds(
     lambda matmul, memory, latency, link: replace(
@@ -59,10 +59,15 @@ def test_the_estimate_counts_the_layers_that_are_trained() -> None:
     assert not [note for note in notes if note.startswith("kernels.")]
 
 
+@functools.cache
+def jobs() -> list[tuple[Layout, Job]]:
+    return [(each, compose([*WORDS, *each.words])) for each in LAYOUTS]
+
+
 def observed(hardware: Hardware, factor: float = 1.0) -> list[Observation]:
     """Return what the layouts would take on a hardware."""
     found = []
-    for layout, job in JOBS:
+    for layout, job in jobs():
         answer = quick(replace(job, hardware=hardware))
         assert answer.time is not None
         found.append(
@@ -77,6 +82,7 @@ def observed(hardware: Hardware, factor: float = 1.0) -> list[Observation]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=3, phases=[Phase.explicit, Phase.generate])
 @given(known)
 def test_a_known_hardware_is_found_again(hardware: Hardware) -> None:

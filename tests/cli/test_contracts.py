@@ -139,6 +139,7 @@ EXPLAINED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EXPLAINED.values(), ids=EXPLAINED.keys())
 def test_explain(launch: Launch, case):
     name, text = case

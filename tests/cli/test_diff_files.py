@@ -95,6 +95,7 @@ def test_equivalent_spellings_are_equal(folder: Folder, case: str) -> None:
     assert (code, out.splitlines()[0]) == (0, "the same: old.sh and new.sh"), out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["swift_sft.sh", "mindspeed_qwen3.sh", "megatron_model_config.yaml", "mindformers_qwen3.yaml"]
 )

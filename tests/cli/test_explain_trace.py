@@ -58,6 +58,7 @@ def test_a_native_argument_leads_to_its_field(capsys: pytest.CaptureFixture[str]
     assert row in found["backends"][0]["rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelled", ["--tensor-model-parallel-size", "tensor_model_parallel_size"])
 def test_an_argument_in_either_spelling(capsys: pytest.CaptureFixture[str], spelled: str) -> None:
     found = tree(capsys, spelled)

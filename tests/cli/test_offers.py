@@ -71,6 +71,7 @@ def is_one_error(wrong: str, known: str) -> bool:
     return (len(left) <= 1 and len(right) <= 1) or left == right[::-1]
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(120, suppress_health_check=SHARED)
 def test_a_misspelt_field_is_offered_and_composes(capsys: pytest.CaptureFixture[str], data: st.DataObject) -> None:

@@ -114,6 +114,7 @@ def written(capsys: Say, *args: str) -> tuple[int, str, str]:
     return (code, *capsys.readouterr())
 
 
+@pytest.mark.sample(keep=20)
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_file_of_somebody_is_never_replaced(writer: str, hostile: str, here: Path, capsys: Say) -> None:

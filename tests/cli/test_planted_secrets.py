@@ -127,6 +127,7 @@ def _word(chance: random.Random, each: Planted) -> str:
 SHARED = [HealthCheck.function_scoped_fixture]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 @examples(150, suppress_health_check=SHARED, deadline=None)
 def test_an_argument_of_the_command_line(session: Session, seed: int) -> None:

@@ -135,6 +135,7 @@ def test_an_argument_that_is_no_override_is_a_json_array_too(launch: Launch):
     assert done.json[0]["mistakes"][0]["works"][0] == "parallel.tp"
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_whole_sweep(installed: Install, tmp_path: Path):
     # No program before exec: bash goes on where one ends well just as the signal comes.
     args = (*NATIVE, *DATA, installed(": >ready-$$; exec sleep 600"), "optimizer.lr=1e-5,2e-5", "output_dir=out")

@@ -306,6 +306,7 @@ def test_help_fits_80_columns_except_for_commands_to_copy(words, monkeypatch):
     assert not [line for line in lines if cells(line) > 80 and not re.match(r"\s*(launch|eval|ssh) ", line)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dry_run_refused", "estimate", "explain_field", *COLOURED])
 def test_colour_changes_nothing_but_colour(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

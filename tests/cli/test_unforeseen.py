@@ -133,6 +133,7 @@ def shell(folder: Path, script: str, *args: str, **env: str) -> subprocess.Compl
 JOB = ("+recipe=tiny_qwen3", "backend=megatron_lm")
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written(tmp_path: Path) -> None:
     done = shell(tmp_path, '"$@" > /dev/full', "explain", "parallel.tp")
     assert (done.returncode, done.stderr) == (

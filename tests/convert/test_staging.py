@@ -51,6 +51,7 @@ def test_the_result_appears_whole_and_leaves_nothing_beside_it(target):
     assert [path.name for path in target.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_moment_nothing_is_lost_and_the_next_start_completes(target, seed):
     """The target's name shows nothing until everything is there; what was finished is not moved again."""
@@ -83,6 +84,7 @@ def test_what_was_finished_is_not_moved_again(target):
     assert complete(target)
 
 
+@pytest.mark.slow
 def test_killed_while_overwriting_the_old_result_stays(target):
     target.mkdir(parents=True)
     (target / "old").write_text("precious")

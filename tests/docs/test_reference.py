@@ -59,6 +59,7 @@ def test_every_argument_of_a_backend_is_listed_with_its_field(name: str) -> None
     assert page.count("../fields/") >= len(listed) // 10
 
 
+@pytest.mark.slow
 def test_every_family_and_preset_is_listed() -> None:
     for name in [*FAMILIES, *(path.stem for path in (shipped("conf") / "model").glob("*.yaml"))]:
         assert name in text("models"), name

@@ -10,7 +10,7 @@ from launcher.installed import Installed
 from launcher.job import with_values
 from tests.conftest import make_job
 
-HERE = Installed(versions={"wandb": "0.31.0"})
+HERE = Installed(versions={"wandb": "0.31.0", "tensorboard": "2.20.0"})
 
 
 def checks(monkeypatch: pytest.MonkeyPatch, found: Installed, env: dict[str, str], home: Path) -> list[Check]:
@@ -26,6 +26,11 @@ def test_a_job_without_wandb_is_not_asked() -> None:
 def test_a_missing_package_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (check,) = checks(monkeypatch, Installed(versions={}), {"WANDB_API_KEY": "x"}, tmp_path)
     assert (check.verdict, "pip install wandb" in check.works) == (ERROR, True)
+
+
+def test_without_tensorboard_nothing_arrives_and_that_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = checks(monkeypatch, Installed(versions={"wandb": "0.31.0"}), {"WANDB_MODE": "offline"}, tmp_path)
+    assert [(check.what, check.verdict) for check in found] == [("tensorboard", WARNING), ("wandb", OK)]
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,7 @@ def test_without_the_extra_nothing_is_computed(launch: Any, tmp_path: Path, monk
     assert "pip install 'launch-llm[report]'" in err
 
 
+@pytest.mark.slow
 def test_pictures_and_trace(launch: Any, tmp_path: Path) -> None:
     svg, page, trace = tmp_path / "estimate.svg", tmp_path / "estimate.html", tmp_path / "trace.json"
     assert launch(*QWEN, "--plot", str(svg), "--trace", str(trace))[0] == 0

@@ -258,6 +258,7 @@ _NUMBERS = HERE.parent / "families" / "parameters.json"
 PUBLISHED: dict[str, int] = json.loads(_NUMBERS.read_text(encoding="utf-8"))
 
 
+@pytest.mark.sample(keep=16)
 @pytest.mark.parametrize(("preset", "number"), PUBLISHED.items(), ids=list(PUBLISHED))
 def test_totals_are_those_of_the_published_weights(preset: str, number: int) -> None:
     from launcher.compose import compose

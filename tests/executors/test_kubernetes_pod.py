@@ -75,6 +75,7 @@ def test_a_pod_that_hangs_has_failed_whatever_its_node_wrote(tmp_path: Path):
 TRAINS = ("bash", "-c", "touch begun; sleep 40; touch trained")
 
 
+@pytest.mark.slow
 def test_a_node_that_is_ended_while_its_program_starts_does_not_train(tmp_path: Path):
     """Its program is not yet in a session of its own, so that a signal to its process group reaches nobody."""
     write_pod(tmp_path, TRAINS)
@@ -87,6 +88,7 @@ def test_a_node_that_is_ended_while_its_program_starts_does_not_train(tmp_path: 
     assert (end.how, (tmp_path / "trained").exists()) == ("stopped", False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")
 def test_a_pod_that_is_ended_while_its_files_are_brought_starts_nothing(tmp_path: Path):
     """As the first process of a container: without a trap it is deaf to the signal."""

@@ -35,6 +35,7 @@ def _refused(config: dict[str, Any]) -> bool:
     return False
 
 
+@pytest.mark.sample(keep=9)
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in TWINS])
 def test_an_absent_key_means_the_default_of_transformers(family: str) -> None:
     transformers = pytest.importorskip("transformers")

@@ -105,6 +105,7 @@ def test_every_family_has_a_published_file() -> None:
     assert not missing, f"tests/families/published has no config.json of {', '.join(sorted(missing))}"
 
 
+@pytest.mark.sample(keep=15)
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_a_preset_says_what_the_published_file_says(path: Path) -> None:
     preset = compose([f"model={path.stem}"]).model

@@ -74,6 +74,7 @@ NOT_AS_PUBLISHED = {
 }
 
 
+@pytest.mark.sample(keep=35)
 @pytest.mark.parametrize("family", MODEL_TYPES)
 @pytest.mark.parametrize("backend", BUILT_IN)
 def test_a_row_says_what_check_says(backend: str, family: str) -> None:

@@ -165,6 +165,7 @@ def yaml_is_answered(text: str, group: str) -> None:
     answered(["import", "any.yaml"])
 
 
+@pytest.mark.slow
 @few(25)
 @given(tree=_JOBS, group=st.sampled_from(["job", "strategy"]))
 def test_any_job_file(folder: Path, tree: dict[str, Any], group: str) -> None:

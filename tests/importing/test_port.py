@@ -263,6 +263,25 @@ def test_the_shape_of_a_model_is_read_from_its_files_or_must_be_named() -> None:
     assert "hidden-size" in {each.flag for each in ported(script, "megatron").accounts}
 
 
+UNKNOWN = {
+    "a known model": ("", {"works": ["model.vocab_size=151936"], "asks": []}),
+    "another model": ("--num-layers 27", {"works": [], "asks": ["model.vocab_size=N"]}),
+}
+
+
+@pytest.mark.parametrize(("more", "offered"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_script_without_its_vocabulary_is_offered_that_of_a_known_model(
+    tmp_path: Path, more: str, offered: Mapping[str, Any]
+) -> None:
+    script = tmp_path / "train.sh"
+    text = (DATA / "mindspeed_qwen3.sh").read_text(encoding="utf-8")
+    script.write_text(text.replace("--padded-vocab-size 151936 ", f"{more} "), encoding="utf-8")
+    found = ported(read_file(str(script), ImportOptions(partial=True))[0], "megatron")
+    (error,) = [each for each in found.findings if each.severity == "error"]
+    assert error.fields == ("model.vocab_size",)
+    assert {"works": [str(fix) for fix in error.fixes], "asks": list(error.asks)} == offered
+
+
 def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "x.sh"
     script.write_text(f"{NPU[1]} --reuse-fp32-param --attn-logit-softcapping 30 --use-flash-attn\n")

@@ -212,6 +212,63 @@ def test_what_the_user_sets_is_refused_instead(tmp_path: Path) -> None:
     assert ("kernels.transformer_impl",) in errors
 
 
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+# name: (source, text of the variable, arguments, target, whether the target can have it)
+VARIABLES: dict[str, tuple[str, str, str, str, bool]] = {
+    "many queues": ("megatron", "32", "--tensor_model_parallel_size 2", "mindspeed", False),
+    "many queues and context parallelism": ("megatron", "32", "--context_parallel_size 2", "megatron_lm", False),
+    "many queues without either": ("megatron", "32", "", "mindspeed", True),
+    "one queue": ("megatron", "1", "--tensor_model_parallel_size 2", "mindspeed", True),
+    "one queue, which context parallelism accepts": ("megatron", "1", "--context_parallel_size 2", "megatron_lm", True),
+    "overlapped micro-batches": (
+        "mindspeed",
+        "32",
+        f"{MOE} --moe-fb-overlap --moe-token-dispatcher-type alltoall --expert-model-parallel-size 2 "
+        "--tensor-model-parallel-size 2 --sequence-parallel",
+        "megatron_lm",
+        True,
+    ),
+    "one queue of FSDP": ("megatron_lm", "1", "--use-megatron-fsdp --data-parallel-sharding-strategy "
+                          "optim_grads_params --ckpt-format fsdp_dtensor", "megatron", False),
+}  # fmt: skip
+
+
+STARTS = {"megatron": f"NPROC_PER_NODE=8 {SWIFT}", "megatron_lm": LM, "mindspeed": NPU}
+
+
+def with_variable(case: str, folder: Path) -> Imported:
+    source, number, words, *_ = VARIABLES[case]
+    script = folder / "train.sh"
+    script.write_text(
+        f"export {QUEUES}={number}\n" + f"{STARTS[source]} {words}\n",
+        encoding="utf-8",
+    )
+    (imported,) = read_file(script, ImportOptions(backend=source))
+    return imported
+
+
+@pytest.mark.parametrize("case", VARIABLES)
+def test_a_variable_that_the_target_refuses_is_left_to_it(case: str, tmp_path: Path) -> None:
+    _, number, _, target, fits = VARIABLES[case]
+    imported = with_variable(case, tmp_path)
+    found = ported(imported, target, fixes=False)
+    assert found.job.backend.env.get(QUEUES) == (number if fits else None)
+    told = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and f"backend.env.{QUEUES}" in each.fields]
+    assert [each.severity for each in told] == ([] if fits else ["change"])
+    assert all(each.message.startswith(f"backend.env.{QUEUES}={number} → left to the backend: ") for each in told)
+    assert not [each for each in found.findings if each.severity == "error" and QUEUES in each.message]
+
+
+def test_a_variable_comes_back_on_its_own_backend_and_is_refused_where_the_user_sets_it(tmp_path: Path) -> None:
+    imported = with_variable("many queues", tmp_path)
+    file = tmp_path / "job.yaml"
+    file.write_text(ported_yaml(imported, ported(imported, "mindspeed", fixes=False), "x"), encoding="utf-8")
+    assert QUEUES not in judge(compose([f"+job={file}"]), fixes=False).job.backend.env
+    assert judge(compose([f"+job={file}", "backend=megatron"]), fixes=False).job.backend.env[QUEUES] == "32"
+    refused = judge(compose([f"+job={file}", f"+backend.env.{QUEUES}='16'"]), fixes=False)
+    assert "MLM-CONNECTIONS" in {each.rule for each in refused.findings if each.severity == "error"}
+
+
 def test_a_multimodal_model_is_refused_by_name_where_language_models_are_trained() -> None:
     imported = read_argv(SWIFT.replace("Qwen3-8B", "Qwen2.5-VL-7B-Instruct").split(), backend="megatron")
     (found,) = [each for each in ported(imported, "mindspeed", fixes=False).findings if each.rule == "PORT-MODEL"]

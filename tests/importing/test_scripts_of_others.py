@@ -279,6 +279,32 @@ def test_comments_after_continued_lines_are_reported_in_one_line(tmp_path: Path)
     assert note.works == ("no blank and no comment after the backslash that continues a line",)
 
 
+def test_a_blank_after_the_backslash_is_an_argument(tmp_path: Path) -> None:
+    """bash passes it on, and argparse refuses it (Charles2530/MindSpeed-LLM, tests/poc)."""
+    (note,) = notes_of(tmp_path, "torchrun pretrain_gpt.py --num-layers 4 \\ \n  --lr 1\n")
+    assert note.message == "' ' belongs to no argument"
+    assert note.works == ("no blank and no comment after the backslash that continues a line",)
+
+
+def test_line_ends_of_windows_are_reported(tmp_path: Path) -> None:
+    """bash starts the program with carriage returns (crackhopper/mindformers-on-modelart)."""
+    script = tmp_path / "train.sh"
+    script.write_bytes(TRAINING.format("pretrain_gpt.py", "--bf16").replace("\n", "\r\n").encode())
+    (found,) = read_file(script, ImportOptions())
+    assert found.job.precision.dtype == "bf16"
+    (note,) = [each for each in found.warnings if "CRLF" in each.message]
+    assert note.works == (f"sed -i 's/\\r$//' {script}",)
+
+
+def test_patterns_of_extglob_are_read_in_commands_on_files_and_refused_by_name_elsewhere(tmp_path: Path) -> None:
+    text = "shopt -s extglob\nfor f in a/!(b); do\n  {}done\n"
+    (note,) = notes_of(tmp_path, text.format(TRAINING.format("pretrain_gpt.py", "--bf16")))
+    assert note.message.startswith("a pattern of extglob, !(b), ")
+    assert note.where.endswith(":2")
+    found = imported(tmp_path, "shopt -s extglob\nrm -rf a/!(b)\n" + TRAINING.format("pretrain_gpt.py", "--bf16"))
+    assert found.job.precision.dtype == "bf16"
+
+
 def test_a_value_on_the_next_line_needs_a_backslash(tmp_path: Path) -> None:
     text = "megatron sft --model m \\\n  --dataset\n  'a.jsonl' \\\n  --save s\n"
     (note,) = notes_of(tmp_path, text)

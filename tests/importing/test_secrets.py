@@ -99,6 +99,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.sample(keep=13)
 @pytest.mark.parametrize("more", [(), ("--json",), ("--to", "mindspeed"), ("--to", "mindformers", "--json")], ids=str)
 @pytest.mark.parametrize("case", INPUTS)
 def test_a_secret_is_shown_nowhere(

@@ -177,6 +177,7 @@ def check_nodes(stubs: Stubs, made: LaunchPlan, reported: object) -> None:
 CARRIED = {"HTTP_PROXY": "a b\nLD_DEBUG=all\n.\n'$(pwned)'", "WANDB_BASE_URL": "x; pwned"}
 
 
+@pytest.mark.slow
 def test_nodes_reached_by_ssh_run_their_command_alone(stubs: Stubs, folder: Path) -> None:
     made, files = rendered("ssh", folder, python=f"{stubs.folder}/python")
     # Files in the way of a program that reads numbers from names and from what others print.
@@ -228,6 +229,7 @@ def test_what_ssh_would_read_otherwise_is_refused(case: tuple[dict[str, object],
         rendered("ssh", folder, **changes)
 
 
+@pytest.mark.slow
 def test_tasks_of_slurm_run_their_command_alone(stubs: Stubs, folder: Path) -> None:
     made, files = rendered("slurm", folder, python=f"{stubs.folder}/python")
     slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "STUB_NODES": "2"}

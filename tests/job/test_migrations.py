@@ -59,6 +59,7 @@ def test_a_run_record_of_any_version_is_the_same(path: Path, tmp_path: Path) -> 
     assert json.loads(record.as_json())["schema"] == len(RUN_RECORDS)
 
 
+@pytest.mark.slow
 def test_what_is_written_carries_the_version(launch: Launch, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(

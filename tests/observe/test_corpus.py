@@ -1,6 +1,5 @@
 """Failure texts of public issues: the reason that is given is the reason, or none is given."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from launcher.observe.failure import Failure
 from launcher.observe.reason import LINE, sign
 from launcher.observe.reasons import REASONS
 from tests.observe.corpus import SETS, Text, failure_of, texts, verdict
+from tests.waiting import ended_if_stuck
 
 ALL = [(name, text) for name in SETS for text in texts(name)]
 
@@ -72,12 +72,11 @@ HOSTILE = ("1 ", "[a] ", "(a b=c) ", "a.b", ":", "a=b, ", "(a pid=", "NVRM: GSP 
 
 
 @pytest.mark.parametrize("part", HOSTILE)
-def test_long_lines_take_no_more_time_than_others(part: str, tmp_path: Path):
+def test_a_long_line_does_not_hold_up_the_answer(part: str, tmp_path: Path):
     log = (part * 60_000 + "\n") * 3 + "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'y'\n"
-    begun = time.process_time()
-    found = failure_of(Text(name="long", url="", reasons=("exception",), log=log), tmp_path)
+    with ended_if_stuck():  # a pattern that backtracks without an end
+        found = failure_of(Text(name="long", url="", reasons=("exception",), log=log), tmp_path)
     assert found.message == "KeyError: 'y'"
-    assert time.process_time() - begun < 10
 
 
 def test_every_expected_reason_is_a_row():

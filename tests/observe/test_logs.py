@@ -66,6 +66,7 @@ def nothing() -> None:
     """Let a look pass."""
 
 
+@pytest.mark.slow
 def test_following_begins_with_the_last_lines_and_survives_rotation(tmp_path: Path):
     path = tmp_path / "node0.log"
     file = log(tmp_path, "old 1\nold 2\nhal")
@@ -227,6 +228,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_logs_take_tail_since_and_grep_together(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):  # noqa: F811
     program = tmp_path / "env" / "bin" / "megatron"
     program.write_text("#!/usr/bin/env bash\nfor i in 1 2 3 4; do echo a $i; echo '[rank1]' b $i; done\n")

@@ -107,6 +107,7 @@ def overrides(tmp_path: Path) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.slow
 def test_status_shows_measured_beside_expected(launch: Launch, overrides: tuple[str, ...], tmp_path: Path):
     assert launch("run", *overrides).code == 0
     tree = launch("status", "out", "--json").json["training"]
@@ -133,6 +134,7 @@ def test_status_shows_measured_beside_expected(launch: Launch, overrides: tuple[
     assert "\nleft " not in shown
 
 
+@pytest.mark.slow
 def test_a_watched_run_is_lines_of_json_a_file_for_prometheus_and_a_notice(
     launch: Launch, overrides: tuple[str, ...], tmp_path: Path, hook: "Hook"
 ):

@@ -11,6 +11,7 @@ from tests.sampling import examples
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core.transformer.moe.moe_utils")
+pytestmark = pytest.mark.slow
 
 sizes = {"sequences": st.integers(1, 3), "length": st.integers(2, 6), "experts": st.integers(3, 6)}
 

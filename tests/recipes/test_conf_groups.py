@@ -13,6 +13,7 @@ from launcher.job.shipped import shipped
 OPTIONS = [(group, path.stem) for group in SECTION_GROUPS for path in sorted((shipped("conf") / group).glob("*.yaml"))]
 
 
+@pytest.mark.sample(keep=25)
 @pytest.mark.parametrize("group, option", OPTIONS, ids=lambda value: value)
 def test_an_option_fills_its_own_section_only(group: str, option: str) -> None:
     plain, chosen = as_tree(compose([])), as_tree(compose([f"{group}={option}"]))

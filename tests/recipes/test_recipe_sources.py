@@ -25,6 +25,7 @@ def test_every_recipe_is_ours_or_has_a_recorded_source() -> None:
     assert {name for name in FILES if not name.startswith("tiny_")} == RECORDED.keys()
 
 
+@pytest.mark.sample(keep=20)
 @pytest.mark.parametrize("recipe", RECORDED)
 def test_a_recipe_has_the_values_that_its_source_has(recipe: str) -> None:
     says = RECORDED[recipe]["says"]
@@ -32,6 +33,7 @@ def test_a_recipe_has_the_values_that_its_source_has(recipe: str) -> None:
     assert {path: plain(written(_job(recipe), path)) for path in says} == says
 
 
+@pytest.mark.sample(keep=20)
 @pytest.mark.parametrize("recipe", RECORDED)
 def test_every_difference_has_a_reason_and_every_reason_a_difference(recipe: str) -> None:
     silent, stale = unexplained(recipe, differences(recipe, RECORDED[recipe]))

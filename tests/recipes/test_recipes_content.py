@@ -47,6 +47,7 @@ def test_a_recipe_says_where_it_comes_from(path: Path) -> None:
     assert all(len(line) <= 120 for line in lines)
 
 
+@pytest.mark.sample(keep=10)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_arithmetic_of_a_recipe_works_out(path: Path) -> None:
     job = _job(path)
@@ -73,6 +74,7 @@ def test_the_arithmetic_of_a_recipe_works_out(path: Path) -> None:
     assert (vocabulary or 0) % parallel.tp == 0
 
 
+@pytest.mark.sample(keep=9)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_sequence_parallelism_and_experts_fit_the_layout(path: Path) -> None:
     job = _job(path)
@@ -87,6 +89,7 @@ def test_sequence_parallelism_and_experts_fit_the_layout(path: Path) -> None:
     assert parallel.sequence_parallel or parallel.tp == 1, "experts under tensor parallelism need sequence parallelism"
 
 
+@pytest.mark.sample(keep=12)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_one_length_of_training_is_given_and_the_schedule_is_explicit(path: Path) -> None:
     job = _job(path)
@@ -98,6 +101,7 @@ def test_one_length_of_training_is_given_and_the_schedule_is_explicit(path: Path
     assert job.checkpoint.save_interval
 
 
+@pytest.mark.sample(keep=15)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_model_is_the_preset_itself(path: Path) -> None:
     """No recipe quietly trains another architecture than the model it names; samples that are longer than its positions

@@ -28,6 +28,7 @@ def bounds(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.rule == "ARG-BOUND"]
 
 
+@pytest.mark.sample(keep=14)
 @pytest.mark.parametrize("value", [0, -1])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("backend", ARGS)

@@ -117,6 +117,7 @@ for name in sorted(sys.argv[1:]):
 """
 
 
+@pytest.mark.slow
 def test_the_order_does_not_depend_on_what_was_loaded_before() -> None:
     names = backend_names()
     answers = {

@@ -172,3 +172,31 @@ def test_another_length_of_training_is_offered_only_where_nothing_else_works():
     whole = with_values(tuned, {"schedule.epochs": 2.0, "schedule.train_iters": None})
     (epochs,) = [each for each in judge_for_backend(whole).findings if "schedule.epochs" in each.fields]
     assert [str(fix) for fix in epochs.fixes] == ["schedule.train_iters=1000 schedule.epochs=null"]
+
+
+NODES = {
+    "no layout of 1,000 devices": (("+recipe=deepseek_v3", "cluster.nodes=125", "backend=mindspeed"), (96, 128)),
+    "a layout far from the recipe's": (("+recipe=deepseek_v3", "cluster.nodes=125", "backend=megatron"), (96, 128)),
+    "no fewer ones": (("+recipe=kimi_k2", "cluster.nodes=7", "backend=megatron"), (64,)),
+}
+
+
+@pytest.mark.parametrize("words, counts", NODES.values(), ids=NODES)
+def test_numbers_of_nodes_that_work_are_offered_for_every_error_of_the_layout(words, counts):
+    """125 nodes had pp=50 for one of two errors and nothing for the other."""
+    job = compose(words)
+    errors = [finding for finding in judge_for_backend(job).findings if finding.severity == "error"]
+    assert {finding.rule for finding in errors} == {"PAR-WORLD", "PAR-EXPERT-WORLD"}
+    for error in errors:
+        assert tuple(str(fix) for fix in error.fixes)[-len(counts) :] == tuple(f"cluster.nodes={n}" for n in counts)
+    for count in counts:
+        assert judge_for_backend(compose([*words, f"cluster.nodes={count}"]), fixes=False).ok
+    # What is offered first for each error gives, together, a job without errors.
+    together = [str(override) for error in errors for override in str(error.fixes[0]).split()]
+    assert judge_for_backend(compose([*words, *together]), fixes=False).ok
+
+
+def test_another_number_of_nodes_is_not_offered_where_one_size_is_enough():
+    job = compose(["+recipe=deepseek_v3", "cluster.nodes=60", "backend=megatron"])
+    (error,) = [finding for finding in judge_for_backend(job).findings if finding.severity == "error"]
+    assert [str(fix) for fix in error.fixes] == ["parallel.pp=5"]

@@ -93,6 +93,7 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.sample(keep=10)
 @pytest.mark.parametrize("section", dict.fromkeys(path.partition(".")[0] for path in ROWS))
 def test_fields_take_the_values_that_launch_reads(section: str) -> None:
     for path in (path for path in ROWS if path.partition(".")[0] == section):

@@ -126,6 +126,7 @@ NOTHING_FOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overrides", "works"), NOTHING_FOUND.values(), ids=list(NOTHING_FOUND))
 def test_where_nothing_is_found_fields_that_work_are_named(
     capsys: pytest.CaptureFixture[str], overrides: list[str], works: list[str]

@@ -51,6 +51,7 @@ def test_the_page_is_for_whole_runs_on_a_gpu() -> None:
     assert "--page is for a run of all steps on a GPU" in done.stderr
 
 
+@pytest.mark.sample(keep=7)
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda each: f"{each.model}, {each.name}")
 def test_every_layout_is_a_job_that_can_be_rehearsed_and_estimated(kind: str, layout: Any) -> None:
@@ -123,6 +124,7 @@ def test_what_the_time_does_not_allow_is_in_the_table(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_training_that_does_not_end_is_stopped_and_told(tmp_path: Path) -> None:
     runner = Runner(folder=tmp_path, deadline=time.monotonic() + 60, longest=1)
     found = runner.train("tiny", ("+recipe=tiny_qwen3", "backend=megatron_lm"), "cpu")

@@ -39,6 +39,7 @@ def test_the_page_is_what_was_measured() -> None:
     assert len(names()) == len(set(names()))
 
 
+@pytest.mark.sample(keep=20)
 @pytest.mark.parametrize("name", names())
 def test_the_reference_computes_every_job(name: str) -> None:
     case = case_of(name)

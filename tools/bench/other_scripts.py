@@ -1,14 +1,15 @@
 """Imports scripts of other repositories, and compares the words of the training command with those of a real bash.
 
-    python -m tools.bench.other_scripts --checkouts DIR [--refusals]
+    python -m tools.bench.other_scripts --checkouts DIR [--list FILE] [--refusals]
     python -m tools.bench.other_scripts --upstream PROJECT@VERSION=DIR ... [--refusals] [--state FILE] [--write]
 
-Which repositories, commits and scripts: other_scripts.json, written before any was measured. DIR holds checkouts named
-OWNER+NAME; nothing is fetched, and the scripts run with stubs in an empty root only (tools.bench.real_bash, as root).
-A script that is refused without its checkout is read again with it (`--source`). Variables that a script does not set
-have their own name as value on both sides. Prints a table and the reasons; `--refusals` lists each with its line.
-`--upstream` measures all scripts of the upstreams' own checkouts instead (tools.bench.upstream_scripts), goes on where
-it was stopped, and with `--write` puts the table where docs/import.md takes it from; exit code 1 below 98 %.
+Which repositories, commits and scripts: other_scripts.json and later_scripts.json (`--list`), each written before any
+of it was measured. DIR holds checkouts named OWNER+NAME; nothing is fetched, and the scripts run with stubs in an empty
+root only (tools.bench.real_bash, as root). A script that is refused without its checkout is read again with it
+(`--source`). Variables that a script does not set have their own name as value on both sides. Prints a table and the
+reasons; `--refusals` lists each with its line. `--upstream` measures all scripts of the upstreams' own checkouts
+instead (tools.bench.upstream_scripts), goes on where it was stopped, and with `--write` puts the table where
+docs/import.md takes it from; exit code 1 below 98 %.
 """
 
 import argparse
@@ -65,9 +66,9 @@ class Read:
     differ: str = ""
 
 
-def measured(checkouts: Path, root: Path) -> Iterator[Read]:
+def measured(checkouts: Path, root: Path, chosen: Path) -> Iterator[Read]:
     """Yield the outcome of each script of the list: first without any fork, then with its own."""
-    repositories = json.loads(LIST.read_text(encoding="utf-8"))["repositories"]
+    repositories = json.loads(chosen.read_text(encoding="utf-8"))["repositories"]
     folders = {each["repository"]: checkouts / each["repository"].replace("/", "+") for each in repositories}
     alone = {
         (each["repository"], script): _refusal(folders[each["repository"]] / script, ImportOptions())
@@ -145,7 +146,7 @@ def _invocation(path: Path, variables: dict[str, str]) -> Invocation | None:
     state = State(script=str(path), variables=dict(variables), fixed=frozenset(variables))
     try:
         run_script(path.read_text(encoding="utf-8", errors="replace"), state, path.parent)
-    except RecursionError:
+    except (ImportRefused, RecursionError):
         return None
     found, _ = find(state.commands)
     return found[0] if found else None
@@ -185,6 +186,7 @@ def main() -> int:
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--checkouts", type=Path, metavar="DIR")
     chosen.add_argument("--upstream", type=upstream_of, action="append", metavar="PROJECT@VERSION=DIR")
+    parser.add_argument("--list", type=Path, default=LIST, metavar="FILE", help="of --checkouts")
     parser.add_argument("--refusals", action="store_true", help="list every refusal and difference with its reason")
     parser.add_argument("--state", type=Path, default=STATE, metavar="FILE", help="of --upstream")
     parser.add_argument("--write", action="store_true", help="of --upstream: write tools/docs/import_upstream.md")
@@ -194,7 +196,7 @@ def main() -> int:
         make_root(Path(root))
         if given.upstream:
             return _of_upstreams(given, Path(root))
-        found = list(measured(given.checkouts.expanduser(), Path(root)))
+        found = list(measured(given.checkouts.expanduser(), Path(root), given.list))
     print("| repository | scripts | imported | with its checkout | words of bash |\n|---|---|---|---|---|")
     for name in dict.fromkeys(each.repository for each in found):
         print(_row(name, [each for each in found if each.repository == name]))

@@ -1,13 +1,15 @@
 """Rows for the model: source of weights and config.json, and fields that override config.json."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from backends.megatron.families import FAMILIES, ids, is_multimodal
 from backends.megatron.mapping.factories import FOUR, THREE, mapping_of
 from backends.megatron.versions import REGISTERED
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, output_dir
+from launcher.job.model import Model
+from launcher.job.shipped_models import presets_like
 from launcher.mapping.family_row import later
 from launcher.mapping.rows import NativeView, Row, Unsupported, fixed, same
 
@@ -50,7 +52,23 @@ def config_json(job: Job) -> dict[str, Value]:
     try:
         return config_from_model(job.model, torch_dtype=DTYPES[job.precision.dtype])
     except ModelConfigError as error:
-        raise Unsupported("model.model_type", "; ".join(error.problems)) from None
+        raise _incomplete(job.model, error.problems) from None
+
+
+def _incomplete(model: Model, problems: Sequence[str]) -> Unsupported:
+    """Return what a config.json lacks, with the values of known models of the same sizes.
+
+    MindSpeed-LLM's scripts name no family, and leave the size of the vocabulary to the tokenizer.
+    """
+    works = []
+    for preset in presets_like(model):
+        missing = [name for name in ("model_type", "vocab_size") if getattr(model, name) is None]
+        works.append(tuple(f"model.{name}={preset[name]}" for name in missing))
+    why = "; ".join(problems)
+    if model.model_type is not None and model.vocab_size is None:
+        why += ": it is in the model's own config.json, or the number of rows of its embedding"
+        return Unsupported("model.vocab_size", why, tuple(dict.fromkeys(works)))
+    return Unsupported("model.model_type", why, tuple(filter(None, dict.fromkeys(works))))
 
 
 def from_pretrained(job: Job) -> bool:

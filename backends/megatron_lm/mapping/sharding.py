@@ -49,6 +49,11 @@ def uses_megatron_fsdp(job: Job) -> bool:
     return engine == "megatron" or (engine is None and stage is not None and stage > 1)
 
 
+def uses_fsdp(job: Job) -> bool:
+    """Return whether the job shards with an FSDP, Megatron-core's own or torch's."""
+    return uses_megatron_fsdp(job) or job.parallel.fsdp.implementation == "torch"
+
+
 def distributed_optimizer() -> Row:
     """Return the row of ZeRO 1; higher stages are FSDP (`sharding`)."""
 

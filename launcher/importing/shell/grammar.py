@@ -49,6 +49,14 @@ _AS_DECIMAL = b"~~~"
 # with one above U+FFFF: github.com/tree-sitter/tree-sitter-bash/issues/337, not fixed in 0.25.1.
 _CRASHES = re.compile(rb"\{\d*(?:\.\.\d*)?[\xf0-\xff]")
 _VARIABLE = re.compile(rb"\$([A-Za-z_]\w*|[0-9@*#?!])")
+# A word that begins with a blank, or is nothing else, as where one follows the backslash at the end of a line; the
+# grammar skips it.
+_ESCAPED_BLANK = re.compile(rb"(?<=[ \t])\\[ \t]")
+# `!(a|b*)`, which the grammar does not have; bash reads it after `shopt -s extglob`. Which files these programs change
+# has no effect on a command line.
+_EXTENDED = re.compile(rb"[?*+@!]\([^()'\n]*\)")
+_EXTGLOB = b"shopt -s extglob"
+_OF_FILES = re.compile(rb"^[ \t]*(?:rm|cp|mv|ls|chmod) [^\n;|&]*", re.MULTILINE)
 _MOST_ROUNDS = 10
 
 
@@ -77,6 +85,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     source, root = _in_braces(_with_plain_numbers(source))
     if root.has_error:
         source, root = _in_braces(_repaired(source, root))
+    source, root = _with_blanks(source, root)
     if root.has_error:
         raise _syntax_error(source, root, file, first_line)
     return root
@@ -108,6 +117,10 @@ def _repaired(source: bytes, root: Node) -> bytes:
     Placeholders such as `<path>` become words. The text keeps its length and its lines, so that positions stay valid.
     """
     source = _DECIMAL.sub(_AS_DECIMAL, _BLANK.sub(_as_word, source))
+    if _EXTGLOB in source:
+        source = _OF_FILES.sub(
+            lambda line: _EXTENDED.sub(lambda each: b"'" + each.group() + b"'", line.group()), source
+        )
     for _ in range(2):  # offset and length
         source = _OFFSET.sub(b"\\1\\2", source)
     root = _parser().parse(source).root_node
@@ -158,6 +171,22 @@ def _is_dropped(root: Node, at: int) -> bool:
     return leaf is not None and leaf.type == "$" and leaf.parent is not None and leaf.parent.type == "concatenation"
 
 
+def _with_blanks(source: bytes, root: Node) -> tuple[bytes, Node]:
+    """Quote words that are an escaped blank: bash passes them on, the grammar drops them."""
+    found = [each for each in _ESCAPED_BLANK.finditer(source) if _is_skipped(root, each.start())]
+    if not found:
+        return source, root
+    for each in reversed(found):
+        source = source[: each.start()] + b"'" + source[each.start() + 1 : each.end()] + b"'" + source[each.end() :]
+    return source, _parser().parse(source).root_node
+
+
+def _is_skipped(root: Node, at: int) -> bool:
+    """Return whether the grammar took a backslash for a blank between words."""
+    node = root.descendant_for_byte_range(at, at + 1)
+    return node is not None and node.child_count > 0 and node.type not in ("string", "heredoc_body", "concatenation")
+
+
 def _as_word(blank: "re.Match[bytes]") -> bytes:
     inner = blank.group()[1:-1].replace(b" ", BLANK_SPACE.encode())
     return BLANK_LEFT.encode() + inner + BLANK_RIGHT.encode()
@@ -188,6 +217,11 @@ def _syntax_error(source: bytes, root: Node, file: str, first_line: int) -> Exce
         return NotReadable(_ENDS[error.type], f"{file}:{line_of(error.parent) + first_line - 1}")
     line = line_of(error) + first_line - 1
     text = (text_of(error).strip() or source.splitlines()[min(line, len(source.splitlines())) - 1].decode()).split("\n")
+    extended = _EXTENDED.search(source) if _EXTGLOB in source else None
+    if extended is not None:
+        line = source.count(b"\n", 0, extended.start()) + first_line
+        what = f"a pattern of extglob, {extended.group().decode('utf-8', 'replace')}"
+        return NotReadable(f"{what}, is read in rm, cp, mv, ls and chmod only", f"{file}:{line}")
     what = f"a {error.type} is missing" if error.is_missing else f"not bash: {text[0][:80]!r}"
     return NotReadable(what, f"{file}:{line}")
 

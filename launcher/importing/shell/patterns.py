@@ -9,9 +9,25 @@ def matches(text: str, pattern: str) -> bool:
     return _compiled(pattern).match(text) is not None
 
 
+# `@(a|b*)` of `shopt -s extglob`; groups within groups stay literal.
+_GROUP = re.compile(r"(?<!\\)([?*+@!])\(([^()]*)\)")
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # fnmatch reads `[!x]` as bash does; it does not support extended globs, which stay literal.
-    return re.compile(fnmatch.translate(_literal(pattern)))
+    return re.compile(rf"(?s:{_expression(pattern)})\Z")
+
+
+def _expression(pattern: str) -> str:
+    """Return a glob pattern as a regular expression, without anchors."""
+    group = _GROUP.search(pattern)
+    if group is None:
+        # fnmatch reads `[!x]` as bash does.
+        return fnmatch.translate(_literal(pattern))[4:-3]  # without (?s: and )\Z
+    before, rest = _expression(pattern[: group.start()]), _expression(pattern[group.end() :])
+    several = f"(?:{'|'.join(map(_expression, group[2].split('|')))})"
+    if group[1] == "!":
+        return rf"{before}(?!{several}{rest}\Z).*{rest}"
+    return f"{before}{several}{'' if group[1] == '@' else group[1]}{rest}"
 
 
 def _literal(pattern: str) -> str:
@@ -33,7 +49,7 @@ def trimmed(text: str, operator: str, pattern: str) -> str:
 
 def replaced(text: str, operator: str, pattern: str, new: str) -> str:
     """Return the text with the first (`/`), every (`//`), a leading (`/#`) or trailing (`/%`) match replaced."""
-    body = fnmatch.translate(_literal(pattern))[4:-3] if pattern else ""  # without (?s: and )\Z
+    body = _expression(pattern)
     if not body:
         return new + text if operator == "/#" else text + new if operator == "/%" else text
     if operator == "/#":

@@ -234,6 +234,7 @@ def _recipe(name: str) -> Job:
     return compose(recipe=name, overrides=["backend=megatron"])
 
 
+@pytest.mark.sample(keep=100)
 @pytest.mark.parametrize("version", BACKEND.versions)
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_survive_as_command_lines(name: str, version: str) -> None:

@@ -42,6 +42,7 @@ def _refuses(rule: str, words: str) -> bool:
     return rule in {found.rule for found in rule_cases.findings(BACKEND, "0.16.1", values, {})}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freq", ["1", "2", "0", "[1]*8", "[1]*7", "[1]*9", "[0]+[1]*7", "[2]*8", "[0]*8", "-1"])
 def test_megatron_core_builds_the_layers_that_pass(freq):
     specs = pytest.importorskip("megatron.core.models.gpt.gpt_layer_specs", reason="extra rehearsal")
@@ -58,6 +59,7 @@ def test_megatron_core_builds_the_layers_that_pass(freq):
     assert built is not _refuses("MLM-MOE-PATTERN", f"--moe-layer-freq {freq}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freq", ["1", "0", "3", "[1]*8", "[1]*7", "[1]*9", "[5,0]*4"])
 def test_megatron_core_finds_the_window_of_each_layer_that_passes(freq):
     utils = pytest.importorskip("megatron.core.transformer.utils", reason="extra rehearsal")
