@@ -9,7 +9,6 @@ from launcher.job import FieldInfo
 from launcher.ui import page, shown
 from launcher.ui.asking import answer
 from launcher.ui.choices import is_switch, kind, matching, sections, versions
-from launcher.ui.origins import BACKEND_DEFAULT
 from launcher.ui.pool import Busy, Pool, Stopped
 from launcher.ui.words import refused
 
@@ -122,9 +121,13 @@ def _register_answers(app: Dash, pool: Pool) -> None:
 def _placeholder(found: dict[str, Any], key: str) -> str:
     """Return the value of a chooser that a file or a default decides, and which of these it is."""
     if key == "backend.version" and found.get("backend"):
-        return f"{found['backend']['version']} ({BACKEND_DEFAULT})"
+        return f"{found['backend']['version']} (default)"
     value = found.get("values", {}).get(_FIELD_OF.get(key, key))
-    return f"{value[0]} ({value[1].partition(',')[0]})" if value and value[0] not in ("", "null") else "not set"
+    if not value or not value[0]:
+        return "not set"
+    origin = value[1].partition(",")[0]
+    # The chooser's label says of what it is a preset, and has room for a word.
+    return f"{value[0]} ({'preset' if origin.endswith(' preset') else origin})"
 
 
 def _register_fields(app: Dash, pool: Pool) -> None:

@@ -75,7 +75,8 @@ def register(app: Dash, searches: Searches) -> None:
     def poll(_ticks: int | None, _clicks: int | None, name: str | None) -> Sequence[Any]:
         if not name:
             return no_update, no_update, True, True, False
-        if ctx.triggered_id == "search-cancel":
+        # A click comes together with a tick that has waited for the answer before: `triggered_id` is one of them.
+        if any(each["prop_id"].startswith("search-cancel.") for each in ctx.triggered):
             searches.cancel(name)
         found, before = searches.state(name)
         if found is None:

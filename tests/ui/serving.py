@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,8 +55,12 @@ class Planner:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def callback(self, output: str, **values: Any) -> tuple[int, str]:
-        """Return the answer of the callback whose outputs include `output`; inputs and states by `id.property`."""
+    def callback(self, output: str, changed: Sequence[str] = (), **values: Any) -> tuple[int, str]:
+        """Return the answer of the callback whose outputs include `output`; inputs and states by id.
+
+        Args:
+            changed: inputs, as `id.property`, that changed together; the first one by default.
+        """
         each = next(one for one in json.loads(self.send("/_dash-dependencies")[1]) if output in one["output"])
         given = {name.replace("__", "-"): value for name, value in values.items()}
 
@@ -70,7 +74,7 @@ class Planner:
             "outputs": outputs if each["output"].startswith("..") else outputs[0],
             "inputs": [filled(part) for part in each["inputs"]],
             "state": [filled(part) for part in each["state"]],
-            "changedPropIds": [f"{part['id']}.{part['property']}" for part in each["inputs"]][:1],
+            "changedPropIds": [*changed] or [f"{part['id']}.{part['property']}" for part in each["inputs"]][:1],
         }
         return self.send("/_dash-update-component", json.dumps(body).encode())
 

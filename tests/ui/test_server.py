@@ -41,6 +41,16 @@ def test_a_job_is_judged_and_estimated(server: Planner) -> None:
     assert "tokens/s per device" in text
 
 
+def test_a_search_is_cancelled_though_a_tick_comes_with_the_click(server: Planner) -> None:
+    """With two tabs open, a click on Cancel waited for an answer, and was taken for the tick that waited with it."""
+    status, text = server.callback("search-id.data", search__start=1, words=list(JOB))
+    assert status == 200, text
+    name = json.loads(text)["response"]["search-id"]["data"]
+    both = ("search-poll.n_intervals", "search-cancel.n_clicks")
+    given = {"search__poll": 3, "search__cancel": 1, "search__id": name}
+    assert "cancelled" in server.callback("search-result.children", both, **given)[1]
+
+
 ATTACKS = {
     "a job file": ("+job={folder}/secret.yaml",),
     "a job file beside the server": ("+job=secret.yaml",),

@@ -59,23 +59,6 @@
     return { id: id.startsWith("{") ? JSON.parse(id) : id, value };
   });
 
-  // Dash's choosers are reached through a hidden field that no screen reader names, and named by their value alone: here
-  // the button itself is reached, and named by its label as well. The field of Dash's upload has no name either.
-  new MutationObserver(() => {
-    document.querySelectorAll(".dash-dropdown-focus-target:not([tabindex='-1'])").forEach((each) => { each.tabIndex = -1; });
-    document.querySelectorAll("button.dash-dropdown[id]").forEach((each) => {
-      const label = document.querySelector(`label[for="${each.id}"]`);
-      if (each.tabIndex !== 0) { each.tabIndex = 0; }
-      if (label && !each.getAttribute("aria-labelledby").startsWith(`${each.id}-label`)) {
-        label.id = `${each.id}-label`;
-        each.setAttribute("aria-labelledby", `${each.id}-label ${each.id}-value`);
-      }
-    });
-    document.querySelectorAll("#upload input[type=file]:not([aria-label])").forEach((each) => {
-      each.setAttribute("aria-label", "Script or configuration");
-    });
-  }).observe(document.documentElement, { childList: true, subtree: true });
-
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     planner: {
       // Inputs: choosers and fields, buttons, text, undo, clear, incoming, hash; states: their ids, words, history,
