@@ -5,11 +5,11 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from launcher.catalogue.versions import in_range
+from launcher.records import dataclass
 
 _SECONDS = 60
 _ASK = """import json, platform, sys

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import rules_for
+from launcher.records import dataclass
 from launcher.rules.changes import affects_training, changes_of
 from launcher.rules.data_files import ID as DATA_FILE
 from launcher.rules.data_files import Tried, data_file_findings

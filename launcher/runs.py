@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.executors.record import Record, read_record
@@ -22,6 +21,7 @@ from launcher.observe.logs import Wanted, fetch, read_lines, sources
 from launcher.observe.state import State, state_of
 from launcher.observe.stop import stop_run
 from launcher.outputs.free import free_folder
+from launcher.records import dataclass
 
 _POLL_SECONDS = 0.2
 _ASK_SECONDS = 1.0

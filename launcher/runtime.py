@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from launcher.plan import LaunchPlan, Watch
 from launcher.plan.executor import get_executor, start_of
 from launcher.plan.start import RESUME
 from launcher.plan.tracker_config import with_job_as_config
+from launcher.records import dataclass
 
 # Above this many parameters a rehearsal runs only on request: without an accelerator it would not fit, or not end.
 _TINY_PARAMETERS = 50_000_000

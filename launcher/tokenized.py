@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.outputs.kinds import Kind
+from launcher.records import dataclass
 
 IGNORED = -100
 """Label of a place where nothing is predicted, as in torch, transformers and MindFormers (ignore_token_id)."""

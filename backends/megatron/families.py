@@ -4,7 +4,7 @@ Up to 3.9 swift's own classes read config.json, from 3.10 on a bridge (swift/meg
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from backends.megatron.mapping.attention_variants import linear_pattern_is_lost
 from launcher.families.registry import FAMILIES as RECORDS
@@ -12,6 +12,7 @@ from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
+from launcher.records import dataclass
 
 THREE, FOUR = "3.99", "4.0"
 # Version whose bridge the tests compare with; its modules of linear and of sparse attention are recent.

@@ -1,12 +1,13 @@
 """Which of MindFormers' classes train a model family, per version, and the defaults of these classes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.mapping.family_row import FamilyRow, Named, by_family, name_in
 from launcher.mapping.unbuildable_models import Unbuildable
+from launcher.records import dataclass
 
 # Defaults of each config class for keys that a file omits: its signature and registered parameters.
 # A file with a directory of weights uses that directory's config.json instead.

@@ -1,13 +1,14 @@
 """What MindSpeed-LLM calls model families: in its weight converter, its layer specifications and its templates."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from backends.megatron_lm.families import OUTPUT_BIAS, WIDE_NORM
 from launcher.catalogue.versions import in_range
 from launcher.job.model import Model
 from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
+from launcher.records import dataclass
 
 # Names of --model-type-hf: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27 @26.1.0; Llama of
 # any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint). Templates: --prompt-type of upstream

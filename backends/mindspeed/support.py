@@ -1,11 +1,12 @@
 """Dependency versions of MindSpeed-LLM, from its release notes and installation guide."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from backends.megatron_lm.support import CHECKOUT
 from launcher.catalogue.requirements import Needed
+from launcher.records import dataclass
 
 _GUIDE = "MindSpeed-LLM docs/zh/pytorch/training/install_guide.md, release_notes_llm.md @26.1.0"
 _PINNED = replace(CHECKOUT, is_backend=False)

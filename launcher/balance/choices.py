@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.balance.from_job import RECOMPUTED, Posed, layer_times, pose, with_limits
 from launcher.balance.parts import MODULES, PARTS, union
@@ -12,6 +12,7 @@ from launcher.job import Job, Origin, Value, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import Outcome, judge
 from launcher.pipeline_schedule.layout import parse_layout
+from launcher.records import dataclass
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 _FULL, _PART = "recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"

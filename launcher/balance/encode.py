@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from launcher.balance.from_job import UNEVEN, layout_text, short_layout
 from launcher.balance.problem import Split
@@ -11,6 +10,7 @@ from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding
 from launcher.mapping.native import NativeArg
 from launcher.pipeline import Outcome, judge
+from launcher.records import dataclass
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 

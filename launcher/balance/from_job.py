@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from launcher.balance.local import even, kinds_in_order
@@ -24,6 +24,7 @@ from launcher.job import Job, Value, with_values
 from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.pipeline_schedule.order import PLAIN, SIMULATED
 from launcher.pipeline_schedule.precedence import precedence
+from launcher.records import dataclass
 
 # Fields that a split replaces: the other ways to set the layers of a stage.
 UNEVEN: dict[str, Value] = {

@@ -6,9 +6,10 @@ in seconds); memory likewise (MB there, bytes here).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.pipeline_schedule.order import Schedule
+from launcher.records import dataclass
 
 
 class BadProblem(ValueError):

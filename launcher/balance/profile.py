@@ -8,10 +8,10 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.job import Job
+from launcher.records import dataclass
 
 LAYOUT = ("dp", "tp", "pp", "ep")
 # Further sizes that times depend on; a table without such a column applies to all of their values.

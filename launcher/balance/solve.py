@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ from launcher.balance.problem import Problem, Split
 from launcher.balance.program import Program
 from launcher.balance.timing import Timing
 from launcher.pipeline_schedule.precedence import Precedence, precedence
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from launcher.balance.choices import Choice, Taken, choices_of
@@ -15,6 +15,7 @@ from launcher.balance.timing import seconds as seconds_of
 from launcher.estimate.estimate import estimate
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
+from launcher.records import dataclass
 
 # Maximum number of corrections of the limits by the estimate of the solution.
 _CORRECTIONS = 5

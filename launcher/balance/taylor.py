@@ -6,9 +6,9 @@ Source: mindspore/toolkits e8d3573 autoparallel/symphony (README; pipeline_condu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

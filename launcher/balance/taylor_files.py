@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.balance.profile import BadTable, Measured
 from launcher.budgets import BeyondBudget, check_yaml
 from launcher.nearest import nearest
+from launcher.records import dataclass
 
 # Constants that the program reads. Those of layers 1 and 2 equal those of layer 0 (start_service.py:273-300).
 LAYERS = (

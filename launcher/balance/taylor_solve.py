@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.balance.local import even
@@ -11,6 +10,7 @@ from launcher.balance.problem import Problem
 from launcher.balance.solve import Balanced, balance_any
 from launcher.balance.taylor import Ratios, taylor_problem
 from launcher.balance.taylor_files import Pipeline, yaml_tree
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.hardware import Hardware
 from launcher.pipeline import judge
+from launcher.records import dataclass
 from launcher.rehearse.core.options import Device
 from launcher.rehearse.implementation import described
 from launcher.rehearse.refusal import RehearsalRefused

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.calibrate.least_squares import minimised
 from launcher.estimate.estimate import quick
 from launcher.estimate.memory import GIB
 from launcher.job import Job
 from launcher.job.hardware import Hardware
+from launcher.records import dataclass
 
 # Figures of kernels, with the values that the fit starts from where the hardware file has none; products' and
 # attention's shares are those of a measured peak.

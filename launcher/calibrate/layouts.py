@@ -1,13 +1,13 @@
 """The short trainings of a calibration: which sizes and layouts of a job are measured, and which of them are fitted."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
 from launcher.job import Job, Value, with_values
 from launcher.job.schema import override_text
 from launcher.job.transformer import within
+from launcher.records import dataclass
 from launcher.rehearse.shrink import shrink
 from launcher.runtime import is_tiny
 

@@ -8,12 +8,12 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from launcher.calibrate.layouts import Layout, warm_up
 from launcher.parity.runs import launch_words, train
+from launcher.records import dataclass
 from launcher.rehearse.core.tensor_memory import VARIABLE
 
 Clock = Literal["wall", "processor"]

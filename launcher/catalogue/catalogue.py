@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from launcher.budgets import json_value
 from launcher.catalogue.versions import version_key
 from launcher.list_expression import may_be_list
 from launcher.nearest import nearest
+from launcher.records import dataclass, record
 
 Value: TypeAlias = Any
 """A native value: what a YAML file or `backend.args.NAME=…` holds, or the text token(s) of a command line."""
@@ -25,7 +26,7 @@ _FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "help", "
 _TUPLES = ("aliases", "choices", "commands")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Argument:
     """One argument, key or environment variable that the backend reads.
 

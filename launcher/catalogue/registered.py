@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from launcher.catalogue.versions import version_key
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

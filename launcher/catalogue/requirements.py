@@ -1,11 +1,10 @@
 """Packages, checkouts and toolkits that a backend needs, with the versions that upstream names."""
 
-from dataclasses import dataclass
-
 from launcher.catalogue.versions import in_range
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Needed:
     """One thing that a backend needs, and which versions of it work.
 

@@ -11,12 +11,13 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from launcher.catalogue.catalogue import Catalogue, from_json
 from launcher.catalogue.versions import FORK
+from launcher.records import dataclass
 
 VARIABLE = "LAUNCH_CATALOGUES"
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.catalogue.cli_syntax import arity, boolean_style, default_text, kind
@@ -11,6 +11,7 @@ from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.mapping.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.mapping.launchers import ENVIRONMENT, Starter, launcher_names, starters, variables_of
+from launcher.records import dataclass
 from launcher.report.text_page import Page, page_of
 
 _EXAMPLES = """\
@@ -147,7 +148,7 @@ def _tree(name: str, listed: Sequence[_Listed], chosen: Sequence[tuple[_Listed, 
 def _argument_tree(argument: Argument, catalogue: Catalogue) -> dict[str, object]:
     plain = {
         name: getattr(argument, name)
-        for name in argument.__slots__
+        for name in (field.name for field in fields(argument))
         if getattr(argument, name) not in (None, (), "", {})
     }
     if argument.has_default:

@@ -5,7 +5,6 @@ import dataclasses
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.cli.options import composed_of
@@ -21,6 +20,7 @@ from launcher.job import Job
 from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.plan.shell import quote
+from launcher.records import dataclass
 from launcher.terminal import counted, machines
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")

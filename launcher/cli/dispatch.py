@@ -1,12 +1,12 @@
 """Dispatches to a verb: one table of verbs, looked up without importing any of them."""
 
 import gc
-from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
 from backends import BUILT_IN
 from launcher.nearest import nearest
+from launcher.records import dataclass
 
 HELP = """\
 Launch: one LLM training job, described once, started on any of several training stacks.

@@ -3,7 +3,6 @@
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
@@ -21,6 +20,7 @@ from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.rows import Row, active_rows
 from launcher.pipeline import Outcome, judge
+from launcher.records import dataclass
 from launcher.report.findings import format_finding
 from launcher.report.text_page import print_lines
 from launcher.rules.registry import RULES, Rule

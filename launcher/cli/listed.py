@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from launcher.budgets import check_yaml, read_limited
 from launcher.compose.search_path import SearchPath
+from launcher.records import dataclass
 from launcher.schema.files import is_editor_line
 
 _SENTENCE = re.compile(r"\.\s+(?=[A-Z])")

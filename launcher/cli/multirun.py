@@ -3,7 +3,6 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.cli.options import print_json
@@ -13,6 +12,7 @@ from launcher.compose.errors import Mistake
 from launcher.compose.overrides import is_text
 from launcher.job.secret import without_secrets
 from launcher.plan.executor import launchers
+from launcher.records import dataclass
 
 # Settings of Hydra's submitit launcher, and the equivalent fields.
 _SETTINGS = {

@@ -5,7 +5,6 @@ newest catalogues.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from launcher.catalogue.catalogue import plain as plain_name
@@ -15,6 +14,7 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.renames import renames_of
 from launcher.mapping.rows import active_rows
 from launcher.nearest import plain
+from launcher.records import dataclass
 
 # Lower is better.
 _EXACT, _LEAF, _ALIAS, _SYNONYM, _PART, _NATIVE, _MEANING = range(7)

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     from launcher.compose.errors import Mistake

@@ -4,7 +4,6 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from launcher.outputs.unnamed import written_below
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Ended, get_executor, launchers
+from launcher.records import dataclass
 from launcher.report.findings import print_findings
 from launcher.report.text_page import page_of, print_lines
 from launcher.syntax import escaped

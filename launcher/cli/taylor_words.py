@@ -7,10 +7,11 @@ Source: mindspore/toolkits e8d3573 autoparallel/symphony: README 2.1-2.3, pipeli
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from launcher.cli.refusal import WrongUse
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from launcher.observe.notice import Notice, send
 from launcher.observe.prometheus import write_textfile
 from launcher.observe.state import State, state_of
 from launcher.observe.training import Training, finite, training_of
+from launcher.records import dataclass
 from launcher.report.text_page import page_of
 from launcher.syntax import escaped
 from launcher.terminal import can_redraw, duration

@@ -1,9 +1,10 @@
 """Errors of composition: all mistakes at once, each with its source location."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.job.secret import redacted, without_secrets
+from launcher.records import dataclass
 
 # Rule ids of mistakes, documented in launcher/rules/diagnostics.py.
 WORDS, NAME, OPTION, VALUE, BOUND = "JOB-WORDS", "JOB-FIELD", "JOB-OPTION", "JOB-VALUE", "JOB-BOUND"

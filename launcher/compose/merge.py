@@ -5,7 +5,6 @@ composes many jobs of the same files (tests, sweeps, tried offers) so pays for H
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from launcher.compose.overrides import FileOption, Override, for_hydra, quote
 from launcher.compose.search_path import SECTION_GROUPS, SearchPath
 from launcher.compose.variables import secrets_unread, with_references
 from launcher.job.shipped import shipped
+from launcher.records import dataclass
 
 _NO_FOLDER = "installed"
 # What only OmegaConf resolves: an interpolation, and a value that must be given.

@@ -7,7 +7,6 @@ than the recipe, all of them change, and where the sizes of the other model are 
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from launcher.job import Job, Origin
 from launcher.job.derive import with_fields
 from launcher.job.model import Model
 from launcher.job.shipped import shipped
+from launcher.records import dataclass
 
 # With these a job describes an architecture; the rest has the defaults of its backend, or follows from the tokenizer.
 _SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads"}

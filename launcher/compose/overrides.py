@@ -5,7 +5,6 @@ import re
 import shlex
 import types
 import typing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from launcher.compose.errors import NAME, OPTION, Mistake
 from launcher.compose.search_path import GROUPS, SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath
 from launcher.job import fields, suggest_field
 from launcher.job.secret import without_secrets
+from launcher.records import dataclass
 
 _WORD = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[\w/.@\-]+)(=(?P<value>.*))?$", re.DOTALL)
 _NAME = re.compile(r"\w[\w.-]*")

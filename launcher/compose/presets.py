@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from launcher.compose.variants import VARIANTS, Variant
 from launcher.job import Job
 from launcher.job.derive import with_fields
 from launcher.job.shipped import shipped
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

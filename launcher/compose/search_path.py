@@ -1,13 +1,13 @@
 """Search path of configuration: groups and recipes that ship with the program, and folders of a user."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import plugins
 from launcher.compose.errors import MORE, ComposeError, Mistake
 from launcher.job.shipped import shipped
 from launcher.nearest import nearest
+from launcher.records import dataclass
 
 # Groups whose files are whole or partial jobs (package `_global_`); they are added, not replaced.
 WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")

@@ -1,8 +1,10 @@
 """Published models with the architecture of a preset: other training, another date, or a longer context."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from launcher.records import dataclass
 
 _HUB = "config.json on huggingface.co"
 

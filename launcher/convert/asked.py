@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from launcher.convert.layouts.core import Naming
 from launcher.job import Job
+from launcher.records import dataclass
 
 
 def _silent(text: str) -> None:

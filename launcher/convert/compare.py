@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from launcher.convert.progress import Progress, size
 from launcher.convert.scales import unscaled
 from launcher.convert.verify import compare
 from launcher.job.model import Model
+from launcher.records import dataclass
 from launcher.terminal import duration
 
 _SHOWN = 20

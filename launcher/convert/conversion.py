@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from launcher.convert.containers.dtypes import itemsize, nbytes
@@ -15,6 +15,7 @@ from launcher.convert.logical import Logical
 from launcher.convert.move import thread_count
 from launcher.convert.plan import Plan
 from launcher.job.model import Model
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,13 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.convert.progress import size
 from launcher.convert.staging import check_space, existing_parent
+from launcher.records import dataclass
 from launcher.terminal import duration
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ import json
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.convert.containers.errors import Unwritable
 from launcher.convert.containers.files import write_all
+from launcher.records import dataclass
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 # First bytes of every journal.

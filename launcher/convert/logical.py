@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.families.attention import mixer
 from launcher.families.registry import weights
 from launcher.families.weights import Dim, HfTensor, Row, Weights, sizes
 from launcher.job.model import Model
+from launcher.records import dataclass
 
 Shape = tuple[int, ...]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Final, TypeVar
 
 from launcher.convert.casts import decode
 from launcher.convert.layouts.content import Content
+from launcher.records import dataclass
 
 T = TypeVar("T")
 # Elements compared at a time: few enough for a core's cache, as they are traversed several times.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from shlex import join
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 from launcher.job import Job, value_at
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend
+from launcher.records import dataclass
 
 # Fields that `layout_of` (launcher/convert/formats/format.py) reads from a job, without backend.args.
 _LAYOUT: Final = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.content import Content
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Region, common, volume
+from launcher.records import dataclass
 
 # Below this, testing all slices of a tensor is faster than an index lookup.
 _FEW = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from launcher.convert.move import Advance, in_parallel
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
 from launcher.convert.verify import Digest, Written, compare, padding_is_zero
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared

@@ -9,10 +9,10 @@ source and target swapped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class StridedRange:
     """Indices along one dimension of a stored tensor: `count` of them from `start`, `step` apart."""
 
@@ -21,7 +21,7 @@ class StridedRange:
     step: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class TensorSlice:
     """A block of a stored tensor that is a block of a logical tensor.
 

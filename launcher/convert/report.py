@@ -6,13 +6,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.layouts.torch_dist import stacks_layers
 from launcher.convert.losses import Values
 from launcher.convert.progress import size
+from launcher.records import dataclass
 from launcher.terminal import duration
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from launcher.convert.records import StridedRange, TensorSlice
+from launcher.records import dataclass
 
 Region = tuple[tuple[int, int], ...]
 """One (start, count) per dimension."""

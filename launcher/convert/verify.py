@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from launcher.convert.move import Advance, Copies, in_parallel, values
 from launcher.convert.plan import Move, all_shared
 from launcher.convert.slices import narrowed, volume
 from launcher.convert.spans import array, extent, forget_slot, loaded, parts, runs
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     import xxhash

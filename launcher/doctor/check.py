@@ -1,7 +1,9 @@
 """One row of the table: what was checked, what was found, and what to do."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
+
+from launcher.records import dataclass
 
 OK, WARNING, ERROR, SKIPPED = "ok", "warning", "error", "skipped"
 

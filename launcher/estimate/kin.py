@@ -10,13 +10,14 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from launcher.job import Job
 from launcher.job.number_formats import format_of
+from launcher.records import dataclass
 
 _FILE = Path(__file__).with_name("kin.json")
 

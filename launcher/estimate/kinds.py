@@ -1,10 +1,9 @@
 """Kinds of layers: the token mixer (attention variants, state space models) and the MLP or experts after it."""
 
-from dataclasses import dataclass
 from functools import cache
 
 from launcher.job.model import INDEXER, INDEXER_OFFSET, LINEAR_HEADS, MAMBA, Model, selects_keys
-from launcher.records import record
+from launcher.records import dataclass, record
 
 
 @record(eq=False)

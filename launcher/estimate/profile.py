@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
 from launcher.job import Job
 from launcher.mapping.backend import get_backend
 from launcher.mapping.stack_figure import StackFigure
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
 """Levels of a machine's links, inside first: host, NVLink or HCCS domain, rail, spine."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.job.hardware import Hardware, host_devices, linked_devices
+from launcher.records import dataclass
 
 # Collectives whose links have an efficiency of their own within a node.
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p")

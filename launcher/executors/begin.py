@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.executors import private
@@ -22,6 +22,7 @@ from launcher.job.migrations import RUN_RECORDS, versioned
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.executor import ENDED, Ended, Place, Submitted, get_executor
 from launcher.plan.start import Start
+from launcher.records import dataclass
 
 _SUBMIT_SECONDS = 120
 # A job whose submission got no answer is looked for so often.

@@ -3,8 +3,9 @@
 import os
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from launcher.records import dataclass
 
 # Indices in /proc/PID/stat after the name in parentheses, which may hold spaces; see proc_pid_stat(5), fields 3, 4, 22.
 _STATE, _PARENT, _START = 0, 1, 19

@@ -10,7 +10,7 @@ import socket
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from launcher.job.migrations import RUN_RECORDS, migrated, versioned
 from launcher.job.secret import without_secrets
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Place
+from launcher.records import dataclass
 
 RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
 PLAN, JOB = "plan.json", "job.json"

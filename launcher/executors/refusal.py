@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from launcher.executors.failure import CannotStart
+from launcher.records import dataclass
 
 Asked = TypeVar("Asked")
 # Names that a message lists at most.

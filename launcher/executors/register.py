@@ -5,11 +5,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.executors import private
+from launcher.records import dataclass
 
 _NUMBER = re.compile(r"(?P<name>.+)-(?P<number>\d+)\.json")
 _UNFIT = re.compile(r"[^A-Za-z0-9_.]+")

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.families.rope import read_mrope, read_rope, write_mrope, write_rope
 from launcher.families.source import NEEDED, Source
 from launcher.job.model import Model
 from launcher.job.schema import Value
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,17 @@
 """The record of a model family: its config.json keys, and the names and shapes of its parameters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from launcher.families.parts import Part
 from launcher.families.source import NEEDED
 from launcher.families.weights import Weights
 from launcher.job.schema import Value
+from launcher.records import dataclass, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Key:
     """One key of config.json that maps to one canonical field.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
 
 from launcher.job.model import Model
+from launcher.records import dataclass, record
 
 # How a Megatron-core tensor is composed of Hugging Face tensors, and how tensor parallelism splits it:
 #   replicated  the tensor itself, whole on every rank
@@ -39,7 +40,7 @@ def hf(name: str, *shape: Dim) -> HfTensor:
     return HfTensor(name=name, shape=shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Row:
     """One Megatron-core tensor and the Hugging Face tensors that it consists of.
 

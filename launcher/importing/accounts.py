@@ -1,7 +1,6 @@
 """Result of porting each argument of a script: translated, passed through, or dropped with a reason."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.importing.imported import Imported, ImportedArg
@@ -22,6 +21,7 @@ from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
 from launcher.mapping.rows import Row, active_rows
 from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
 from launcher.port.substitutes import SUBSTITUTE_RULE
+from launcher.records import dataclass
 from launcher.rules.native import effective_of
 
 TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "carried over", "left out"

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.budgets import json_value
 from launcher.catalogue.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
 from launcher.importing.shell.placeholders import has_output, is_open, only, shown
 from launcher.job import Value
 from launcher.list_expression import may_be_list
+from launcher.records import dataclass
 
 # What argparse takes for a value and not for an option (ArgumentParser._negative_number_matcher): no -1e-5, no -inf.
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")

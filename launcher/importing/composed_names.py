@@ -1,10 +1,10 @@
 """Names of tokenizers in the files of launchers that build on Megatron-LM, as Megatron-LM's own."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.importing.notes import Note
+from launcher.records import dataclass
 
 _KIND, _MODEL = "tokenizer_type", "tokenizer_model"
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from launcher.importing.shell.placeholders import shown
 from launcher.importing.stored import arguments_of_stored
 from launcher.job import Value
 from launcher.mapping.backend import Entry, get_backend
+from launcher.records import dataclass
 
 _ENDINGS = (".yaml", ".yml", ".json")
 # A number to its author, but a string in YAML 1.1, because it has no point or no sign.

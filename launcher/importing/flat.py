@@ -1,7 +1,7 @@
 """Flat settings of a backend that reads a file as its command line, and the `args.json` that a run writes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from launcher.catalogue.catalogue import Argument, Catalogue
@@ -9,6 +9,7 @@ from launcher.importing.config import arguments_of
 from launcher.importing.notes import Note, refuse
 from launcher.importing.stored import OF_DUMP, as_typed, fits
 from launcher.mapping.backend import Backend
+from launcher.records import dataclass
 
 _NOTHING: tuple[Any, ...] = (None, [], {}, "{}", "")
 # Arguments of the transformers Trainer, which the same project starts with files of the same form.

@@ -1,7 +1,7 @@
 """The result of an import: the job, the mapping of every argument, and notes for the user."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from launcher.importing.notes import Note
@@ -9,6 +9,7 @@ from launcher.job import Job, Value, as_tree
 from launcher.job.finding import Finding
 from launcher.job.imported import ImportedFrom
 from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +14,7 @@ from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import Command
 from launcher.importing.slurm import Request, request_of
 from launcher.mapping.backend import Backend, Entry, backend_names, get_backend
+from launcher.records import dataclass
 
 _PYTHON_VALUES = frozenset({"-X", "-W"})
 _TRAINING_NAME = re.compile(r"train|finetune|sft|rlhf")

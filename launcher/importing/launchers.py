@@ -1,7 +1,9 @@
 """Launchers in front of a training script (torchrun, msrun …) and their cluster options."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Notes of an import to its user: errors that stop it, and warnings on what was assumed or dropped."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from launcher.job.secret import redacted
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

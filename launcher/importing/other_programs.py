@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from launcher.catalogue.catalogue import plain
@@ -17,6 +16,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
 from launcher.port.dropped import DroppedArg, PortRoute
 from launcher.port.port import ALL, PortResult, Split, command_of
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     from launcher.pipeline import Outcome as Judged

@@ -5,7 +5,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.importing.argv import Parsed, typed_value
@@ -25,6 +25,7 @@ from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, redacted
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.renames import find_renamed
+from launcher.records import dataclass
 
 # Up to this many argument names may match by chance in a command of another backend.
 _FEW = 2

@@ -1,7 +1,7 @@
 """Compares jobs by effective values of each on its own backend, after that backend's defaults."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations
 
@@ -15,6 +15,7 @@ from launcher.mapping.native_only import MODEL, TRAINING, NativeOnlyArg
 from launcher.mapping.native_only_index import native_only_index_of
 from launcher.pipeline import MODEL_PATH, chosen_backend, with_local_model
 from launcher.port.port import port_job, sent
+from launcher.records import dataclass
 from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning, meaning
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"

@@ -4,13 +4,13 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.importing.argv import typed_value
 from launcher.importing.notes import Note, refuse
 from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.records import dataclass
 
 _FEWEST, _SHARE, _DUMP_SHARE = 5, 0.7, 0.5
 # Up to this many arguments that only an extension of a parser adds may occur in a file by chance.

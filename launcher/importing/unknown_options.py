@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.catalogue.user import OUTSIDE, forks
@@ -12,6 +11,7 @@ from launcher.job import Value, override_text
 from launcher.mapping.backend import Backend
 from launcher.mapping.forks import loaded
 from launcher.mapping.renames import RenamedArg
+from launcher.records import dataclass
 
 _SOURCE = "--source DIR: the checkout that the script starts; they become typed arguments of its own version"
 _PARTIAL = "--partial: the rest; they stay in backend.args as they are, and launch check refuses them"

@@ -1,12 +1,13 @@
 """Detects the backend and version that a command line was written for."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.argv import Parsed
 from launcher.job import Value
 from launcher.mapping.backend import Backend
+from launcher.records import dataclass
 
 Parse = Callable[[Catalogue], Parsed]
 

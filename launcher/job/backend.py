@@ -1,10 +1,10 @@
 """The backend: name, version, arguments and environment passed through."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.job.option import option
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

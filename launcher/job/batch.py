@@ -1,9 +1,8 @@
 """Batch sizes and sequence length."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

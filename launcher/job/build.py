@@ -4,7 +4,6 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from launcher.job.migrations import JOB_FILES, current_path
 from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value
 from launcher.nearest import nearest
+from launcher.records import dataclass
 from launcher.syntax import is_text
 
 

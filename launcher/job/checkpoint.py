@@ -1,9 +1,8 @@
 """Checkpoints: what is loaded at the start of training and saved during it."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

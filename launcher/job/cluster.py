@@ -1,10 +1,10 @@
 """The machines of a job, and settings of the executor that starts processes on them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.job.option import option
+from launcher.records import dataclass
 
 _SBATCH = "Slurm sbatch(1)"
 _CONTAINER = "Pod resources.limits"

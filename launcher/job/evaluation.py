@@ -1,9 +1,8 @@
 """Evaluation and generated samples."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS
+from launcher.records import dataclass
 
 _HF_GENERATION = "Hugging Face GenerationConfig"
 

@@ -1,10 +1,9 @@
 """Restarts, hang detection and injected faults."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.services import ErrorInjection
 from launcher.job.sources import ARGUMENTS
+from launcher.records import dataclass
 
 # Read by the launcher itself, whatever the backend.
 OF_LAUNCHER = tuple(

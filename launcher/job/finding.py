@@ -3,10 +3,10 @@
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 from launcher.notebook import Shown
+from launcher.records import dataclass
 
 # What a shell splits words at or expands; brackets are left to it, as they match files only where such are.
 _SPLIT, _QUOTE = re.compile(r"[\s;&|<>()$`]|\{[^}]*,"), re.compile(r"[\"']")

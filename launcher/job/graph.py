@@ -1,8 +1,7 @@
 """Settings of a framework that compiles the whole step to one static graph (MindSpore); not for PyTorch."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
+from launcher.records import dataclass
 
 _CONTEXT = "mindspore.set_context"
 _PARALLEL = "mindspore.set_auto_parallel_context"

@@ -1,8 +1,7 @@
 """The accelerator: FLOP/s, memory, links, measured efficiencies."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
+from launcher.records import dataclass
 
 _MEASURED = "measured; see hardware.measured"
 

@@ -1,10 +1,10 @@
 """Origin of an imported job: keeps what the script has and no field holds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.job.option import option
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,9 @@
 """Fused kernels and attention backend."""
 
-from dataclasses import dataclass
-
 from launcher.job.layout import CudaGraph
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, MODEL_PARALLEL_CONFIG, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 _ASCEND = "Ascend MindSpeed features"
 

@@ -1,9 +1,8 @@
 """Nested sections: communication libraries, FSDP and CUDA graphs."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, DDP_CONFIG, MODEL_PARALLEL_CONFIG, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,9 @@
 """Logs and experiment trackers."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.services import OneLogger, Straggler
 from launcher.job.sources import ARGUMENTS
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,10 @@ current version is the number of migrations. A name, once renamed, is never used
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from launcher.records import dataclass
 
 KEY = "schema"
 

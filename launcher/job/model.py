@@ -1,10 +1,9 @@
 """Extensions of the transformer: linear and sparse attention, hyper-connections, Mamba, heterogeneous layers."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import TRANSFORMER_CONFIG
 from launcher.job.transformer import RopeScaling, Transformer
+from launcher.records import dataclass
 
 _NEXT = "Hugging Face Qwen3NextConfig"
 _V32 = "Hugging Face DeepseekV32Config / GlmMoeDsaConfig"

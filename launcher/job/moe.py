@@ -1,9 +1,8 @@
 """Training of mixture-of-experts layers."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 _ASCEND = "Ascend MindSpeed features"
 

@@ -1,10 +1,9 @@
 """Number formats of matrix products: which one a job multiplies in, and the machine's figures for it."""
 
-from dataclasses import dataclass
-
 from launcher.job.hardware import Hardware
 from launcher.job.precision import Precision
 from launcher.job.quantisation import RECIPES, Recipe
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

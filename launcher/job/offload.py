@@ -1,9 +1,8 @@
 """Offloading and swapping to host memory."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import MODEL_PARALLEL_CONFIG, OPTIMIZER_CONFIG
+from launcher.records import dataclass
 
 _ASCEND = "Ascend MindSpeed features"
 

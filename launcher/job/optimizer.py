@@ -1,9 +1,8 @@
 """The optimizer and its hyper-parameters."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, OPTIMIZER_CONFIG, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 # Default of optimizer.muon_momentum.
 MUON_MOMENTUM = 0.95

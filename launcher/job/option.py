@@ -1,13 +1,14 @@
 """Declares canonical fields: one call sets the default and all metadata for docs, completion and checks."""
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
+
+from launcher.records import record
 
 _KEY = "launch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Meta:
     """Metadata of a canonical field besides its type and default.
 

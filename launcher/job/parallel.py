@@ -1,10 +1,9 @@
 """Parallel sizes and uneven pipeline stages."""
 
-from dataclasses import dataclass
-
 from launcher.job.layout import Communication, Fsdp
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, DDP_CONFIG, MODEL_PARALLEL_CONFIG, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 _ASCEND = "Ascend MindSpeed features"
 

@@ -1,8 +1,7 @@
 """Options of `launch estimate` and `launch search`."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

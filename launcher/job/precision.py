@@ -1,9 +1,8 @@
 """Number formats: of weights, activations, matrix products and reductions."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, OPTIMIZER_CONFIG, TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 # Defaults of fp8_amax_history_len and fp8_amax_compute_algo.
 FP8_AMAX_HISTORY_LEN, FP8_AMAX_COMPUTE_ALGO = 1024, "max"

@@ -13,8 +13,9 @@ fuses an activation function with quantisation (csrc/extensions/bias.cpp:158-166
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from launcher.records import dataclass
 
 Module = Literal["LayerNormLinear", "Linear", "GroupedLinear"]
 Places = Literal["never", "with a transposed copy", "always"]

@@ -1,9 +1,8 @@
 """Activation recomputation."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import TRANSFORMER_CONFIG
+from launcher.records import dataclass
 
 _ASCEND = "Ascend MindSpeed features"
 

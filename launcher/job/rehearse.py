@@ -1,9 +1,9 @@
 """Options of a rehearsal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from launcher.job.option import option
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """Which rules apply, and how strictly."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

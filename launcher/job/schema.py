@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -36,6 +35,7 @@ from launcher.job.schedule import Schedule
 from launcher.job.task import Lora, Task
 from launcher.job.tokenizer import Tokenizer
 from launcher.notebook import Shown
+from launcher.records import dataclass, record
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Any  # a Scalar, a tuple of them, a mapping (backend.args, backend.env) or None
@@ -109,7 +109,7 @@ class Job(Shown):
         return self.origins.get(path, DEFAULT_ORIGIN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class FieldInfo:
     """A leaf of the canonical job: dotted path, type, default and metadata."""
 

@@ -1,9 +1,8 @@
 """Services that monitor a run: NVIDIA's One Logger, straggler detection and error injection."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """The training task and LoRA."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
+from launcher.records import dataclass
 
 _TRL = "TRL DPOConfig / CPOConfig / KTOConfig"
 

@@ -1,9 +1,8 @@
 """Tokenizer, special tokens and chat template."""
 
-from dataclasses import dataclass
-
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, PRETRAINED_CONFIG
+from launcher.records import dataclass
 
 _HF_TOKENS = "Hugging Face SpecialTokensMixin"
 

@@ -1,10 +1,9 @@
 """The plain transformer, in the terms of Hugging Face's config.json."""
 
-from dataclasses import dataclass
-
 from launcher.job.model_types import MODEL_TYPES
 from launcher.job.option import option
 from launcher.job.sources import PRETRAINED_CONFIG
+from launcher.records import dataclass
 
 _MLA = "Hugging Face DeepseekV3Config"
 _MOE = "Hugging Face Qwen3MoeConfig / DeepseekV3Config"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from launcher.catalogue.user import NAME, OUTSIDE, Fork, ForkDetails, folder, fo
 from launcher.catalogue.versions import FORK
 from launcher.mapping.backend import Backend, UnknownVersion, backend_names, forget_forks, get_backend
 from launcher.mapping.forks import loaded
+from launcher.records import dataclass
 
 # Below this share of arguments that a version has, too, a checkout's parser is not that of a fork of it.
 _LEAST_KNOWN = 0.3

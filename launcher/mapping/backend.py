@@ -1,7 +1,7 @@
 """The backend interface: names, versions, a mapping table, a catalogue, rules, and how a backend is started."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +28,7 @@ from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.nearest import nearest
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     from launcher.catalogue.checkout.read import ParserSource

@@ -1,7 +1,8 @@
 """How a backend computes a quantity that not all backends compute in the same way."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """The mapping engine: one table, read forwards (job to native arguments) and backwards (native arguments to job)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from launcher.job import Job, Value, build, fields, override_text, value_at
@@ -10,6 +9,7 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported, active_rows
+from launcher.records import dataclass
 
 _RANK = ("override", "recipe", "derived", "default")
 

@@ -1,10 +1,10 @@
 """Environment variables as data: which ones a backend gets, under which conditions, their meaning and source."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from launcher.job import Job, value_at
 from launcher.mapping.native import NativeArgs
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

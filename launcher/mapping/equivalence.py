@@ -1,11 +1,11 @@
 """The stored value of native arguments, and when two values are equal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from launcher.budgets import json_value
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Value
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from launcher.catalogue.versions import in_range, version_key
 from launcher.job import Job, Value
 from launcher.mapping.rows import Row, Unsupported
+from launcher.records import dataclass
 
 # First and last version of a range, and a name in it; None: open.
 Named = tuple[str | None, str | None, str]

@@ -1,11 +1,11 @@
 """Launchers (torchrun, msrun …) and the environment variables that are read, as catalogues."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from launcher.catalogue.catalogue import Catalogue, load
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.records import dataclass
 
 ENVIRONMENT = "environment"
 

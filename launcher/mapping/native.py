@@ -1,12 +1,12 @@
 """A backend's own arguments as data: what is written, its value, and where that value came from."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from launcher.job import Value
+from launcher.records import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class NativeArg:
     """One native argument.
 
@@ -25,7 +25,7 @@ class NativeArg:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class NativeArgs:
     """The arguments of one command of one backend version, in the order in which they are written."""
 

@@ -1,9 +1,10 @@
 """Native arguments without a canonical field, as data: what each does, and what to use on another backend."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.job import Job, Value
+from launcher.records import dataclass
 
 MODEL, TRAINING, SPEED, MEMORY, OUTPUT, START, NOTHING = (
     "model",

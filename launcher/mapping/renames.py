@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.job import Value
 from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.records import dataclass
 
 
 @cache

@@ -1,12 +1,13 @@
 """Rows of a mapping table: which fields map to which native arguments, and how values convert in both directions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, Literal
 
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths, fields, value_at
+from launcher.records import dataclass, record
 
 Emit = Callable[[Job], Iterable[tuple[str, Value]]]
 Read = Callable[["NativeView"], Mapping[str, Value]]
@@ -55,7 +56,7 @@ class NativeView:
         return self.values[flag]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Row:
     """One mapping between fields of the job and arguments of a backend.
 
@@ -162,7 +163,7 @@ class UnreadArgs:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Gap:
     """A canonical field that a backend does not take.
 

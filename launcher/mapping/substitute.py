@@ -1,9 +1,9 @@
 """What a backend does in place of values that a job written for another backend has and that it cannot take."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from launcher.job import Job, Value, value_at
+from launcher.records import dataclass
 
 ENVIRONMENT = "backend.env."
 

@@ -1,9 +1,9 @@
 """Models that a backend cannot build: declared in the backend's package, used by `check` and `convert`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from launcher.job.model import Model
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

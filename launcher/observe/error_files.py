@@ -6,11 +6,11 @@ the folder of the agent's logs).
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.executors import private
 from launcher.executors.error_files import AGENT_FILE, RANKS
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

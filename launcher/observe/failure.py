@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.executors.record import Exit, Record, causes_file, read_causes, read_exits, read_status
@@ -13,6 +12,7 @@ from launcher.observe.logs_of_ranks import AGENT, Line, NodeLog, Raised, plain, 
 from launcher.observe.reason import Grade, Kind, Reason
 from launcher.observe.reasons import EXCEPTION, order_of, reason_of, reason_of_error
 from launcher.plan.executor import find_executor
+from launcher.records import dataclass
 from launcher.syntax import escaped
 
 _CGROUP = "cgroup"

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from launcher.executors.log_times import offset_since
 from launcher.executors.record import Record
 from launcher.observe.log_file import LogFile
 from launcher.plan.executor import find_executor
+from launcher.records import dataclass
 
 _POLL_SECONDS = 0.3
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

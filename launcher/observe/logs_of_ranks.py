@@ -3,13 +3,14 @@
 import re
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from launcher.executors import private
 from launcher.executors.log_parts import last_part
 from launcher.observe.benign import BENIGN, HANDLED, WARNED
 from launcher.observe.prefixes import without_prefixes
+from launcher.records import dataclass
 
 _READ = 4_000_000
 _CONTINUED = 40

@@ -5,9 +5,10 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from launcher.records import dataclass
 
 _SECONDS = 10.0
 SCHEMES = ("http", "https")

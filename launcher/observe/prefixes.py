@@ -1,7 +1,8 @@
 """Takes off what launchers and loggers put before the lines of a program: its rank or process, the time, the level."""
 
 import re
-from dataclasses import dataclass
+
+from launcher.records import dataclass
 
 # Of a rank: those of this program's launches, torch's own, torchrun's.
 _RANK = re.compile(r"^\"?\[rank(\d{1,9})\]:? ?")

@@ -1,8 +1,9 @@
 """What a reason for which a run stops is, and what shows one: the records of the table in `reasons.py`."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from launcher.records import dataclass
 
 
 class Kind(StrEnum):

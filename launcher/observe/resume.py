@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.executors import private
@@ -20,6 +19,7 @@ from launcher.outputs.free import free_path
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Executor, Place, find_executor
 from launcher.plan.stored import WrongPlan, plan_from
+from launcher.records import dataclass
 
 _LOCK = "resume.lock"
 # Of file systems without locks, such as Lustre that is mounted without `flock`.

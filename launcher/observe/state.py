@@ -4,7 +4,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from launcher.executors.register_end import register_end
 from launcher.executors.requests import UNSURE, as_asked_when_gone
 from launcher.observe.owner import not_installed
 from launcher.plan.executor import ENDED, FINAL, Observed, find_executor
+from launcher.records import dataclass
 
 # Without so many heartbeats it is not known whether a run of another machine still runs.
 _SILENT_SECONDS = 10 * HEARTBEAT_SECONDS

@@ -4,13 +4,14 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 
 from launcher.executors import private
 from launcher.executors.progress import likely_logs
 from launcher.executors.record import Record
+from launcher.records import dataclass
 
 _TAIL = 100_000
 # The memory of a run is printed once, after its first iterations.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from launcher.records import dataclass
 from launcher.syntax import PACKAGE
 
 # Written into images, traces and scripts to recognise them later.

@@ -1,12 +1,12 @@
 """The steps of a schedule and their precedence as a graph, for linear programs over start times."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from launcher.pipeline_schedule.in_flight import maxima
 from launcher.pipeline_schedule.long_step import last_rounds, rounds
 from launcher.pipeline_schedule.order import PLAIN, Schedule, Step, order, path
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

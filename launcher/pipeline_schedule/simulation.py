@@ -1,10 +1,9 @@
 """Simulates a pipeline event by event: every step starts when its stage is free and its input has arrived."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from launcher.pipeline_schedule.order import Part, Schedule, Step, order, path
-from launcher.records import record
+from launcher.records import dataclass, record
 
 
 @record()

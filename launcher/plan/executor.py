@@ -1,7 +1,7 @@
 """What an executor is, and the installed ones by name, found by the entry point `launch.executors`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,7 @@ from launcher.job.build import build_options
 from launcher.job.cluster import OF_ALL, Cluster
 from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.start import Start, save_seconds, startup_seconds
+from launcher.records import dataclass
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess

@@ -1,8 +1,10 @@
 """The nodes of a plan, and as plain data: those that differ only in their rank are one entry, whatever their number."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from launcher.records import dataclass
 
 # In an entry of several nodes: the rank of each.
 RANK = "{rank}"

@@ -1,11 +1,11 @@
 """The launch plan: everything that will run, as pure data."""
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.plan.node import NodePlan, node_trees
 from launcher.plan.start import Start, Watch
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

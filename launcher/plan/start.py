@@ -1,10 +1,10 @@
 """Executor settings besides the commands: machines, site settings, restarts, what to monitor."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.job import field_at
 from launcher.job.fault_tolerance import FaultTolerance
+from launcher.records import dataclass
 
 # Variable with the folder of the checkpoint to resume from; looked up again at every start.
 RESUME = "LAUNCH_RESUME"

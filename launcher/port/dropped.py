@@ -1,7 +1,7 @@
 """Arguments that a target backend lacks: what each does, why it is dropped, and the nearest substitute."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from launcher.catalogue.catalogue import Argument, plain
@@ -15,6 +15,7 @@ from launcher.mapping.ignored_fields import MODEL_FILE_FIELDS, model_files
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, USUAL, NativeOnlyArg
 from launcher.mapping.native_only_index import native_only_index_of
 from launcher.mapping.rows import active_rows
+from launcher.records import dataclass
 
 DEFAULT = "it equals the default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")

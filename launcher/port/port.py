@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from launcher.catalogue.catalogue import plain
@@ -17,6 +17,7 @@ from launcher.port.defaults import default_findings, source_defaults
 from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, values_of
 from launcher.port.files import files
 from launcher.port.substitutes import originals, substitute_findings, with_substitutes
+from launcher.records import dataclass
 from launcher.rules.computations import computed_differently
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.native import effective_of

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from launcher.job import Job, Origin, Value, fields, override_text, value_at
 from launcher.job.derive import with_values
@@ -10,6 +9,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.engine import translate
 from launcher.mapping.substitute import ENVIRONMENT
 from launcher.port.dropped import PortRoute
+from launcher.records import dataclass
 
 SUBSTITUTE_RULE = "PORT-SUBSTITUTE"
 _DERIVED = Origin(kind="derived")

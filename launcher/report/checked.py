@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from launcher.job import Job
 from launcher.job.finding import Finding
+from launcher.records import dataclass
 from launcher.terminal import counted
 
 

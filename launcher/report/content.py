@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.estimate import CannotEstimate, Estimate, estimate
@@ -15,6 +14,7 @@ from launcher.job.secret import job_without_secrets, redacted, without_secrets
 from launcher.mapping.native import value_text
 from launcher.pipeline import Outcome, Refused, judge
 from launcher.plan.shell import one_line, settled
+from launcher.records import dataclass
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.report.figures import Chart, devices_chart, memory_chart, timeline_chart
 from launcher.report.placement import placement_of

@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,6 +16,7 @@ from launcher.estimate.memory import GIB
 from launcher.job import Job, override_text
 from launcher.outputs.kinds import MARK
 from launcher.plan.shell import one_line
+from launcher.records import dataclass
 from launcher.report.content import Command, Entry
 from launcher.report.figures import Chart, pareto_chart, peak_chart, step_chart
 from launcher.search.found import Found

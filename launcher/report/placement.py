@@ -5,10 +5,10 @@ Ranks are ordered as Megatron-core orders them, tp first and pp last; experts ha
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from launcher.estimate.as_run import as_run
 from launcher.job import Job
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ import os
 import shutil
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from launcher.records import dataclass
 from launcher.terminal import has_colour
 
 # Narrower terminals are written as if they had this width.

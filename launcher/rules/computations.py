@@ -5,13 +5,13 @@ range of versions (`Backend.computations`), and where upstream says so. Nothing 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from launcher.catalogue.versions import in_range
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import get_backend
 from launcher.mapping.computation import Computation
+from launcher.records import dataclass
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES, RuleContext, is_lifted

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from glob import escape, glob
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,6 +11,7 @@ from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, override_text
 from launcher.job.finding import Finding, Fix
 from launcher.plan.executor import find_executor
+from launcher.records import dataclass
 from launcher.rules.changes import affects_training
 from launcher.rules.file_peek import KINDS, Peek, peek
 from launcher.rules.registry import RuleContext

@@ -1,6 +1,6 @@
 """Diagnostics that are not rules: of the mapping, the catalogues, import and rehearsal, each with its meaning."""
 
-from dataclasses import dataclass
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ sets of arguments with the same `read` values train alike.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 
 from launcher.budgets import BeyondBudget
@@ -16,6 +16,7 @@ from launcher.job import Value
 from launcher.mapping.backend import get_backend, is_backend
 from launcher.mapping.equivalence import Difference, canonical, default_of, stored
 from launcher.mapping.native import value_text
+from launcher.records import dataclass
 from launcher.rules.registry import PHASES, RULES, Rule, RuleContext, Setting
 from launcher.rules.table import TYPE_ERRORS, getter, message_of, shown_name
 

@@ -1,13 +1,13 @@
 """Effective values of a job on a backend: each canonical value after the backend's own defaults."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Job, Value, field_paths, value_at
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import read_back, translate
 from launcher.mapping.rows import NativeView, Row, active_rows
+from launcher.records import dataclass
 from launcher.rules.effective import EffectiveValues
 from launcher.rules.native import effective_of
 

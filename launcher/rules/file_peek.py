@@ -5,8 +5,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from launcher.records import dataclass
 
 # Bytes that are read of a file: the first record of most, the names of the first columns of the others.
 _HEAD = 16 * 1024

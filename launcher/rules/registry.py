@@ -1,7 +1,7 @@
 """Registry of rules: one record for the launcher and all backends, with a condition as text or a plain function."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -9,11 +9,12 @@ from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
 from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.records import dataclass, record
 
 Range = tuple[str | None, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class RuleContext:
     """Input of a rule: the job, and its translation for the chosen backend.
 
@@ -134,7 +135,7 @@ def _nothing(context: RuleContext) -> tuple[Violation, ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Rule:
     """One rule of the launcher or of a backend.
 

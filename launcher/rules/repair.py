@@ -1,11 +1,11 @@
 """Solves all errors of a job jointly, for `launch check --fix`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.job import Job, Origin, Value, override_text, with_values
 from launcher.job.finding import Finding
+from launcher.records import dataclass
 from launcher.rules.changes import Changes, affects_training
 from launcher.rules.fixes import asked_fields, missing
 from launcher.rules.solver import Solver

@@ -11,12 +11,13 @@ default. A comparison with a value that is not set or not a number does not hold
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from launcher.job import Value
 from launcher.mapping.rows import UnreadArgs
+from launcher.records import dataclass, record
 from launcher.rules.registry import Check, Range, Rule, RuleContext, Setting, Values, Violation, register
 
 Test = Callable[[RuleContext], bool]
@@ -48,7 +49,7 @@ class Term:
     reads: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Condition:
     """One condition of a rule's text.
 
@@ -88,7 +89,7 @@ class Condition:
         return f"{name} {comparisons[self.sign] if self.expected else 'a multiple of'} {either}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Conditions:
     """The text of a rule as a tree: all of `when` hold, and none of the alternatives `then` holds as a whole."""
 

@@ -6,7 +6,7 @@ only its changed rows and rules, and one that cannot affect an existing error is
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from launcher.job import Job, Value, with_values
@@ -16,6 +16,7 @@ from launcher.mapping.engine import gap_finding, write_row
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.mapping.rows import Gap, Row, active_rows
+from launcher.records import dataclass
 from launcher.rules.dependency_tracking import (
     EVERY_FLAG,
     TrackedMapping,

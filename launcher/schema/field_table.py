@@ -3,12 +3,12 @@
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from launcher.job import Value, fields
 from launcher.job.migrations import JOB_FILES, current_path
+from launcher.records import dataclass
 
 Kind: TypeAlias = Literal["boolean", "integer", "number", "text", "mapping"]
 _KINDS: Mapping[Any, Kind] = {bool: "boolean", int: "integer", float: "number", str: "text"}

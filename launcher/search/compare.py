@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from launcher.estimate.check import problems
@@ -11,6 +11,7 @@ from launcher.estimate.estimate import quick
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import judge
+from launcher.records import dataclass
 from launcher.search.found import Candidate
 from launcher.search.points import layout_of
 from launcher.search.search import SHORT, Search

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.balance.from_job import UNEVEN
@@ -21,6 +20,7 @@ from launcher.outputs.files import check_empty, write_output
 from launcher.outputs.kinds import NEW
 from launcher.pipeline import judge
 from launcher.plan.shell import script
+from launcher.records import dataclass
 from launcher.runtime import planned
 
 # Layers of a stage: one is recomputed (two where dense layers come first), the others are not.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from launcher.balance.encode import Expressed
@@ -17,6 +17,7 @@ from launcher.balance.timing import seconds
 from launcher.job import Job, Value, with_values
 from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.pipeline_schedule.precedence import precedence
+from launcher.records import dataclass
 from launcher.search.found import Candidate, Found
 from launcher.search.points import nothing_recomputed
 

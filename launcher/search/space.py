@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from launcher.job import Job, Value
 from launcher.job.hardware import close_devices
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline_schedule.order import DUALPIPEV
+from launcher.records import dataclass
 
 Values = Mapping[str, Value]
 

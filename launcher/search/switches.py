@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import product
 
 from launcher.estimate.profile import profile_of
 from launcher.job import Job, Value, value_at
 from launcher.job.hardware import close_devices
+from launcher.records import dataclass
 from launcher.rules.variants import Variants
 
 Values = dict[str, Value]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from launcher.job import Job, Value
+from launcher.records import dataclass
 
 
 class Point(NamedTuple):

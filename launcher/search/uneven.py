@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,13 @@
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from launcher.compose.search_path import search_path
 from launcher.job import FieldInfo, Job, fields
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.records import dataclass
 
 # Sections without fields that a person edits here: what an import keeps of its script.
 _NOT_EDITED = ("imported",)

@@ -8,8 +8,8 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from launcher.records import dataclass
 from launcher.ui.guard import LOCAL, LONGEST_BODY, WILDCARDS, Guard
 
 # Threads wait for answers of the worker processes; connections beyond the limit wait in the kernel.

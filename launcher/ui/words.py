@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from launcher.compose.search_path import GROUPS
 from launcher.job import fields
 from launcher.job.secret import without_secrets
+from launcher.records import dataclass
 
 # Far above a job with every argument of an imported script (about 250), far below what costs seconds to parse.
 MOST_WORDS, LONGEST_WORD, LONGEST_STATE = 600, 8_000, 60_000

@@ -1,7 +1,6 @@
 """Architecture fields that differ from the model's config.json: options up to 3.x, ModelConfig keys since 4.3."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from backends.megatron.mapping.factories import THREE
@@ -13,6 +12,7 @@ from launcher.families.layer_pattern import describe, expert_pattern
 from launcher.job import Job, Value
 from launcher.list_expression import expand
 from launcher.mapping.rows import NativeView, Row, Unsupported
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

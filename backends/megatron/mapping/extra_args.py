@@ -1,7 +1,7 @@
 """Row of `megatron_extra_kwargs`: Megatron-LM arguments up to 3.12, ModelConfig fields since 4.3."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from backends.megatron.mapping.architecture import (
@@ -26,6 +26,7 @@ from launcher.catalogue.versions import in_range
 from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

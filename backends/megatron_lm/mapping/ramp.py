@@ -1,8 +1,9 @@
 """A growing global batch as a schedule of sizes: `--rampup-batch-size` and `--step-batch-size-schedule`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
+
+from launcher.records import dataclass
 
 _SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from backends.mindformers.checkpoint.tensors import Parameter
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import cut
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

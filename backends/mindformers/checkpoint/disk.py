@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from launcher.convert.formats.format import Draft, Format, Layout, Target, below
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.logical import Logical
+from launcher.records import dataclass
 
 # Folder of the checkpoint for config.json and the tokenizer, which suffices to convert back to Hugging Face.
 CONFIG: Final = "huggingface"

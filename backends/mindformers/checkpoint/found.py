@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError, Damaged
 from launcher.convert.containers.records import Slot
 from launcher.convert.formats.format import Layout
+from launcher.records import dataclass
 
 TRACKER: Final = "latest_checkpointed_iteration.txt"
 MAP: Final = "param_name_map.json"

@@ -6,12 +6,12 @@ import ast
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backends.mindformers.checkpoint.chunks import Chunk
 from launcher.convert.containers.errors import Damaged, Unsupported
+from launcher.records import dataclass
 
 FILE = "metadata.json"
 # MindSpore's dtype names without the module prefix (mindspore.common.dtype, str()).

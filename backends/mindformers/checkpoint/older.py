@@ -7,7 +7,6 @@ research/deepseek3/deepseek2_model.py @1.6.0; output of the converters in these 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -19,6 +18,7 @@ from launcher.convert.layouts.core import CoreTensor, core_tensors
 from launcher.convert.logical import Logical
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, moved, rows, stacked, whole
+from launcher.records import dataclass
 
 EMBEDDING: Final = "model.tok_embeddings.embedding_weight"
 HEAD: Final = "lm_head.weight"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ from launcher.convert.containers.errors import ConvertError, Damaged
 from launcher.convert.containers.records import Slot
 from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical
+from launcher.records import dataclass
 
 # Folders that training writes below its output folder (trainer/utils.py, utils/load_checkpoint_utils.py @1.6.0).
 CHECKPOINT: Final = "checkpoint"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from backends.mindformers.checkpoint.options import is_old, truth
@@ -13,6 +13,7 @@ from launcher.convert.layouts.core import CoreTensor, core_tensors
 from launcher.convert.logical import Logical
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, moved, rows, whole
+from launcher.records import dataclass
 
 _MODEL = "model.model_config."
 # Names that differ from those of Megatron-core's local layers.

@@ -1,7 +1,7 @@
 """Rows of legacy models (use_legacy: True), whose classes have different names for the same architecture."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from backends.mindformers.families import FAMILIES
@@ -17,6 +17,7 @@ from backends.mindformers.mapping.loader import (
 from backends.mindformers.mapping.support import drop, is_legacy, key, legacy_file, require
 from launcher.job import Job, Value, fields, value_at
 from launcher.mapping.rows import NativeView, Row
+from launcher.records import dataclass
 
 _ARCH, _CLASS = "model.arch.type", key("type")
 # Class of the section to the class that is built.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from launcher.catalogue.checkout import hf_parser
 from launcher.catalogue.checkout.classes import Package, dataclass_fields
 from launcher.catalogue.checkout.rows import Row
+from launcher.records import dataclass
 
 # Base classes that have no fields.
 _PLAIN = frozenset({"object", "ABC", "Protocol", "Enum", "str"})

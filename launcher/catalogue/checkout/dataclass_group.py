@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.catalogue.checkout.files import SourceFile
 from launcher.catalogue.checkout.found import Call
 from launcher.catalogue.checkout.interpreter import Interpreter
 from launcher.catalogue.checkout.values import ClassValue, External, InstanceValue, Unknown, Value
+from launcher.records import dataclass
 
 _OPTIONAL = 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.catalogue.checkout.classes import Package
 from launcher.catalogue.checkout.commands import CommandClasses, outside_bases, rows_of_commands
@@ -14,6 +14,7 @@ from launcher.catalogue.checkout.files import Checkout, CheckoutRefused, SourceF
 from launcher.catalogue.checkout.interpreter import OF_PARSERS, Interpreter
 from launcher.catalogue.checkout.rows import Row, Rows
 from launcher.catalogue.checkout.values import FunctionValue, ParserValue, Unknown
+from launcher.records import dataclass
 
 NOTHING = "no parser found"
 

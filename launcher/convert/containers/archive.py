@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from launcher.records import dataclass, record
 
 try:  # hardware CRC-32, five times as fast as zlib's, same checksum
     from isal.isal_zlib import crc32
@@ -35,7 +37,7 @@ _MOST_ENTRY = 2**30
 _DATE = 33  # 1 January 1980, the earliest zip date; torch writes no date either
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Entry:
     """One stored entry.
 
@@ -54,7 +56,7 @@ class Entry:
     record_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Piece:
     """An entry to lay out: its data, or only its size if a hole is left for it."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
+from launcher.records import dataclass, record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@record()
 class Slot:
     """One stored tensor, row-major and contiguous.
 
@@ -22,7 +24,7 @@ class Slot:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class TensorSpec:
     """A tensor to allocate: its name, shape and safetensors' name of its dtype."""
 

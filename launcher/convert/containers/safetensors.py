@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from launcher.convert.containers.dtypes import SIZES, nbytes
 from launcher.convert.containers.errors import Damaged, Unsupported
 from launcher.convert.containers.files import create_sized, open_to_read, read_exactly
 from launcher.convert.containers.records import Slot, TensorSpec
+from launcher.records import dataclass
 
 INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # safetensors/src/tensor.rs MAX_HEADER_SIZE

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from launcher.convert.containers.torch_dist_layout import (
     tiling_problem,
 )
 from launcher.convert.containers.torch_objects import load
+from launcher.records import dataclass
 
 __all__ = [
     "Checkpoint",

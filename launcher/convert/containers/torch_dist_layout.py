@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.files import create_sized
 from launcher.convert.containers.pickling import Pickler
 from launcher.convert.containers.records import Dtype, Inert, Slot, TensorSpec
+from launcher.records import dataclass
 
 CONFIG = {
     "sharded_backend": "torch_dist",

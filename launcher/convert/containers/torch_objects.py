@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from launcher.convert.containers.dtypes import SIZES, STORAGE_DTYPES, TORCH_DTYP
 from launcher.convert.containers.errors import Damaged, Unsupported
 from launcher.convert.containers.records import Dtype, Inert
 from launcher.convert.containers.unpickle import Build, Machine
+from launcher.records import dataclass
 
 _MOST_NODES = 3_000_000
 _MOST = 2**63

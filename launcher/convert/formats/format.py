@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.layouts.core import Naming, padded_vocabulary
 from launcher.convert.logical import Logical
 from launcher.job import Job
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

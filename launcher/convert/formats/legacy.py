@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
 from launcher.job.model import Model
+from launcher.records import dataclass
 
 # Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.
 CONFIG = "huggingface"

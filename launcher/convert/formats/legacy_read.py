@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from launcher.convert.containers import torch_file
 from launcher.convert.containers.errors import ConvertError, Damaged
 from launcher.convert.containers.records import Inert, Slot
 from launcher.convert.layouts.stages import Chunk, Stages, chunk_order
+from launcher.records import dataclass
 
 FILE = "model_optim_rng.pt"
 TRACKER = "latest_checkpointed_iteration.txt"

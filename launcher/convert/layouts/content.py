@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from launcher.convert.containers.dtypes import MXFP4
 from launcher.convert.containers.records import Slot
 from launcher.convert.records import TensorSlice
+from launcher.records import dataclass, record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Content:
     """A stored tensor and its content.
 
@@ -67,7 +68,7 @@ class Stored:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class Wanted:
     """A tensor to store, before it is allocated: like `Content` without a slot.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from launcher.convert.logical import Instance, Logical
@@ -12,6 +11,7 @@ from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, rows, whole
 from launcher.families.weights import Kind
 from launcher.job.model import Model
+from launcher.records import dataclass
 
 Naming = Literal["transformer_engine", "local"]
 

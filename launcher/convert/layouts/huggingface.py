@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
@@ -17,6 +17,7 @@ from launcher.convert.scales import SCALE, unscaled, wrong_scale
 from launcher.convert.slices import flipped, rows, stacked, whole
 from launcher.families.weights import Spelling
 from launcher.nearest import nearest
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from launcher.convert.containers.errors import ConvertError
@@ -13,6 +13,7 @@ from launcher.convert.layouts.stages import Chunk
 from launcher.convert.logical import Logical
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import shard, stacked, volume
+from launcher.records import dataclass, record
 
 # How the experts of a rank are stored:
 #   sequential  one module each: mlp.experts.local_experts.0.linear_fc1.weight
@@ -94,7 +95,7 @@ class Grid:
         return 1 if self.over_tp else self.etp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record()
 class RankTensor:
     """A tensor of one rank's file.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from launcher.convert.containers.errors import ConvertError
 from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

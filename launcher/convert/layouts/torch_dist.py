@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
@@ -14,6 +13,7 @@ from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is,
 from launcher.convert.logical import Logical, with_mtp, with_others, without_mtp
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import cut, stacked
+from launcher.records import dataclass
 
 # Modules not implemented by Transformer Engine: they have no extra state.
 _PLAIN = (

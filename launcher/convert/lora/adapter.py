@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from launcher.convert.logical import Logical, logical_model
 from launcher.convert.lora.fused import fused_boxes
 from launcher.convert.lora.held import Held, held_whole
 from launcher.convert.model import model_in
+from launcher.records import dataclass
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.convert.containers.records import Slot
@@ -10,6 +9,7 @@ from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import whole
 from launcher.convert.spans import array, block
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

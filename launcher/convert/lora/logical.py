@@ -9,12 +9,12 @@ from the rows of the family's table, as for weights.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.logical import Copy, Instance, Logical, prefix_in, without_mtp
 from launcher.families.weights import Kind, Row, hf
+from launcher.records import dataclass
 
 A: Final = ".lora_A.weight"
 B: Final = ".lora_B.weight"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +33,7 @@ from launcher.convert.scales import unscaled
 from launcher.convert.slices import whole
 from launcher.convert.spans import array, span
 from launcher.convert.staging import Staging
+from launcher.records import dataclass
 from launcher.terminal import duration
 
 # Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from launcher.convert.lora.held import Held, factor_words
 from launcher.convert.lora.logical import A, AdapterLogical, B, Shared, adaptable, adapter_logical, base_of
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import whole
+from launcher.records import dataclass
 
 _PREFIX: Final = "base_model.model."
 _ORDER: Final = ("F16", "BF16", "F32", "F64")

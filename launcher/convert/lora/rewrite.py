@@ -14,7 +14,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ from launcher.convert.lora.held import factor_words
 from launcher.convert.lora.logical import A, B, Shared, adaptable, covered, without_unused_mtp
 from launcher.convert.lora.logical import groups as modules_together
 from launcher.convert.lora.peft import Survey, hf_targets, obstacles, same_factor, survey
+from launcher.records import dataclass
 
 _PREFIX: Final = "base_model.model."
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from launcher.convert.formats.huggingface import copy_along
 from launcher.convert.logical import Logical
 from launcher.convert.lora.adapter import CONFIG
 from launcher.convert.lora.logical import AdapterLogical, Shared, adaptable, adapter_logical, without_unused_mtp
+from launcher.records import dataclass
 
 # Option for alpha, which no factor contains.
 ALPHA = "alpha"

@@ -3,12 +3,13 @@
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launcher.executors.environment.platforms import PLATFORMS, Platform, recognised
 from launcher.executors.failure import CannotStart
 from launcher.executors.port import with_port
 from launcher.plan import LaunchPlan, NodePlan
+from launcher.records import dataclass
 from launcher.syntax import is_host, shown
 
 _ADDRESS = "${MASTER_ADDR}"

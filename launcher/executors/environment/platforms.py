@@ -1,7 +1,8 @@
 """Environment variables by which platforms describe the nodes of a job: a table, most specific platform first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

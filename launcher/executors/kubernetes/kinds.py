@@ -1,7 +1,9 @@
 """Table of the kinds of objects that start pods: what each is called, and what it can do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from launcher.records import dataclass
 
 # Label of all objects of a run, and folder of its scripts in a pod.
 RUN_LABEL, FILES = "launch-run", "/run/launch"

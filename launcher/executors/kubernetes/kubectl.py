@@ -7,10 +7,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.executors.kubernetes.kinds import KINDS
+from launcher.records import dataclass
 
 _SECONDS = 60
 # Part of kubectl's message for a missing object.

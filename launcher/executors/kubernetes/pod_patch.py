@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from launcher.executors.kubernetes.kinds import DEVICE_RESOURCES, FILES, NODE, R
 from launcher.executors.kubernetes.pod_fields import TEXT
 from launcher.job.secret import find, is_secret
 from launcher.nearest import nearest
+from launcher.records import dataclass
 
 Tree = Mapping[str, Any]
 

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from launcher.executors.kubernetes.kinds import DEVICE_RESOURCES, KINDS, RUN_LABEL
@@ -11,6 +10,7 @@ from launcher.executors.kubernetes.pod_patch import problems
 from launcher.executors.time_limit import seconds_of
 from launcher.job import Job
 from launcher.job.cluster import Cluster
+from launcher.records import dataclass
 from launcher.syntax import escaped
 
 T = TypeVar("T")

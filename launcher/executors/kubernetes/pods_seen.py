@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from launcher.executors.kubernetes.kinds import KINDS
 from launcher.executors.kubernetes.kubectl import tidy
+from launcher.records import dataclass
 
 # Containers with the ranks.
 _RANKS = {kind.container for kind in KINDS.values()}

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from launcher.executors.record import (
     write_causes,
 )
 from launcher.plan.executor import Observed
+from launcher.records import dataclass
 
 _MOST_ATTEMPTS = 1_000_000
 _KILLED = 137

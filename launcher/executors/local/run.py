@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.executors import evidence, private
@@ -42,6 +42,7 @@ from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.executor import Ended
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, WRONG_IN_FILE, fits_in_file, references, references_of, settled
 from launcher.plan.start import LONGEST_WAIT, RESUME
+from launcher.records import dataclass
 
 _LOOK_SECONDS = 0.5
 _OUTPUT_SECONDS = 5.0

@@ -5,7 +5,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from launcher.executors.slurm.state import call, expanded, find_job, jobs_seen, 
 from launcher.job import Job
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Executor, Observed, Place, Submitted, Together
+from launcher.records import dataclass
 from launcher.syntax import shown
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from os import getcwd
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from launcher.executors.ssh.syntax import is_ssh_host, ssh_options_problem
 from launcher.job import Job, Origin
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Executor, Place
+from launcher.records import dataclass
 from launcher.syntax import shown
 
 # A host that does not connect within these seconds, or stops responding for them, is lost.

@@ -1,6 +1,6 @@
 """Warnings of the evaluation, and reasons for which a script cannot be read; both quote the script as it is."""
 
-from dataclasses import dataclass
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from launcher.records import dataclass
 
 
 def _as_typed(words: Sequence[str], script: str) -> tuple[str, ...]:

@@ -1,13 +1,14 @@
 """State of a script while it is evaluated: variables, functions, files it writes, commands it would start."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from launcher.budgets import spend
 from launcher.importing.shell.diagnostics import Diagnostic
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.host import Host
+from launcher.records import dataclass
 
 Variable: TypeAlias = str | list[str] | dict[str, str]
 

@@ -7,7 +7,8 @@ Source of the keys: SimuMax 1.2 (4dcaae5) simumax/core/base_struct.py, configs/s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from launcher.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

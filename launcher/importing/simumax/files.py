@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from launcher.job import Job, Value, as_tree
 from launcher.job.build import build
 from launcher.job.file_text import job_file_text
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.records import dataclass
 
 _TABLES: Final[Mapping[str, Mapping[str, FieldRow]]] = {"strategy": STRATEGY, "model": MODEL, "system": SYSTEM}
 # Names that only SimuMax's files have: two of them tell a file from a config.json or a backend's configuration.

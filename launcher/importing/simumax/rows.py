@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.importing.notes import Note
 from launcher.importing.simumax.table import BOOL, INT, LIST, NUMBER, OBJECT, TEXT, FieldRow
 from launcher.nearest import nearest
+from launcher.records import dataclass
 
 MAPPED, NEAREST, IMPLIED, DROPPED, UNKNOWN = "mapped", "nearest", "implied", "dropped", "unknown"
 

@@ -6,8 +6,9 @@ Source: SimuMax 1.2 (MooreThreads/SimuMax 4dcaae5), simumax/core/config.py Strat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from launcher.records import dataclass
 
 INT, NUMBER, BOOL, TEXT, LIST, OBJECT = "a whole number", "a number", "true or false", "a text", "a list", "an object"
 

@@ -4,12 +4,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from launcher.job.schema import fields
 from launcher.job.secret.names import is_secret, sign_of
 from launcher.job.secret.patterns import COMMANDS, PATTERNS, SecretPattern
+from launcher.records import dataclass
 
 # Replacements of a secret: in text that is shown, and in stored values that cannot be references.
 HIDDEN = "…"

@@ -6,7 +6,7 @@ Face, ModelScope, Anthropic or Weights & Biases; a dry run may spend 0.01 s. Its
 as their source; the others come from gitleaks 8 (MIT) and from the documentation of each service.
 """
 
-from dataclasses import dataclass
+from launcher.records import dataclass
 
 _DETECT, _LEAKS = "detect-secrets 1.5.0, plugins/", "gitleaks 8, config/gitleaks.toml: "
 

@@ -1,9 +1,10 @@
 """What a chart is, and what all charts share: colours, and a layout without colours of its own."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+from launcher.records import dataclass
 
 # Okabe and Ito's palette, which people with any kind of colour vision tell apart, for light and dark backgrounds.
 BLUE, SKY, GREEN, ORANGE, RED, PURPLE, GREY = (

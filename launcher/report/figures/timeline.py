@@ -1,12 +1,12 @@
 """One optimizer step of the pipeline on the time axis, as the simulator has it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.estimate.result import Estimate
 from launcher.pipeline_schedule.order import Part
 from launcher.pipeline_schedule.simulation import Event
+from launcher.records import dataclass
 from launcher.report.figures.chart import GREEN, ORANGE, PURPLE, RED, SKY, Chart, layout, row_height
 
 _PARTS = (
