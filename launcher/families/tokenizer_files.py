@@ -22,6 +22,16 @@ _CLASSES: Mapping[str, tuple[str | None, str | None]] = {
 }
 
 
+# What a tokenizer is loaded from, one of these at least.
+_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def has_tokenizer(path: str) -> bool:
+    """Return whether the directory is on this machine and has files of a tokenizer."""
+    folder = Path(path).expanduser()
+    return any((folder / name).is_file() for name in _FILES)
+
+
 def with_tokenizer_files(job: Job) -> Job:
     """Return the job with `tokenizer.pad_is_eos` and `tokenizer.has_code` of the tokenizer's directory, if it exists.
 

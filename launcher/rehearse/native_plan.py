@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
+from launcher.families.tokenizer_files import has_tokenizer
 from launcher.job import Job, Value, output_dir, value_at, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.engine import translate
@@ -136,7 +137,11 @@ class _Sample:
 
 
 def _with_sample(job: Job, outcome: Outcome) -> _Sample:
-    """Return the job with the shipped text where it has no data, or, shrunken, data of a hub."""
+    """Return the job with the shipped text where it has no data, or, shrunken, data of a hub.
+
+    Raises:
+        RehearsalRefused: the backend reads the tokenizer from the model's directory, which has none.
+    """
     from_hub = job.rehearse.shrink and job.data.format == "hub"
     if not from_hub and (job.data.format not in (None, "sample", "mock") or job.data.paths):
         return _Sample(job=job)
@@ -152,12 +157,17 @@ def _with_sample(job: Job, outcome: Outcome) -> _Sample:
             if changed.batch.seq_length != job.batch.seq_length:
                 notes.append(f"batch.seq_length {job.batch.seq_length} → {changed.batch.seq_length}, for {what}")
             return _Sample(job=changed, prepare=(writer,), notes=tuple(notes) if from_hub else ())
+    if job.model.path is not None and not has_tokenizer(job.model.path):
+        message = f"no data is set, and the shipped text cannot be read: {job.model.path} has no tokenizer files"
+        raise RehearsalRefused([_refusal(message, "model.path", "data.paths")])
     return _Sample(job=job)
 
 
 def _forms(job: Job, folder: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
     """Yield the fields of the shipped text in each format, the first that a backend reads is taken."""
     tokenizer: dict[str, Value] = {"tokenizer.path": job.tokenizer.path or tokenizer_directory()}
+    if job.tokenizer.path is None and job.model.path is not None and has_tokenizer(job.model.path):
+        tokenizer = {}  # text is read by the model's own, as some backends can only do
     if job.rehearse.shrink and job.tokenizer.path is None:
         tokenizer["model.hub_id"] = None  # of a shrunken model nothing but the tokenizer would be fetched
     records = _RECORDS.get(job.task.type)
@@ -169,7 +179,9 @@ def _forms(job: Job, folder: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
             values["batch.seq_length"] = length * math.ceil(_RECORD_TOKENS / length)
         yield f"{what} made", values
     # The tokens are those of the shipped tokenizer; a name of the hub would be asked there.
-    own = tokenizer if job.model.hub_id is not None and "model.hub_id" in tokenizer else {}
+    of_hub = job.model.hub_id is not None and "model.hub_id" in tokenizer
+    without_own = job.model.path is not None and not has_tokenizer(job.model.path)
+    own = tokenizer if of_hub or without_own else {}
     yield "samples", {"data.format": "megatron", "data.paths": (f"{folder}/{TOKENS}",), **own}
     yield "samples", {"data.format": "text", "data.paths": (f"{folder}/{TEXT}",), **tokenizer}
 

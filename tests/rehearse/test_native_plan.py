@@ -1,9 +1,14 @@
 """Which entry a shrunken job gets, the data of a native rehearsal, and what a rehearsal may leave out."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from launcher.compose import compose
 from launcher.compose.errors import ComposeError
+from launcher.families.config_json import config_from_model
 from launcher.pipeline import judge
 from launcher.plan import LaunchPlan
 from launcher.rehearse.refusal import RehearsalRefused
@@ -183,3 +188,31 @@ def test_the_native_stack_leaves_nothing_out() -> None:
 def test_only_number_formats_can_be_left_out(name: str) -> None:
     with pytest.raises(ComposeError, match=r"precision\.fp8_format"):
         compose([*FP8, f"rehearse.leave_out=[{name}]"])
+
+
+def own_model(folder: Path, *, tokenizer: bool) -> str:
+    """Return the directory of a model that no preset has, as a user has it."""
+    model = compose(["+recipe=tiny_qwen3"]).model
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config_from_model(model)))
+    if tokenizer:
+        shutil.copytree(tokenizer_directory(), folder, dirs_exist_ok=True)
+    return str(folder)
+
+
+@pytest.mark.usefixtures("swift")
+def test_the_shipped_text_is_read_by_the_tokenizer_of_ones_own_model(tmp_path: Path) -> None:
+    """ms-swift has the tokenizer from the model's directory: it got no data, and ended."""
+    path = own_model(tmp_path / "mine", tokenizer=True)
+    words = ("+recipe=tiny_qwen3", "backend=megatron", "runtime=rehearsal", "rehearse.entry=native")
+    argv = plan_of(*words, f"model.path={path}").nodes[0].argv
+    assert argv[argv.index("--dataset") + 1].endswith("/data/sample.jsonl")
+    assert path in argv
+
+
+@pytest.mark.usefixtures("swift")
+def test_a_model_without_a_tokenizer_is_refused_before_the_backend_fails(tmp_path: Path) -> None:
+    path = own_model(tmp_path / "mine", tokenizer=False)
+    words = ("+recipe=tiny_qwen3", "backend=megatron", "runtime=rehearsal", "rehearse.entry=native")
+    with pytest.raises(RehearsalRefused, match="has no tokenizer files"):
+        plan_of(*words, f"model.path={path}")
