@@ -55,6 +55,7 @@ ENTRY = Entry(
     },
     pairs=("options",),
     flatten=late("backends.mindformers.yaml_file:flatten"),
+    file_notes=late("backends.mindformers.yaml_file:file_notes"),
     native_only=late("backends.mindformers.native_only.table:rows"),
     only={"run_mode": ("train", "finetune")},
     other_models=OTHER_MODELS,

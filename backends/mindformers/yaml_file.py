@@ -6,12 +6,14 @@ An argument is a dotted path (`parallel_config.model_parallel`). The list `callb
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from backends.mindformers.mapping.support import frozen
 from backends.mindformers.pynative import is_pynative, static_of
+from backends.mindformers.pynative_callbacks import callback_notes
 from launcher.job import Value
+from launcher.mapping.backend import FileNote
 from launcher.mapping.native import NativeArgs
 
 # Mappings that are a single value, because their keys are data and not fixed setting names.
@@ -61,6 +63,12 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
         else:
             _flatten({name: node}, "", flat)
     return flat
+
+
+def file_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
+    """Yield what a version refuses or drops of a parsed file that `flatten` does not keep."""
+    if is_pynative(tree):
+        yield from callback_notes(tree, version)
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Value]) -> None:

@@ -319,8 +319,10 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
     parsed, backend, version = match.parsed, match.backend, match.version
     variables = Variables()
     values = {flag: by_reference(flag, value, variables) for flag, value in parsed.values.items()}
+    catalogue = backend.catalogue(version)
+    dashes = "" if catalogue.style == "yaml" else "--"
     problems = [
-        Note(message=_deprecation(option, text), where=where, works=locations.hint(where, text))
+        Note(message=_deprecation(option, text, dashes), where=where, works=locations.hint(where, text))
         for option, text in parsed.problems
         for where in (locations.of(option.lstrip("-")),)
     ]
@@ -331,8 +333,6 @@ def _values(match: Match, locations: SourceLocations) -> tuple[dict[str, Value],
         Note(message=f"{option} {text}", where=locations.of(option.lstrip("-")), rule="ARG-VALUE")
         for option, text in parsed.lenient
     ]
-    catalogue = backend.catalogue(version)
-    dashes = "" if catalogue.style == "yaml" else "--"
     unknown: list[UnknownOption] = []
     for option, typed_values in parsed.unknown.items():
         known = find_renamed(option, backend, version)
@@ -478,9 +478,9 @@ def _texts(value: Value) -> list[str]:
     return [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, str)]
 
 
-def _deprecation(option: str, text: str) -> str:
+def _deprecation(option: str, text: str, dashes: str = "--") -> str:
     name = option.lstrip("-")
-    return f"--{text}" if text.startswith(name) else f"--{name} {text}"
+    return f"{dashes}{text}" if text.startswith(name) else f"{dashes}{name} {text}"
 
 
 def _placeholder_note(flag: str, typed: str, locations: SourceLocations) -> Note:

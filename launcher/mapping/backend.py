@@ -1,7 +1,12 @@
 """The backend interface: names, versions, a mapping table, a catalogue, rules, and how a backend is started."""
 
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+=======
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+>>>>>>> 4b4a1a97 (MindFormers: callbacks of pynative files are checked from each version's source; versions without that trainer refuse its files)
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +50,20 @@ class UnknownVersion(LookupError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileNote:
+    """What a version makes of a key of a configuration file.
+
+    Attributes:
+        text: follows the key in a sentence.
+        refused: the backend does not start with it.
+    """
+
+    key: str
+    text: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """Description of the commands and files of this backend, by which `launch import` recognises them.
 
@@ -62,6 +81,7 @@ class Entry:
         options: options of the entry script that set a key of the configuration (`epochs` -> `runner_config.epochs`).
         pairs: options followed by `key=value` words that set keys of the configuration.
         flatten: nested configuration to arguments; None: its keys are the arguments.
+        file_notes: what a version refuses or drops of a nested configuration that no argument keeps.
         only: arguments that distinguish training from other uses of the same program, with the values that train.
         other_models: arguments that name the kind of model, with the values (shell patterns) of kinds that no job
             describes.
@@ -90,6 +110,7 @@ class Entry:
     options: Mapping[str, str] = field(default_factory=dict)
     pairs: tuple[str, ...] = ()
     flatten: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    file_notes: Callable[[Mapping[str, Any], str], Iterable[FileNote]] | None = None
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     other_models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment_cluster: bool = False
