@@ -1,5 +1,6 @@
 """Checks that only core 0.16's TransformerConfig has: overlap of expert parallelism, offloading, layouts."""
 
+from backends.megatron_lm.mapping.parallel import stages_of
 from backends.megatron_lm.rules.versions import (
     ONLY_16,
     PLAIN,
@@ -12,9 +13,32 @@ from backends.megatron_lm.rules.versions import (
     arguments,
     config,
 )
-from launcher.rules.table import declare, needs, never
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import checked, declare, needs, never
 
-_OVERLAP = "overlap-moe-expert-parallel-comm"
+_OVERLAP, _STEP_GATHER = "overlap-moe-expert-parallel-comm", "overlap-param-gather-with-optimizer-step"
+_LAYOUT, _CHUNKS, _CHUNK = (
+    "pipeline-model-parallel-layout",
+    "num-virtual-stages-per-pipeline-rank",
+    "num-layers-per-virtual-pipeline-stage",
+)
+_STAGES = "pipeline-model-parallel-size"
+_ACCOUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
+_OF_CHUNKS = f"{_LAYOUT} {_CHUNKS} {_CHUNK} {_STAGES} num-layers {' '.join(_ACCOUNTED)}"
+
+
+def _one_chunk(context: RuleContext) -> str:
+    """Check for chunks that are given and are one on each stage, which is no interleaved schedule."""
+    layout, stages, size = context.flag(_LAYOUT), max(1, context.number(_STAGES, 1)), context.number(_CHUNK)
+    layers = context.number("num-layers") + sum(bool(context.flag(name)) for name in _ACCOUNTED)
+    if isinstance(layout, str):
+        flag, is_one = _LAYOUT, stages_of(layout) <= stages
+    elif context.flag(_CHUNKS) is not None:
+        flag, is_one = _CHUNKS, context.number(_CHUNKS) == 1
+    else:
+        flag, is_one = _CHUNK, size > 0 and layers // stages == size
+    return f"--{flag} gives one chunk of layers on each stage: the interleaved schedule needs more" if is_one else ""
+
 
 # fmt: off
 declare((
@@ -106,6 +130,8 @@ declare((
           until=UNTIL_16, since=SINCE_15),
     never("MLM-CUDA-GRAPH-TWICE", "enable-cuda-graph & cuda-graph-impl!=none",
           "The deprecated switch and its replacement exclude each other.", arguments("", 435), since=SINCE_15),
+    never("MLM-CUDA-GRAPH-TWICE-EXTERNAL", "external-cuda-graph & cuda-graph-impl!=none",
+          "The deprecated switch and its replacement exclude each other.", arguments("", 435), since=SINCE_15),
     needs("MLM-FINE-OFFLOAD-MODULES", "fine-grained-activation-offloading", "offload-modules",
           "Offloading single activations needs their modules.", config("", 1272)),
     needs("MLM-FINE-OFFLOAD-ATTENTION", "fine-grained-activation-offloading & offload-modules~attn_proj",
@@ -127,6 +153,13 @@ declare((
     needs("MLM-EP-OVERLAP-VPP", f"{_OVERLAP} & pipeline-model-parallel-size>1", "num-layers-per-virtual-pipeline-stage "
           "or num-virtual-stages-per-pipeline-rank or pipeline-model-parallel-layout",
           "In a pipeline the overlap needs the interleaved schedule.", config("", 1858), since=SINCE_14),
+    checked("MLM-EP-OVERLAP-CHUNK", _one_chunk, "The interleaved schedule of the overlap has several chunks.",
+            f"{arguments('', '526, 553')}; {config('', 1858)}", when=f"{_OVERLAP} & {_STAGES}>1", reads=_OF_CHUNKS,
+            flags=(_LAYOUT, _CHUNKS, _CHUNK), since=SINCE_14),
+    checked("MLM-STEP-GATHER-CHUNK", _one_chunk,
+            "The interleaved schedule of weights gathered with the optimizer step has several chunks.",
+            arguments("", "526, 553, 640"), when=_STEP_GATHER, reads=_OF_CHUNKS, flags=(_LAYOUT, _CHUNKS, _CHUNK),
+            since=SINCE_14),
     never("MLM-EP-OVERLAP-RC", f"{_OVERLAP} & recompute-granularity=full",
           "Full recomputation would repeat the overlapped communication.", config("", 1871), since=SINCE_14),
     never("MLM-EP-OVERLAP-RC-METHOD", f"{_OVERLAP} & recompute-method",
