@@ -7,11 +7,11 @@ every run and not registered. The static graph's file, which is written, has non
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from launcher.catalogue.versions import in_range
 from launcher.mapping.backend import FileNote
+from launcher.records import dataclass
 
 _SINCE = "1.9"
 _SECTION = "callbacks"

@@ -1,12 +1,7 @@
 """The backend interface: names, versions, a mapping table, a catalogue, rules, and how a backend is started."""
 
-<<<<<<< HEAD
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
-=======
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
->>>>>>> 4b4a1a97 (MindFormers: callbacks of pynative files are checked from each version's source; versions without that trainer refuse its files)
+from dataclasses import field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path

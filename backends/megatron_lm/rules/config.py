@@ -1,5 +1,6 @@
 """Checks of Megatron-core's TransformerConfig and ModelParallelConfig: recomputation, experts, FP8, offloading."""
 
+from backends.megatron_lm.rules.recomputed import by_either
 from backends.megatron_lm.rules.versions import (
     BACKENDS,
     EVERY,
@@ -68,10 +69,10 @@ declare((
           versions=SINCE_12_TO_17),
     never("MLM-SHARED-SIZE", "moe-shared-expert-intermediate-size? & moe-shared-expert-intermediate-size<=0",
           "The width of the shared expert is positive.", config(641, 1085)),
-    needs("MLM-RC-MOE-ACT", "recompute-granularity=selective & recompute-modules~moe_act", "moe-grouped-gemm",
-          "The experts' activation is recomputed inside grouped GEMM only.", config(736, 1214)),
-    needs("MLM-RC-MLA-UP", "recompute-granularity=selective & recompute-modules~mla_up_proj", "multi-latent-attention",
-          "Only latent attention has an up-projection.", config(741, 1219)),
+    *by_either(needs("MLM-RC-MOE-ACT", "recompute-granularity=selective & recompute-modules~moe_act",
+          "moe-grouped-gemm", "The experts' activation is recomputed inside grouped GEMM only.", config(736, 1214))),
+    *by_either(needs("MLM-RC-MLA-UP", "recompute-granularity=selective & recompute-modules~mla_up_proj",
+          "multi-latent-attention", "Only latent attention has an up-projection.", config(741, 1219))),
     never("MLM-RC-MOE-LAYER", "moe-layer-recompute & recompute-granularity=full",
           "Full recomputation covers MoE layers already.", config(760, 1261)),
     needs("MLM-UNEVEN-ACCOUNT-FIRST", "decoder-first-pipeline-num-layers?",

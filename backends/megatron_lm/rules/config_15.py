@@ -1,6 +1,7 @@
 """Checks that Megatron-LM has in 0.13, 0.14 or 0.15 only: CUDA graphs, FP8, delayed weight gradients, packed RL."""
 
 from backends.megatron_lm.rules.plain import GRAPHS, graphs_of
+from backends.megatron_lm.rules.recomputed import by_either
 from backends.megatron_lm.rules.versions import (
     PLAIN,
     SINCE_13,
@@ -40,8 +41,8 @@ declare((
     never("MLM-DELAY-WGRAD-REDUCE-13", "delay-wgrad-compute & overlap-grad-reduce",
           "Delayed weight gradients are not reduced during the backward pass.", validated("0.13.1", 1061),
           until=UNTIL_13),
-    never("MLM-RC-FP8-13", f"{_DEPTH}=selective & fp8-format & {_MODULES}~moe_act|layernorm",
-          "These modules are not recomputed in FP8.", configured("0.13.1", 846), until=UNTIL_13),
+    *by_either(never("MLM-RC-FP8-13", f"{_DEPTH}=selective & fp8-format & {_MODULES}~moe_act|layernorm",
+          "These modules are not recomputed in FP8.", configured("0.13.1", 846), until=UNTIL_13)),
     needs("MLM-CUDA-GRAPH-TRACKER-13", "external-cuda-graph", "te-rng-tracker",
           "CUDA graphs need Transformer Engine's RNG tracker.", validated("0.13.1", 1083), until=UNTIL_13),
     never("MLM-CUDA-GRAPH-EXTERNAL-RC", f"external-cuda-graph & {_DEPTH}=full",

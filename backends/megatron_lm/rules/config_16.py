@@ -1,6 +1,8 @@
 """Checks that only core 0.16's TransformerConfig has: overlap of expert parallelism, offloading, layouts."""
 
-from backends.megatron_lm.mapping.parallel import stages_of
+from backends.megatron_lm.rules.effective.layout import chunks
+from backends.megatron_lm.rules.plain import GRAPHS, graphs_of
+from backends.megatron_lm.rules.recomputed import by_either
 from backends.megatron_lm.rules.versions import (
     ONLY_16,
     PLAIN,
@@ -24,20 +26,22 @@ _LAYOUT, _CHUNKS, _CHUNK = (
 )
 _STAGES = "pipeline-model-parallel-size"
 _ACCOUNTED = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
-_OF_CHUNKS = f"{_LAYOUT} {_CHUNKS} {_CHUNK} {_STAGES} num-layers {' '.join(_ACCOUNTED)}"
+_OF_CHUNKS = (
+    f"{_LAYOUT} {_CHUNKS} {_CHUNK} {_STAGES} num-layers encoder-num-layers decoder-first-pipeline-num-layers "
+    f"decoder-last-pipeline-num-layers {' '.join(_ACCOUNTED)}"
+)
 
 
 def _one_chunk(context: RuleContext) -> str:
     """Check for chunks that are given and are one on each stage, which is no interleaved schedule."""
-    layout, stages, size = context.flag(_LAYOUT), max(1, context.number(_STAGES, 1)), context.number(_CHUNK)
-    layers = context.number("num-layers") + sum(bool(context.flag(name)) for name in _ACCOUNTED)
-    if isinstance(layout, str):
-        flag, is_one = _LAYOUT, stages_of(layout) <= stages
-    elif context.flag(_CHUNKS) is not None:
-        flag, is_one = _CHUNKS, context.number(_CHUNKS) == 1
-    else:
-        flag, is_one = _CHUNK, size > 0 and layers // stages == size
-    return f"--{flag} gives one chunk of layers on each stage: the interleaved schedule needs more" if is_one else ""
+    given = [flag for flag in (_LAYOUT, _CHUNKS, _CHUNK) if context.flag(flag)]
+    if not given or chunks(context) != 1:
+        return ""
+    return f"--{given[0]} gives one chunk of layers on each stage: the interleaved schedule needs more"
+
+
+def _offloads_in_graphs(context: RuleContext) -> bool:
+    return graphs_of(context)[0] not in ("none", "full_iteration") and context.number("cpu-offloading-num-layers") > 0
 
 
 # fmt: off
@@ -92,14 +96,18 @@ declare((
           "Experts with a bias are not split by tensor parallelism.", config("", 1589), since=SINCE_15),
     never("MLM-DENSE-MOE-WIDTH", "moe-ffn-hidden-size? & !num-experts",
           "Only MoE models have a feed-forward width of experts.", config("", 1059), until=UNTIL_17, since=SINCE_13),
-    never("MLM-RC-SHARED-OVERLAP", "recompute-granularity=selective & recompute-modules~shared_experts & "
+    *by_either(never("MLM-RC-SHARED-OVERLAP", "recompute-granularity=selective & recompute-modules~shared_experts & "
           "moe-shared-expert-overlap & moe-shared-expert-intermediate-size?",
-          "An overlapped shared expert cannot be recomputed.", config("", 1237), since=SINCE_14),
-    needs("MLM-RC-FP8-DELAYED", "recompute-granularity=selective & fp8-format & recompute-modules~moe_act|layernorm",
-          "fp8-recipe!=delayed",
-          "Delayed scaling does not support recomputing these modules.", config("", 1244), since=SINCE_14),
-    never("MLM-CPU-OFFLOAD-RC", "cpu-offloading-num-layers>0 & recompute-granularity?",
-          "Activations are offloaded or recomputed, not both.", config(680, 1150)),
+          "An overlapped shared expert cannot be recomputed.", config("", 1237), since=SINCE_14)),
+    *by_either(needs("MLM-RC-FP8-DELAYED",
+          "recompute-granularity=selective & fp8-format & recompute-modules~moe_act|layernorm", "fp8-recipe!=delayed",
+          "Delayed scaling does not support recomputing these modules.", config("", 1244), since=SINCE_14)),
+    *by_either(never("MLM-CPU-OFFLOAD-RC", "cpu-offloading-num-layers>0 & recompute-granularity?",
+          "Activations are offloaded or recomputed, not both.", config(680, 1150))),
+    checked("MLM-CUDA-GRAPH-CPU-OFFLOAD", _offloads_in_graphs,
+            "CUDA graphs do not hold activations that are offloaded.", config("", 1722),
+            reads=GRAPHS, flags=("cpu-offloading-num-layers", "cuda-graph-impl"),
+            message="CUDA graphs do not support --cpu-offloading-num-layers"),
     never("MLM-CPU-OFFLOAD-PP", "cpu-offloading-num-layers>0 & pipeline-model-parallel-size>1",
           "Offloading the activations of layers does not support pipeline parallelism.", config(675, 1145)),
     needs("MLM-FLEX-PAD-16", "moe-token-dispatcher-type=flex & moe-pad-expert-input-to-capacity",

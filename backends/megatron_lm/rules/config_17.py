@@ -1,5 +1,6 @@
 """Checks that Megatron-LM has since 0.17: patterns of hybrid models, inference layers, CUDA graphs, generation."""
 
+from backends.megatron_lm.rules.recomputed import by_either
 from backends.megatron_lm.rules.versions import PLAIN, SINCE_17, UNTIL_17, configured, validated
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import checked, declare, needs, never
@@ -86,9 +87,9 @@ declare((
           until=UNTIL_17),
     needs("MLM-FUSED-RESIDUAL", "fused-residual-rmsnorm", "normalization=RMSNorm",
           "Only RMSNorm is fused with the residual.", configured(_V, 1699)),
-    never("MLM-EP-OVERLAP-RC-MOE",
+    *by_either(never("MLM-EP-OVERLAP-RC-MOE",
           "overlap-moe-expert-parallel-comm & recompute-granularity=selective & recompute-modules~moe",
-          "A recomputed MoE layer would repeat the overlapped communication.", configured(_V, 2122)),
+          "A recomputed MoE layer would repeat the overlapped communication.", configured(_V, 2122))),
     never("MLM-INFERENCE-FUSED-MOE", "inference-fuse-tp-communication & num-experts>0",
           "MoE models do not fuse this communication.", configured(_V, 2240)),
     needs("MLM-INFERENCE-NVLS", "inference-disable-triton-nvls-kernels", _INFERENCE,

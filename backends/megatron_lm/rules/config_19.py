@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from backends.megatron_lm.rules.config_18 import FINE, offloads_with_graphs
 from backends.megatron_lm.rules.plain import GRAPHS, graphs_of
+from backends.megatron_lm.rules.recomputed import by_either
 from backends.megatron_lm.rules.versions import PLAIN, SINCE_19, configured, validated
 from launcher.job.model import selects_keys
 from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
@@ -172,13 +173,13 @@ declare((
     needs("MLM-RANK-CAPACITY-FUSER", f"{_RANK_CAPACITY} & moe-flex-dispatcher-backend=hybridep", _FUSER,
           "A capacity for each rank is that of Transformer Engine's fused operations with HybridEP.",
           configured(_V, 1699)),
-    needs("MLM-RC-GDN", "recompute-granularity=selective & recompute-modules~gdn_norm_out",
+    *by_either(needs("MLM-RC-GDN", "recompute-granularity=selective & recompute-modules~gdn_norm_out",
           "experimental-attention-variant=gated_delta_net",
-          "Only linear attention has this norm.", configured(_V, 1796)),
-    never("MLM-OFFLOAD-RC-MOE",
+          "Only linear attention has this norm.", configured(_V, 1796))),
+    *by_either(never("MLM-OFFLOAD-RC-MOE",
           f"{FINE} & recompute-granularity=selective & recompute-modules~moe & "
           "offload-modules~moe_act|expert_fc1|fused_group_mlp",
-          "A recomputed MoE layer keeps no activations to offload.", configured(_V, 1875)),
+          "A recomputed MoE layer keeps no activations to offload.", configured(_V, 1875))),
     never("MLM-OFFLOAD-SIZE", f"{FINE} & min-offloaded-tensor-size<0", "A size is not negative.",
           configured(_V, 1886)),
     never("MLM-OFFLOAD-BELOW", f"{FINE} & activation-offload-fraction<0",
