@@ -235,9 +235,18 @@ def test_the_source_is_never_overwritten(
 
 
 CUTS = {
-    "heads": (["parallel.tp=8"], "4 attention heads cannot be shared equally by tp 8"),
-    "stages": (["parallel.pp=3"], "4 layers cannot be shared equally by 3 pipeline stages"),
-    "both ends": (["parallel.pp=2", "parallel.first_stage_layers=5"], "cannot be shared equally"),
+    "heads": (
+        ["parallel.tp=8"],
+        "4 attention heads cannot be shared equally by tp 8; works: parallel.tp=2 · parallel.tp=4",
+    ),
+    "stages": (
+        ["parallel.pp=3"],
+        "4 layers cannot be shared equally by 3 pipeline stages; works: parallel.pp=2 · parallel.pp=4",
+    ),
+    "both ends": (
+        ["parallel.pp=2", "parallel.first_stage_layers=5"],
+        "by 1 pipeline stages; works: parallel.first_stage_layers=2 · parallel.first_stage_layers=3",
+    ),
 }
 
 

@@ -55,7 +55,11 @@ def _write_start(job: Job) -> Iterable[tuple[str, Value]]:
     family = FAMILIES.get(job.model.model_type or "")
     if converter_name(job) is None and (family is None or family.names):
         known = (family for family, row in FAMILIES.items() if row.converter is not None)
-        raise Unsupported("model.model_type", f"the converter knows {', '.join(known)}")
+        why = (
+            f"the converter knows {', '.join(known)}; convert the weights with launch convert hf-to-mcore --backend "
+            "mindspeed, and name the result in checkpoint.load, with checkpoint.finetune=true"
+        )
+        raise Unsupported("model.model_type", why, ("model.pretrained=false",))
     yield "enable-hf2mg-convert", True
     yield "load", job.model.path
 

@@ -27,6 +27,7 @@ from launcher.convert.formats.legacy_read import (
 )
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.layouts.legacy import Grid, NamingScheme, RankTensor, legacy_tensors
+from launcher.convert.layouts.offers import divisors, works
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
@@ -277,12 +278,19 @@ def _undivided(model: Model, vocabulary: int, tp: int) -> Iterator[str]:
     """Yield why tp cannot divide the model, even if its bytes divide (transformer_config.py:924-944 @core_v0.16.1)."""
     heads = model.num_attention_heads or 0
     groups = model.num_key_value_heads or heads
+    sizes = [size for size in divisors(heads) if not (groups % size and size % groups)] if heads else []
+    offered = works("parallel.tp", sizes, tp)
     if vocabulary % tp:
-        yield f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}"
+        # With other sizes of tp a vocabulary may be padded otherwise.
+        whole = works("parallel.tp", [size for size in sizes if vocabulary % size == 0], tp)
+        yield f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}{whole}"
     if heads % tp:
-        yield f"{heads} attention heads cannot be shared equally by tp {tp}"
+        yield f"{heads} attention heads cannot be shared equally by tp {tp}{offered}"
     elif groups % tp and tp % groups:
-        yield f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the other"
+        yield (
+            f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the "
+            f"other{offered}"
+        )
 
 
 def _chunks(stack: Stack, layout: Layout) -> int:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
+from launcher.convert.layouts.offers import divisors, works
 from launcher.convert.layouts.stages import Chunk
 from launcher.convert.logical import Logical
 from launcher.convert.records import TensorSlice
@@ -83,7 +84,11 @@ class Grid:
         """
         groups = self.ep * self.tp if self.over_tp else self.ep
         if count % groups:
-            raise ConvertError(f"{count} experts cannot be shared equally by {groups} ranks")
+            unit = self.tp if self.over_tp else 1
+            sizes = [size // unit for size in divisors(count) if size % unit == 0]
+            raise ConvertError(
+                f"{count} experts cannot be shared equally by {groups} ranks{works('parallel.ep', sizes, self.ep)}"
+            )
         own = count // groups
         index = ep * self.tp + tp if self.over_tp else ep
         size = self.expert_tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from launcher.convert.containers.errors import ConvertError
+from launcher.convert.layouts.offers import divisors, works
 from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
 from launcher.records import dataclass
 
@@ -110,7 +111,8 @@ def _counts(stages: Stages, total: int) -> list[list[int]]:
     share = _per_stage(stages, total)
     uneven = [count for count in share if count % stages.vpp]
     if uneven:
-        raise ConvertError(f"{uneven[0]} layers of a stage cannot be shared equally by {stages.vpp} chunks")
+        shared = f"{uneven[0]} layers of a stage cannot be shared equally by {stages.vpp} chunks"
+        raise ConvertError(shared + works("parallel.vpp", divisors(*share), stages.vpp))
     counts = [[count // stages.vpp] * stages.vpp for count in share]
     counts[0][0] -= stages.account_for_embedding
     counts[-1][-1] -= stages.account_for_loss
@@ -126,7 +128,8 @@ def _per_stage(stages: Stages, total: int) -> list[int]:
     ends = [count for count in (first, last) if count is not None]
     rest, others = total - sum(ends), pp - len(ends)
     if rest < 0 or (rest % others if others else rest):
-        raise ConvertError(f"{rest} layers cannot be shared equally by {others} pipeline stages")
+        shared = f"{rest} layers cannot be shared equally by {others} pipeline stages"
+        raise ConvertError(shared + _that_works(stages, total, others))
     share = [rest // others if others else 0] * pp
     if first is not None:
         share[0] = first
@@ -164,3 +167,18 @@ def _from_layout(text: str, stages: Stages, layers: int, mtp: int) -> tuple[Chun
             )
         )
     return tuple(chunks)
+
+
+def _that_works(stages: Stages, total: int, others: int) -> str:
+    """Return the nearest sizes with which the stages that have no size of their own are equal."""
+    first, last = stages.first, stages.last
+    if first is None and last is None:
+        return works("parallel.pp", divisors(total), stages.pp)
+    name, now = ("first_stage_layers", first) if first is not None else ("last_stage_layers", last)
+    kept = (last or 0) if first is not None else 0
+    sizes = (
+        size
+        for size in range(1, total - kept + 1)
+        if (size < total - kept and (total - kept - size) % others == 0 if others else size == total - kept)
+    )
+    return works(f"parallel.{name}", sizes, now or 0)
