@@ -18,6 +18,16 @@ def substitutes() -> tuple[Substitute, ...]:
         alltoall_for_other_dispatchers("its token dispatcher is all-to-all", "allgather", "flex"),
         *runs_of_the_job(),
         unmasked_chunks(),
+        Substitute(
+            fields=("recompute.num_layers",),
+            when=lambda job: (
+                job.recompute.granularity == "full"
+                and job.recompute.method != "block"
+                and (job.recompute.num_layers or 1) > 1
+            ),
+            put=lambda job: {"recompute.num_layers": 1},
+            why="it recomputes each layer by itself, not in groups",
+        ),
         *without_each(
             "optimizer.precision_aware optimizer.exp_avg_dtype optimizer.exp_avg_sq_dtype optimizer.main_grads_dtype",
             "the optimizer's states and main gradients are FP32",

@@ -129,6 +129,13 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any], str]] = {
                       {"kernels.transformer_impl": "transformer_engine"}, "change"),
     "causal masks": ("mindspeed", f"{NPU} --context-parallel-size 2 --cp-attention-mask-type general", "megatron_lm",
                      {"parallel.cp_mask_type": None}, "change"),
+    "groups of recomputed layers": (
+        "megatron",
+        f"{SWIFT} --recompute_granularity full --recompute_method uniform --recompute_num_layers 4",
+        "mindformers",
+        {"recompute.num_layers": 1},
+        "change",
+    ),
     "offloaded attention": ("mindspeed", f"{NPU} --swap-attention --transformer-impl local", "megatron_lm",
                             {"kernels.transformer_impl": None}, "change"),
     "epochs of stated samples": (
@@ -267,6 +274,22 @@ def test_a_variable_comes_back_on_its_own_backend_and_is_refused_where_the_user_
     assert judge(compose([f"+job={file}", "backend=megatron"]), fixes=False).job.backend.env[QUEUES] == "32"
     refused = judge(compose([f"+job={file}", f"+backend.env.{QUEUES}='16'"]), fixes=False)
     assert "MLM-CONNECTIONS" in {each.rule for each in refused.findings if each.severity == "error"}
+
+
+def test_without_adapters_nothing_of_them_is_refused(tmp_path: Path) -> None:
+    words = f"{SWIFT} --tuner_type lora --lora_rank 8 --lora_alpha 16 --lora_dropout 0.05 --system x --model_author a"
+    imported = read_argv([*words.split(), "--model_name", "b"], backend="megatron")
+    found = ported(imported, "megatron_lm")
+    errors = {
+        each.fields[0]: [fix.overrides for fix in each.fixes] for each in found.findings if each.severity == "error"
+    }
+    assert errors["lora.alpha"] == errors["lora.dropout"] == [("lora.rank=null",)]
+    for path in ("data.system", "data.self_cognition_author", "data.self_cognition_name"):
+        assert errors[path] == [(f"{path}=null",)]
+    file = tmp_path / "job.yaml"
+    file.write_text(ported_yaml(imported, found, "x"), encoding="utf-8")
+    outcome = judge(compose([f"+job={file}", "lora.rank=null"]), fixes=False)
+    assert [each.fields for each in outcome.findings if each.severity == "error" and "lora." in each.fields[0]] == []
 
 
 def test_a_multimodal_model_is_refused_by_name_where_language_models_are_trained() -> None:

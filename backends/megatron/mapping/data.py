@@ -59,7 +59,9 @@ def _dataset() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.data.format in refused:
-            raise Unsupported("data.format", f"{refused[job.data.format]}: name text, messages or a hub data set")
+            why = f"{refused[job.data.format]}: name text, messages or a hub data set"
+            kinds = ("text", "hub") if job.task.type == "pretrain" else ("messages", "hub")
+            raise Unsupported("data.format", why, tuple(f"data.format={kind}" for kind in kinds))
         if job.data.paths:
             yield "dataset", job.data.paths
 

@@ -123,9 +123,11 @@ UNSUPPORTED: Mapping[str, Gap] = {
         why="token files are indexed before training", neutral=(False,), works=("data.streaming=false",)
     ),
     "data.lazy_tokenize": warning("data is tokenized before training", False),
-    "data.system": Gap(why="system prompts are in the data"),
-    "data.self_cognition_author": Gap(why="self-cognition data is not generated"),
-    "data.self_cognition_name": Gap(why="self-cognition data is not generated"),
+    "data.system": Gap(why="system prompts are in the data", works=("data.system=null",)),
+    **{
+        path: Gap(why="self-cognition data is not generated: fill the names in", works=(f"{path}=null",))
+        for path in ("data.self_cognition_author", "data.self_cognition_name")
+    },
 }
 BEFORE_0_12: Mapping[str, Gap] = {"data.split_paths_file": added_in_0_9()}
 WITHOUT_MEGATRON_LOOP: Mapping[str, Gap] = {

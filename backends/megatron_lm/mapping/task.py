@@ -51,7 +51,9 @@ UNSUPPORTED: Mapping[str, Gap] = {
     },
     "lora.rank": Gap(why="Megatron-LM trains all parameters", works=("lora.rank=null",)),
     **{
-        path: Gap(why="Megatron-LM has no LoRA")
+        path: Gap(
+            why="Megatron-LM has no LoRA", works=("lora.rank=null",), matters=lambda job: job.lora.rank is not None
+        )
         for path in field_paths()
         if path.startswith("lora.") and path != "lora.rank"
     },

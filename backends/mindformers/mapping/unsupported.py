@@ -92,8 +92,14 @@ _MODEL = {
         matters=lambda job: job.model.is_moe,
     ),
     "model.partial_rotary_factor": Gap(why="its training classes rotate the whole head (gpt_model.py)", neutral=(1.0,)),
-    "model.rope_scaling.low_freq_factor": Gap(why="it has no Llama-3 stretching of positions in training"),
-    "model.rope_scaling.high_freq_factor": Gap(why="it has no Llama-3 stretching of positions in training"),
+    **{
+        f"model.rope_scaling.{name}_freq_factor": Gap(
+            why="it has no Llama-3 stretching of positions in training",
+            works=("model.rope_scaling.type=null",),
+            matters=lambda job: job.model.rope_scaling.type == "llama3",
+        )
+        for name in ("low", "high")
+    },
     "model.norm_zero_centered": Gap(why="its norms multiply by the weight itself", neutral=(False,)),
     "model.init_per_replica": Gap(why="replicas start alike", neutral=(False,)),
     "model.full_attention_interval": Gap(why="it has no linear attention", neutral=(1,)),
@@ -247,8 +253,10 @@ _DATA = {
         matters=_writes_chats,
     ),
     "data.system": Gap(why=_ALPACA, works=_TOKENIZED, matters=_writes_chats),
-    "data.self_cognition_author": Gap(why="it does not fill in self-cognition data"),
-    "data.self_cognition_name": Gap(why="it does not fill in self-cognition data"),
+    **{
+        path: Gap(why="it does not fill in self-cognition data: fill the names in", works=(f"{path}=null",))
+        for path in ("data.self_cognition_author", "data.self_cognition_name")
+    },
     "tokenizer.type": Gap(why=_TOKENIZER, neutral=("HuggingFaceTokenizer", "PretrainedFromHF")),
     "tokenizer.vocab_file": Gap(why=f"{_TOKENIZER}, from their directory (tokenizer.path)", matters=_is_modern),
     "tokenizer.merge_file": Gap(why=f"{_TOKENIZER}, from their directory (tokenizer.path)", matters=_is_modern),
