@@ -9,8 +9,10 @@ from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.terminal import with_verb
 
 _PREFERENCE = ("dpo", "simpo", "kto", "cpo", "orpo", "reward_model", "grpo", "gkd")
-# Above these, pretrained weights are overwritten, not tuned: two orders of magnitude above papers and examples.
+# Above these, pretrained weights are overwritten, not tuned, and training from scratch diverges: two orders of
+# magnitude above papers and examples.
 _HIGHEST_LR = {"all weights": 1e-3, "adapters": 1e-2}
+_HIGHEST_PRETRAINING_LR = 0.1
 _SHAPES = (
     "hidden_size",
     "intermediate_size",
@@ -314,22 +316,23 @@ def _text(job: Job, name: str) -> str:
 
 @rule(
     "SENSE-LR-HIGH",
-    source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4",
+    source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4; Brown et al. 2020, table 2.1: 6e-5 to 6e-4",
     reads="job.lora.rank job.task.type job.optimizer.lr job.model.path job.model.hub_id job.model.pretrained "
     "job.optimizer.type",
     severity="warning",
 )
 def tuning_rate_is_small(context: RuleContext) -> Iterator[Violation]:
-    """A learning rate for pre-training destroys pretrained weights instead of fine-tuning them."""
-    job = context.job
-    kind = "all weights" if job.lora.rank is None else "adapters"
-    if job.task.type == "pretrain" or job.optimizer.lr is None or not _starts_from_weights(job):
+    """A learning rate for pre-training destroys pretrained weights; with a far larger one, no training converges."""
+    job, lr = context.job, context.job.optimizer.lr
+    if lr is None or job.optimizer.type != "adam":
         return
-    if job.optimizer.lr > _HIGHEST_LR[kind] and job.optimizer.type == "adam":
+    kind = "all weights" if job.lora.rank is None else "adapters"
+    what, highest = f"tuning {kind} of a pretrained model", _HIGHEST_LR[kind]
+    if job.task.type == "pretrain" or not _starts_from_weights(job):
+        what, highest = "training from scratch", _HIGHEST_PRETRAINING_LR
+    if lr > highest:
         yield Violation(
-            message=f"lr {job.optimizer.lr:g} is far above the usual rates for tuning {kind} of a pretrained model "
-            f"(at most {_HIGHEST_LR[kind]:g})",
-            fields=("optimizer.lr",),
+            message=f"lr {lr:g} is far above the usual rates for {what} (at most {highest:g})", fields=("optimizer.lr",)
         )
 
 

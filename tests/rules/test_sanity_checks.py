@@ -132,6 +132,7 @@ PAIRS = {
 }
 # More than one fault of a rule.
 MORE = {
+    "a rate with which nothing converges": ("SENSE-LR-HIGH", {"optimizer": {"lr": 1.0}}),
     "rope type without factor": ("SENSE-ROPE-TYPE", {"model": {"rope_scaling": {"type": "yarn"}}}),
     "annealing longer than the decay": (
         "SENSE-WSD",

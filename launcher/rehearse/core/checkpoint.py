@@ -87,8 +87,17 @@ def find(settings: Settings) -> tuple[Path, int, bool] | None:
         raise RehearsalError(f"--load {root}: no {TRACKER} there; works: a directory that a run saved to")
     found = directory_of(root, iteration)
     if not (found / "metadata.json").is_file():
-        raise RehearsalError(f"{found}: no torch_dist checkpoint there (metadata.json is missing)")
+        raise RehearsalError(
+            f"{found}: no torch_dist checkpoint there (metadata.json is missing){_others(root, iteration)}"
+        )
     return found, iteration, weights_only
+
+
+def _others(root: Path, iteration: int) -> str:
+    """Return which steps are there, the nearest first, to be added to a message."""
+    names = (file.parent.name.removeprefix("iter_") for file in root.glob("iter_*/metadata.json"))
+    steps = sorted((int(name) for name in names if name.isdigit()), key=lambda step: abs(step - iteration))
+    return f"; works: {' · '.join(f'checkpoint.load_step={step}' for step in steps[:3])}" if steps else ""
 
 
 def _metadata(settings: Settings) -> dict[str, Any]:

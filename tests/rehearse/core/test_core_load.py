@@ -224,3 +224,16 @@ def test_a_legacy_checkpoint_is_loaded_at_another_layout(
     run, notes = rehearsed(zygote, tokens, tmp_path / "out", *words, "checkpoint.finetune=true")
     assert run.losses[0] == pytest.approx(transformers_loss(folder, tokens[0]), rel=RELATIVE)
     assert f"weights: loaded from {out} (" in notes
+
+
+def test_a_step_that_was_not_saved_is_refused_with_those_that_were(tmp_path: Path) -> None:
+    from launcher.rehearse.core.checkpoint import find
+    from launcher.rehearse.core.errors import RehearsalError
+
+    for step in (3, 6, 9):
+        (tmp_path / f"iter_{step:07}").mkdir()
+        (tmp_path / f"iter_{step:07}" / "metadata.json").write_text("{}")
+    values = {"load": str(tmp_path), "ckpt_step": 7}
+    settings: Any = type("Settings", (), {"value": staticmethod(values.get)})
+    with pytest.raises(RehearsalError, match=r"works: checkpoint\.load_step=6 · checkpoint\.load_step=9"):
+        find(settings)
