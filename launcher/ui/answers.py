@@ -97,12 +97,14 @@ def _values(job: Job, outcome: Outcome | None) -> dict[str, Sequence[str]]:
 
 
 def _layout(job: Job) -> Tree:
+    """Return what lies on which devices; there is no `dp` where the sizes do not divide the devices."""
     parallel, cluster = job.parallel, job.cluster
-    sizes = {name: getattr(parallel, name) or 1 for name in ("tp", "pp", "vpp", "cp", "ep", "dp")}
+    sizes = {name: getattr(parallel, name) or 1 for name in ("tp", "pp", "vpp", "cp", "ep")}
     return {
         "nodes": cluster.nodes,
         "devices_per_node": cluster.devices_per_node,
         "hardware": job.hardware.name,
+        "dp": parallel.dp,
         **sizes,
     }
 

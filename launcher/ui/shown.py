@@ -48,10 +48,12 @@ def layout_line(answer: Tree) -> str:
     at = answer["layout"]
     if at["nodes"] is None or at["devices_per_node"] is None:
         return ""
-    sizes = " × ".join(f"{name} {at[name]}" for name in ("dp", "tp", "pp", "cp") if at[name] > 1 or name == "dp")
+    named = ("dp", "tp", "pp", "cp")
+    sizes = " × ".join(f"{name} {at[name]}" for name in named if at[name] and (at[name] > 1 or name == "dp"))
     more = "".join(f", {name} {at[name]}" for name in ("ep", "vpp") if at[name] > 1)
     device = at["hardware"] or "device"
-    return f"{at['nodes']} × {at['devices_per_node']} {device}: {sizes}{more}"
+    divides = "" if at["dp"] else ", which do not divide the devices"
+    return f"{at['nodes']} × {at['devices_per_node']} {device}: {sizes}{more}{divides}"
 
 
 def estimate(answer: Tree) -> Any:

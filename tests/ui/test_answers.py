@@ -54,6 +54,15 @@ def test_backends_side_by_side() -> None:
     assert found["rows"]
 
 
+def test_sizes_that_do_not_divide_the_devices_have_no_data_parallel_size() -> None:
+    pytest.importorskip("dash")
+    from launcher.ui.shown import layout_line
+
+    assert layout_line(answers.plan(JOBS["passes"])) == "2 × 8 H100-SXM5-80GB: dp 8 × pp 2, ep 8"
+    line = layout_line(answers.plan(JOBS["refused"]))
+    assert line == "2 × 8 H100-SXM5-80GB: pp 3, ep 8, which do not divide the devices"
+
+
 def test_a_refused_job_has_no_script() -> None:
     with pytest.raises(exports.NoFile):
         exports.script(JOBS["refused"])
