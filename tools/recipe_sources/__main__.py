@@ -3,29 +3,44 @@
     python -m tools.recipe_sources --source PROJECT=DIR … [--only TEXT] [--record] [--all]
 
 DIR is a git directory or checkout of PROJECT that has the recipe's commit: ms-swift, MindSpeed-LLM, Megatron-LM,
-Megatron-Bridge. Scripts are imported as `launch import` does, and compared by effective values on their own backend.
-Of Megatron-Bridge's recipes, which are Python, the syntax tree is read; what that does not determine, and other sources
-that are no script, was read by hand and is compared value by value. A reason is the recipe's own (in its comment, under
-`Differs from its source:`) or a general one (general.json). Differences without a reason are printed (--all: every
-one), and so are reasons that name no difference; either makes the exit code 1. --record writes sources.json, by which
-tests/recipes compares without any checkout.
+Megatron-Bridge, NeMo, slime. Scripts are imported as `launch import` does, and compared by effective values on their
+own backend; of slime's, which train with a program of their own, what Megatron-LM's mapping and a table read. Of
+recipes of Megatron-Bridge and NeMo, which are Python, the syntax tree is read. What these do not determine, and other
+sources that are no script, was read by hand and is compared value by value. A reason is the recipe's own (in its
+comment, under `Differs from its source:`) or a general one (general.json). Differences without a reason are printed
+(--all: every one), and so are reasons that name no difference; either makes the exit code 1. --record writes
+sources.json, by which tests/recipes compares without any checkout.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.compose import compose
 from launcher.importing.side_by_side import text
+from launcher.job import Value
 from launcher.job.shipped import shipped
+from tools.recipe_sources import nemo_recipe, slime_script
 from tools.recipe_sources.compare import BACKENDS, NoSource, compared, plain, source_text, written, written_fields
 from tools.recipe_sources.python_recipe import PROJECT, configuration, fields, tree_of
 from tools.recipe_sources.reasons import Difference, affects_training, own, reason
 
 RECORD = Path(__file__).parent / "sources.json"
+
+
+def _of_bridge(source: str, folders: Mapping[str, Path]) -> dict[str, Value]:
+    return fields(configuration(tree_of(source, folders), *source.split(" ")[2:4]))
+
+
+# How the fields that a source sets are found, by its project.
+READERS: Mapping[str, Callable[[str, Mapping[str, Path]], dict[str, Value]]] = {
+    PROJECT: _of_bridge,
+    nemo_recipe.PROJECT: nemo_recipe.read,
+    slime_script.PROJECT: slime_script.read,
+}
 
 
 def main() -> int:
@@ -82,7 +97,7 @@ def unexplained(recipe: str, found: list[Difference]) -> tuple[list[Difference],
 
 def _fresh(recipe: str, entry: Mapping[str, Any], folders: Mapping[str, Path]) -> dict[str, Any]:
     source = entry["source"]
-    if source.startswith(f"{PROJECT} "):
+    if source.split(" ")[0] in READERS:
         return reread(recipe, entry, folders)
     if source.split(" ")[0] not in BACKENDS or not source.endswith(".sh"):
         return dict(entry)
@@ -96,9 +111,9 @@ def _fresh(recipe: str, entry: Mapping[str, Any], folders: Mapping[str, Path]) -
 
 
 def reread(recipe: str, entry: Mapping[str, Any], folders: Mapping[str, Path]) -> dict[str, Any]:
-    """Return an entry of which the values that the source's Python sets are read again; others were read by hand."""
+    """Return an entry of which the values that its reader finds are read again; others were read by hand."""
     job = compose([f"+recipe={recipe}"])
-    read = fields(configuration(tree_of(entry["source"], folders), *entry["source"].split(" ")[2:4]))
+    read = READERS[entry["source"].split(" ")[0]](entry["source"], folders)
     says, differs = dict(entry["says"]), dict(entry["differs"])
     for path in [*says, *differs, *written_fields(job)]:
         if path not in read:

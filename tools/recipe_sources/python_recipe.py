@@ -1,7 +1,8 @@
-"""What a recipe of Megatron-Bridge sets, read from the syntax trees of its functions; nothing is executed.
+"""What a recipe of Megatron-Bridge or NeMo sets, read from the syntax trees of its functions; nothing is executed.
 
 Followed are assignments to the configuration (`cfg.model.num_layers = 2`), keywords of its classes, and functions of
-the same tree that return or change one. What an `if` or a loop assigns is not known, nor is what other packages return.
+the same tree that return or change one. What an `if` on something else than a known switch, or a loop, assigns is not
+known, nor is what other packages return.
 Sections have the names of Megatron-LM's arguments, so that its own mapping makes fields of them.
 """
 
@@ -20,6 +21,9 @@ Config = dict[str, Any]
 UNKNOWN: Any = object()
 _BACKEND = "megatron_lm"
 _PACKAGE = "megatron.bridge"
+_PACKAGES = {PROJECT: (_PACKAGE, "src/"), "NeMo": ("nemo.collections.llm", "")}
+CLASS = "(class)"
+"""Key of the class that `run.Config(Class, …)` makes."""
 _TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 # Sections whose values Megatron-LM's arguments have, and the names that differ: the decay of weights is the
 # schedule's, which replaces the optimizer's.
@@ -33,10 +37,16 @@ _RENAMED = {
 
 
 class Tree:
-    """The Python files of one commit, read through a function of their path."""
+    """The Python files of one commit, read through a function of their path.
 
-    def __init__(self, read: Callable[[str], str]) -> None:
+    Args:
+        package: whose imports are followed.
+        root: folder of the package's parent.
+    """
+
+    def __init__(self, read: Callable[[str], str], package: str = _PACKAGE, root: str = "src/") -> None:
         self._read, self._modules = read, dict[str, ast.Module]()
+        self._package, self._root = package, root
 
     def module(self, path: str) -> ast.Module:
         """Return the syntax tree of a file."""
@@ -45,16 +55,16 @@ class Tree:
         return self._modules[path]
 
     def find(self, path: str, name: str) -> tuple[str, ast.stmt] | None:
-        """Return the definition of a function or constant, and its file, also where that imports it."""
+        """Return the definition of a function, class or constant, and its file, also where that imports it."""
         for node in self.module(path).body:
-            if isinstance(node, ast.FunctionDef) and node.name == name:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
                 return path, node
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and name in map(ast.unparse, _targets(node)):
                 return path, node
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{_PACKAGE}."):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{self._package}."):
                 for alias in node.names:
                     if (alias.asname or alias.name) == name:
-                        return self.find(f"src/{(node.module or '').replace('.', '/')}.py", alias.name)
+                        return self.find(f"{self._root}{(node.module or '').replace('.', '/')}.py", alias.name)
         return None
 
 
@@ -66,7 +76,8 @@ def tree_of(source: str, folders: Mapping[str, Path]) -> Tree:
         folders: git directory, or checkout, of each project.
     """
     project, commit, *_ = source.split(" ")
-    return Tree(lambda path: source_text(f"{project} {commit} {path}", folders).decode())
+    package, root = _PACKAGES[project]
+    return Tree(lambda path: source_text(f"{project} {commit} {path}", folders).decode(), package, root)
 
 
 def configuration(tree: Tree, path: str, function: str, given: Mapping[str, Any] | None = None) -> Any:
@@ -99,6 +110,9 @@ class _Call:
                 self.put(target, value)
         elif isinstance(node, ast.Expr):
             self.value(node.value)
+        elif isinstance(node, ast.If) and isinstance(self.value(node.test), bool):
+            for inner in node.body if self.value(node.test) else node.orelse:
+                self.statement(inner)
         elif isinstance(node, (ast.If, ast.For, ast.With)):
             for each in ast.walk(node):
                 if isinstance(each, ast.Assign):
@@ -133,6 +147,12 @@ class _Call:
             return self.called(node)
         if isinstance(node, ast.IfExp):
             return self.chosen(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            factors = (self.value(node.left), self.value(node.right))
+            if not all(isinstance(each, (int, float)) for each in factors):
+                return UNKNOWN
+            product = factors[0] * factors[1]
+            return float(f"{product:.12g}") if isinstance(product, float) else product  # 0.1 * 3e-4 is 3e-5
         try:
             return ast.literal_eval(node) if node is not None else None
         except ValueError:
@@ -163,7 +183,27 @@ class _Call:
         if name.isidentifier() and not name[:1].isupper():
             return configuration(self.tree, self.path, name, given)
         # An object of a class: what it is made with, and what is assigned to it later.
-        return {key: value for key, value in given.items() if not key.isdigit()}
+        made = {key: value for key, value in given.items() if not key.isdigit()}
+        if name.endswith("Config") and not name.isidentifier() and node.args:
+            made[CLASS] = ast.unparse(node.args[0])
+        return made
+
+
+def class_defaults(tree: Tree, path: str, name: str) -> Config:
+    """Return the constants that a class and its bases in the tree assign to their fields."""
+    found = tree.find(path, name)
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return {}
+    file, node = found
+    values: Config = {}
+    for base in reversed(node.bases):
+        values |= class_defaults(tree, file, ast.unparse(base))
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and each.value is not None:
+            value = _Call(tree, file).value(each.value)
+            if not isinstance(value, dict):
+                values[ast.unparse(each.target)] = value
+    return values
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
