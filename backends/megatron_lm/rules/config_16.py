@@ -15,6 +15,7 @@ from backends.megatron_lm.rules.versions import (
     arguments,
     config,
 )
+from launcher.catalogue.versions import in_range
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import checked, declare, needs, never
 
@@ -33,8 +34,12 @@ _OF_CHUNKS = (
 
 
 def _one_chunk(context: RuleContext) -> str:
-    """Check for chunks that are given and are one on each stage, which is no interleaved schedule."""
-    given = [flag for flag in (_LAYOUT, _CHUNKS, _CHUNK) if context.flag(flag)]
+    """Check for chunks that are given and are one on each stage, which is no interleaved schedule.
+
+    0.13 turns only those of a layout into none (arguments.py:519 @core_v0.13.1).
+    """
+    flags = (_LAYOUT, _CHUNKS, _CHUNK) if in_range(context.version or "", SINCE_14, None) else (_LAYOUT,)
+    given = [flag for flag in flags if context.flag(flag)]
     if not given or chunks(context) != 1:
         return ""
     return f"--{given[0]} gives one chunk of layers on each stage: the interleaved schedule needs more"
@@ -167,7 +172,11 @@ declare((
     checked("MLM-STEP-GATHER-CHUNK", _one_chunk,
             "The interleaved schedule of weights gathered with the optimizer step has several chunks.",
             arguments("", "526, 553, 640"), when=_STEP_GATHER, reads=_OF_CHUNKS, flags=(_LAYOUT, _CHUNKS, _CHUNK),
-            since=SINCE_14),
+            since=SINCE_13),
+    checked("MLM-WARMUP-FLUSH-CHUNK", _one_chunk,
+            "The interleaved schedule that overlaps its first and last exchanges has several chunks.",
+            arguments("", "526, 553"), when="overlap-p2p-communication-warmup-flush", reads=_OF_CHUNKS,
+            flags=(_LAYOUT, _CHUNKS, _CHUNK), since=SINCE_13),
     never("MLM-EP-OVERLAP-RC", f"{_OVERLAP} & recompute-granularity=full",
           "Full recomputation would repeat the overlapped communication.", config("", 1871), since=SINCE_14),
     never("MLM-EP-OVERLAP-RC-METHOD", f"{_OVERLAP} & recompute-method",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from backends.megatron_lm.mapping.chunks import chunks_of
 from backends.megatron_lm.mapping.parallel import stages_of
 from backends.megatron_lm.rules.versions import (
     BACKENDS,
@@ -21,6 +22,7 @@ from backends.megatron_lm.rules.versions import (
     arguments,
     config,
 )
+from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
 from launcher.rules.sanity_checks import layout_error
@@ -247,8 +249,9 @@ def layout_needs_stages(context: RuleContext) -> Iterator[Violation]:
 @rule(
     "MLM-VPP-P2P",
     source=arguments(438, 579),
-    reads="pipeline-model-parallel-size num-layers-per-virtual-pipeline-stage "
-    "num-virtual-stages-per-pipeline-rank no-overlap-p2p-communication",
+    reads="pipeline-model-parallel-size num-layers-per-virtual-pipeline-stage num-layers encoder-num-layers "
+    "num-virtual-stages-per-pipeline-rank no-overlap-p2p-communication decoder-first-pipeline-num-layers "
+    "decoder-last-pipeline-num-layers account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split",
     backends=BACKENDS,
     versions=EVERY,
 )
@@ -257,7 +260,10 @@ def chunks_without_overlap_need_three_stages(context: RuleContext) -> Iterator[V
     stages = context.number("pipeline-model-parallel-size", 1)
     # MindSpeed-LLM checks two stages itself, without this condition (training_basic.py:98).
     fewest = 2 if context.backend == "megatron_lm" else 1
-    chunked = context.flag(_CHUNK) or context.number(_CHUNKS) > 1
+    chunked = bool(context.flag(_CHUNK)) or context.flag(_CHUNKS) is not None
+    # One chunk is none since 0.14 (arguments.py:516 @core_v0.14.0).
+    if chunked and in_range(context.version or "", SINCE_14, None):
+        chunked = (chunks_of(context.values) or context.number(_CHUNKS, 1)) > 1
     if chunked and context.flag("no-overlap-p2p-communication") and 1 < stages <= fewest:
         yield Violation(
             message=f"vpp without overlapped pipeline communication needs pp of at least 3, not {stages}",
