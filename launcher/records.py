@@ -1,7 +1,7 @@
-"""Dataclasses that take a quarter of the standard library's time to create, and records that are made by the thousand.
+"""Dataclasses that take less than half of the standard library's time to create, and records made by the thousand.
 
 For each frozen class, `dataclasses` compiles the text of six methods, one after the other: of the 150 to 220 classes of
-a command's start, that took a quarter of its time. Here only `__init__` is compiled; the rest are functions that exist.
+a command's start, that took a third of its time. Here only `__init__` is compiled; the rest are functions that exist.
 """
 
 import dataclasses
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, **options):
-        """`dataclasses.dataclass`: the same, and fast where all of frozen, slots and kw_only are given, and no more."""
+        """`dataclasses.dataclass`: the same, and fast where all of frozen, slots and kw_only are given, and no more.
+
+        Setting a field is slower by 0.2 µs: what is made by the thousand is a `record`, or the standard library's.
+        """
         return _frozen if options == _FROZEN else dataclasses.dataclass(cls, **options)
 
 

@@ -71,8 +71,9 @@ def main(words: list[str]) -> int:
     page = page_of(sys.stdout)
     found = list(explained(typed or options.name, backends))
     alias = alias_of(options.name)
-    if alias and not (options.json and found) and all("argument" in tree and not _has_field(tree) for tree in found):
-        # A name of another tool, which at most an entry point that Launch does not start has too.
+    of_arguments = all("argument" in tree or "launcher argument" in tree for tree in found)
+    if alias and not (options.json and found) and of_arguments and _differs(found, alias):
+        # A name of another tool, which a part of a backend may have too, for something else.
         found = [*explained(alias[0], backends), *found]
         if not options.json:
             print("\n".join(page.wrap(f"{options.name} is called {' and '.join(alias)} here", "", "  ")))
@@ -113,8 +114,11 @@ def _first_backend(overrides: Sequence[str]) -> str | None:
     return names[-1]
 
 
-def _has_field(tree: Mapping[str, Any]) -> bool:
-    return any(each.get("fields") for each in tree.get("backends", ()) if isinstance(each, Mapping))
+def _differs(found: Sequence[Mapping[str, Any]], alias: Sequence[str]) -> bool:
+    """Return whether the first field that native arguments of the name express is none that the alias means."""
+    each = (one for tree in found for one in tree.get("backends", ()) if isinstance(one, Mapping))
+    first = next((one["fields"] for one in each if one.get("fields")), ())
+    return set(alias).isdisjoint(first[:1])
 
 
 def _search(options: argparse.Namespace, backends: Sequence[Backend], page: Page) -> None:

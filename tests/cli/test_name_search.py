@@ -2,6 +2,7 @@
 
 import pytest
 
+from launcher.cli.dispatch import dispatch
 from launcher.cli.name_search import fields_of_alias, search_names
 from launcher.cli.synonyms import ALIASES, WORDS
 from launcher.job import fields
@@ -50,3 +51,20 @@ def test_nothing_is_found_for_nothing():
     assert search_names("", []) == []
     assert search_names("qqqqzzzz", []) == []
     assert fields_of_alias("gbs") == ("batch.global_batch_size",)
+
+
+# Names of transformers and peft that a part of a backend has, too, for something else.
+CALLED = {
+    "gradient_accumulation_steps": "batch.global_batch_size",
+    "r": "lora.rank",
+    "max_steps": "schedule.train_iters",
+    "report_to": None,
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_name_of_another_tool_is_explained_before_what_else_is_called_so(name, capsys):
+    assert dispatch(["explain", name]) == 0
+    first = " ".join(capsys.readouterr().out.split())
+    path = CALLED[name]
+    assert first.startswith(f"{name} is called {path} ") if path else "is called" not in first

@@ -29,7 +29,7 @@ declare((
     never("MLM-DISTRIBUTE-SP", "distribute-saved-activations & sequence-parallel & tensor-model-parallel-size>1 & "
           "recompute-granularity=full",
           "Sequence parallelism already distributes saved activations over tensor-parallel ranks.", config(718, 1188)),
-    needs("MLM-PAD-CAPACITY", "moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor?",
+    needs("MLM-PAD-CAPACITY", "moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor>=0",
           "Experts' inputs are padded to a capacity, which needs its factor.", config(663, 1133)),
     never("MLM-DROP-POSITION", "moe-expert-capacity-factor? & moe-token-drop-policy=position",
           DROPPED_BY_POSITION,

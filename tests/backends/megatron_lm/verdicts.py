@@ -35,6 +35,7 @@ LATER = {
     "MLM-SFT-PROMPT": "when the tokenizer is built",
     "MLM-GDN-PATTERN": "when the model is built (experimental_attention_variant_module_specs.py)",
     "MLM-MOE-PATTERN": "when the model is built (gpt_layer_specs.py)",
+    "MLM-VARIANT-TE": "when the model is built (experimental_attention_variant_module_specs.py)",
     "MLM-WINDOW-PATTERN": "in the first forward pass (transformer/utils.py)",
     "MLM-UNEVEN-NO-MIDDLE": "with --tp-2d, whose configuration checks less, when layers are counted",
     "MOE-EP-EXPERTS": "when the model is built (moe_layer.py:101)",
