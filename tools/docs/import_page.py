@@ -23,6 +23,8 @@ _PORTS = Path(__file__).with_name("import_ports.md")  # python -m tools.bench.po
 _DECISIONS = Path(__file__).with_name("import_decisions.md")  # python -m tools.bench.port_decisions --facts DIR
 _ACCEPTED = Path(__file__).with_name("import_accepted.md")  # python -m tools.bench.port_acceptance --facts DIR
 _OTHERS = Path(__file__).with_name("import_others.md")  # python -m tools.bench.other_scripts --checkouts DIR
+# python -m tools.bench.other_scripts --checkouts DIR --list tools/bench/later_scripts.json
+_LATER = Path(__file__).with_name("import_later.md")
 # python -m tools.bench.other_scripts --upstream PROJECT@VERSION=DIR … --write
 _UPSTREAM = Path(__file__).with_name("import_upstream.md")
 _FORKS = Path(__file__).with_name("import_forks.md")  # python -m tools.bench.forks --checkouts DIR
@@ -46,6 +48,7 @@ def page() -> str:
         text = text.replace("{decisions}", _DECISIONS.read_text(encoding="utf-8").strip())
         text = text.replace("{accepted}", _ACCEPTED.read_text(encoding="utf-8").strip())
         text = text.replace("{others}", _OTHERS.read_text(encoding="utf-8").strip())
+        text = text.replace("{later}", _LATER.read_text(encoding="utf-8").strip())
         text = text.replace("{upstream}", _UPSTREAM.read_text(encoding="utf-8").strip())
         text = text.replace("{forks}", _FORKS.read_text(encoding="utf-8").strip())
         return filled(text, folder)

@@ -28,6 +28,7 @@ NAME = "deepseek_v4"
 SCRIPT = "swift/cli/_megatron/dev_core.py"
 # Above 128, the longer of the two compressions; no multiple of it.
 TOKENS = 260
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +43,8 @@ def _run(core: Path, python: Path, folder: Path, *args: object) -> None:
     script.parent.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("dev_core.py"), script)
     start = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "1", str(script)]
-    before = (environment(NATIVE_CPU, {})["PYTHONPATH"], str(core), os.environ.get("PYTHONPATH", ""))
+    # Saving starts a process, which imports the script's modules before any stand-in is installed.
+    before = (environment(NATIVE_CPU, {})["PYTHONPATH"], str(ROOT), str(core), os.environ.get("PYTHONPATH", ""))
     env = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(filter(None, before))}
     run_native(NATIVE_CPU, [*start, *map(str, (core, *args))], cwd=folder, env=env).check()
 
