@@ -159,7 +159,7 @@ def test_arithmetic_is_reported_once():
 
 def test_a_value_that_the_text_of_a_rule_names_is_tried():
     """Batches by length need padding: without padding_free, which changes nothing of training."""
-    assert passed("megatron", {"group_by_length": True})["SW-GROUP-BY-LENGTH"] == ["batch.padding_free=false"]
+    assert passed("megatron", {"group_by_length": True})["SW-GROUP-BY-LENGTH"][0] == "batch.padding_free=false"
 
 
 def test_another_length_of_training_is_offered_only_where_nothing_else_works():
