@@ -124,7 +124,7 @@ def test_02_a_value_is_typed_and_the_error_fixed_with_one_click(page: Opened) ->
 def test_a_pasted_command_is_its_overrides(page: Opened, pasted: str, expected: list[str]) -> None:
     page.page.locator("#text").fill(pasted)
     page.page.get_by_label("Nodes").fill("2")
-    page.page.wait_for_function("document.querySelector('#text').value.includes('cluster.nodes=2')")
+    page.page.wait_for_function("() => document.querySelector('#text').value.includes('cluster.nodes=2')")
     assert words(page) == [*expected, "cluster.nodes=2"]
 
 
@@ -181,7 +181,7 @@ def test_fields_that_come_and_go_keep_their_values(page: Opened) -> None:
     page.page.wait_for_function("found => found.value === '2'", arg=field.element_handle())
     assert words(page)[-1] == "parallel.tp=2"
     field.fill("")
-    page.page.wait_for_function("!document.querySelector('#text').value.includes('parallel.tp')")
+    page.page.wait_for_function("() => !document.querySelector('#text').value.includes('parallel.tp')")
 
 
 def test_a_model_of_the_hub_is_kept_though_no_chooser_lists_it(server: Planner, browser: "Browser") -> None:
@@ -230,7 +230,7 @@ def test_08_a_script_is_imported_ported_and_adopted(page: Opened) -> None:
     page.page.get_by_role("button", name="Read it").click()
     page.page.locator("#import-report h3", has_text="ported to Megatron-SWIFT").wait_for()
     page.page.get_by_role("button", name="Make it the job").click()
-    page.page.wait_for_function("!document.querySelector('#text').value.includes('+recipe')")
+    page.page.wait_for_function("() => !document.querySelector('#text').value.includes('+recipe')")
     assert {"backend=megatron", "model.num_hidden_layers=28"} <= set(words(page))
     # The fields are shown again, with the job's own values.
     page.page.locator(".field .note", has_text="(chosen by you)").first.wait_for()

@@ -111,7 +111,7 @@ def test_everything_is_done_by_keyboard_and_the_focus_is_never_lost(server: Plan
         page.locator("#import-report h3").first.wait_for()
         keys.press("Make it the job")
         keys.focused("Fields")
-        page.wait_for_function("!document.querySelector('#text').value.includes('+recipe')")
+        page.wait_for_function("() => !document.querySelector('#text').value.includes('+recipe')")
         keys.verdict("Passes all rules")
         keys.press("Export")
         keys.go(r"Script \(\.sh\)")
@@ -119,7 +119,7 @@ def test_everything_is_done_by_keyboard_and_the_focus_is_never_lost(server: Plan
             page.keyboard.press("Enter")
         assert "pretrain_gpt.py" in Path(download.value.path()).read_text(encoding="utf-8")
         keys.press("Undo", "Shift+Tab")
-        page.wait_for_function("document.querySelector('#text').value.includes('+recipe=qwen3_8b')")
+        page.wait_for_function("() => document.querySelector('#text').value.includes('+recipe=qwen3_8b')")
         assert found.problems == []
 
 

@@ -96,7 +96,7 @@ def test_hovering_a_device_names_its_groups_and_the_others_fade(shown):
     text = shown.page.locator("#devices-1 .hovertext").text_content()
     assert "rank 9" in text
     assert "pp 1 of 4: ranks 1, 9, 17, 25" in text
-    shown.page.wait_for_function("Array.isArray(document.getElementById('devices-1').data[0].marker.opacity)")
+    shown.page.wait_for_function("() => Array.isArray(document.getElementById('devices-1').data[0].marker.opacity)")
     opacity = shown.page.evaluate("document.getElementById('devices-1').data[0].marker.opacity")
     assert [rank for rank, each in enumerate(opacity) if each == 1] == [1, 9, 17, 25]
 
@@ -130,13 +130,13 @@ def test_a_command_and_a_fix_are_copied(browser, report):
             "navigator.clipboard && (navigator.clipboard.writeText = async (text) => { window.copied = text })"
         )
         found.page.locator("#job-1 .command .copy").first.click()
-        found.page.wait_for_function("window.copied")
+        found.page.wait_for_function("() => window.copied")
         assert found.page.evaluate("window.copied") == f"launch run {' '.join(WORDS)}"
         assert found.page.locator("#told").inner_text() == "Copied to the clipboard"
         fix = found.page.locator("#job-2 .fix .copy").first
         if fix.count():
             fix.click()
-            found.page.wait_for_function("window.copied.includes('parallel.') || window.copied.includes('=')")
+            found.page.wait_for_function("() => window.copied.includes('parallel.') || window.copied.includes('=')")
 
 
 @pytest.mark.sample(keep=2)

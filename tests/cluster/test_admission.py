@@ -35,7 +35,10 @@ def busy(machines: Machines) -> Iterator[None]:
     wait_until(lambda: "R" in machines.slurm("squeue", "-h", "-o", "%t").split())
     yield
     machines.slurm("scancel", "--me")
-    wait_until(lambda: machines.slurm("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * 3)
+    wait_until(
+        lambda: machines.slurm("sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split() == ["idle"] * 3,
+        lambda: machines.slurm("sinfo", "-h", "-N", "-p", "debug", "-o", "%N %T %E") + machines.slurm("squeue", "-h"),
+    )
 
 
 @pytest.mark.usefixtures("busy")

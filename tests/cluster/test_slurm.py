@@ -127,7 +127,8 @@ def test_a_job_is_requeued_when_a_node_dies_and_goes_on_elsewhere(site: Site):
     finally:
         site.machines.call("slurmd", second)
         wait_until(
-            lambda: site.machines.slurm("sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split() == ["idle"] * 3, 60
+            lambda: site.machines.slurm("sinfo", "-h", "-N", "-p", "debug", "-o", "%t").split() == ["idle"] * 3,
+            lambda: site.machines.slurm("sinfo", "-h", "-N", "-o", "%N %T %E"),
         )
 
 
