@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place(Point):
-    """A record with the fields of another one."""
+    """A record that inherits the fields of Point."""
 
     z: int = 3
 

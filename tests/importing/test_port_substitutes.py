@@ -260,9 +260,11 @@ def test_a_variable_that_the_target_refuses_is_left_to_it(case: str, tmp_path: P
     imported = with_variable(case, tmp_path)
     found = ported(imported, target, fixes=False)
     assert found.job.backend.env.get(QUEUES) == (number if fits else None)
-    told = [each for each in found.findings if each.rule == SUBSTITUTE_RULE and f"backend.env.{QUEUES}" in each.fields]
-    assert [each.severity for each in told] == ([] if fits else ["change"])
-    assert all(each.message.startswith(f"backend.env.{QUEUES}={number} → left to the backend: ") for each in told)
+    replaced = [
+        each for each in found.findings if each.rule == SUBSTITUTE_RULE and f"backend.env.{QUEUES}" in each.fields
+    ]
+    assert [each.severity for each in replaced] == ([] if fits else ["change"])
+    assert all(each.message.startswith(f"backend.env.{QUEUES}={number} → left to the backend: ") for each in replaced)
     assert not [each for each in found.findings if each.severity == "error" and QUEUES in each.message]
 
 

@@ -1,4 +1,4 @@
-"""Settings of a tracker are judged where the backend has the tracker; elsewhere the mapping says that it has none."""
+"""Settings of a tracker are judged where the backend has the tracker; elsewhere the mapping says it has none."""
 
 import pytest
 
