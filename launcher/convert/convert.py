@@ -21,16 +21,17 @@ from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.conversion import Conversion, Prepared
 from launcher.convert.fingerprint import changed_meanwhile, fingerprint, starting_anew
-from launcher.convert.formats.format import Draft, Target
+from launcher.convert.formats.format import Draft, Format, Target
 from launcher.convert.fp8 import check_source, originals, quantise, stated, to_quantise, with_scales
 from launcher.convert.layouts.content import Content, Stored
+from launcher.convert.layouts.offers import Changes, Undivided
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.losses import Losses, Values, named_losses, overflows
 from launcher.convert.move import Advance, fill, in_parallel, plain_copies
 from launcher.convert.mxfp4 import BLOCKS, note, other_method
 from launcher.convert.others import with_others_of
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
-from launcher.convert.plan import Move, make_plan
+from launcher.convert.plan import Move, Plan, make_plan
 from launcher.convert.progress import Progress
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
@@ -106,11 +107,29 @@ def _prepared(asked: Conversion) -> Prepared:
     known, fp8 = _quantised(asked, logical, dtypes)
     target = Target(logical=logical, dtypes=dtypes, layout=asked.layout, donor=asked.donor, fp8=fp8)
     try:
-        draft = asked.target_format.draft(target)
+        draft, plan = _planned(asked.target_format, target, stored)
+    except Undivided as error:
+        raise error.with_offers(lambda changes: _refusal(asked.target_format, target, stored, changes)) from None
+    return Prepared(asked=asked, logical=logical, stored=stored, draft=draft, plan=plan, originals=known)
+
+
+def _planned(wanted: Format, target: Target, stored: Stored) -> tuple[Draft, Plan]:
+    try:
+        draft = wanted.draft(target)
     except ValueError as error:
         raise ConvertError(str(error)) from None
-    plan = make_plan(stored.contents, draft.placeless(), logical.tensors)
-    return Prepared(asked=asked, logical=logical, stored=stored, draft=draft, plan=plan, originals=known)
+    return draft, make_plan(stored.contents, draft.placeless(), target.logical.tensors)
+
+
+def _refusal(wanted: Format, target: Target, stored: Stored, changes: Changes) -> ConvertError | None:
+    """Return why there is no plan with these sizes of the layout; None: there is one."""
+    sizes: Mapping[str, Any] = changes
+    layout = dataclasses.replace(target.layout, **sizes)
+    try:
+        _planned(wanted, dataclasses.replace(target, layout=layout), stored)
+    except ConvertError as error:
+        return error
+    return None
 
 
 def _quantised(

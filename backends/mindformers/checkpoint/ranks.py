@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from backends.mindformers.checkpoint.chunks import Chunk, part
 from backends.mindformers.checkpoint.tensors import Parameter
-from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
+from launcher.convert.layouts.offers import Undivided, divisors, problem
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.logical import Logical
 
@@ -16,7 +16,7 @@ def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layou
     """Return each part once, for the file of the first rank that holds it, as `remove_redundancy` does.
 
     Raises:
-        ConvertError: the layers, the experts or a size are not divisible.
+        Undivided: the layers, the experts or a size are not divisible.
     """
     width = max(layout.tp, layout.ep)
     stage = stages_of(logical, layout)
@@ -29,7 +29,9 @@ def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layou
         length = parameter.shape[axis]
         experts = logical.model.num_experts or 1
         if length % pieces or (parameter.of_experts and experts % pieces):
-            raise ConvertError(f"{parameter.name} {list(parameter.shape)} cannot be divided by {pieces}")
+            text = f"{parameter.name} {list(parameter.shape)} cannot be divided by {pieces}"
+            sizes = divisors(length, experts) if parameter.of_experts else divisors(length)
+            raise Undivided(problem(text, "ep" if parameter.of_experts else "tp", pieces, sizes))
         own = length // pieces
         shape = tuple(own if dim == axis else size for dim, size in enumerate(parameter.shape))
         first = stage[parameter.place, parameter.layer] * width

@@ -27,7 +27,7 @@ from launcher.convert.formats.legacy_read import (
 )
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.layouts.legacy import Grid, NamingScheme, RankTensor, legacy_tensors
-from launcher.convert.layouts.offers import divisors, works
+from launcher.convert.layouts.offers import Problem, Undivided, divisors, problem
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
@@ -263,7 +263,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
     vocabulary = vocabulary_of(logical, layout)
     problems = list(_undivided(model, vocabulary, layout.tp))
     if problems:
-        raise ConvertError(problems)
+        raise Undivided(*problems)
     tensors = list(legacy_tensors(logical, chunks, grid, scheme, vocabulary=vocabulary))
     wanted = tuple(_wanted(tensor, layout) for tensor in tensors)
     dtypes = tuple(target.dtype(tensor) for tensor in wanted)
@@ -274,23 +274,21 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
     return Draft(wanted=wanted, dtypes=dtypes, create=create, files=3 + len(grid.ranks()) * layout.pp)
 
 
-def _undivided(model: Model, vocabulary: int, tp: int) -> Iterator[str]:
+def _undivided(model: Model, vocabulary: int, tp: int) -> Iterator[Problem]:
     """Yield why tp cannot divide the model, even if its bytes divide (transformer_config.py:924-944 @core_v0.16.1)."""
     heads = model.num_attention_heads or 0
     groups = model.num_key_value_heads or heads
     sizes = [size for size in divisors(heads) if not (groups % size and size % groups)] if heads else []
-    offered = works("parallel.tp", sizes, tp)
+    texts = []
     if vocabulary % tp:
-        # With other sizes of tp a vocabulary may be padded otherwise.
-        whole = works("parallel.tp", [size for size in sizes if vocabulary % size == 0], tp)
-        yield f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}{whole}"
+        texts.append(f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}")
     if heads % tp:
-        yield f"{heads} attention heads cannot be shared equally by tp {tp}{offered}"
+        texts.append(f"{heads} attention heads cannot be shared equally by tp {tp}")
     elif groups % tp and tp % groups:
-        yield (
-            f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the "
-            f"other{offered}"
+        texts.append(
+            f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the other"
         )
+    yield from (problem(text, "tp", tp, sizes) for text in texts)
 
 
 def _chunks(stack: Stack, layout: Layout) -> int:

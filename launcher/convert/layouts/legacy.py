@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Literal
 
-from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
-from launcher.convert.layouts.offers import divisors, works
+from launcher.convert.layouts.offers import Undivided, divisors, problem
 from launcher.convert.layouts.stages import Chunk
 from launcher.convert.logical import Logical
 from launcher.convert.records import TensorSlice
@@ -44,7 +44,7 @@ class NamingScheme:
     norm_with_head: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Grid:
     """The ranks of one pipeline stage that write a file each.
 
@@ -59,45 +59,47 @@ class Grid:
     def ranks(self) -> list[tuple[int, int]]:
         """Return (tensor rank, expert rank) of each file.
 
-        megatron-core numbers ranks by tensor (expert tensor) rank first, then by expert rank: parallel_state.py.
-
         Raises:
-            ConvertError: two ranks with different experts would write the same file.
+            Undivided: two ranks with different experts would write the same file.
         """
         if self.over_tp:
             return [(tp, ep) for ep in range(self.ep) for tp in range(self.tp)]
+        return sorted(self._expert_tensor_ranks, key=lambda key: (key[1], key[0]))
+
+    @cached_property
+    def _expert_tensor_ranks(self) -> dict[tuple[int, int], int]:
+        """Expert tensor rank of each (tensor rank, expert rank).
+
+        megatron-core numbers ranks by tensor (expert tensor) rank first, then by expert rank: parallel_state.py.
+        """
         found: dict[tuple[int, int], int] = {}
         for rank in range(math.lcm(self.tp, self.etp * self.ep)):
             key = (rank % self.tp, rank // self.etp % self.ep)
             if found.setdefault(key, rank % self.etp) != rank % self.etp:
-                raise ConvertError(
+                text = (
                     f"tp {self.tp}, ep {self.ep}, etp {self.etp}: ranks with different parts of an expert would write"
-                    " the same file; works: an etp that divides tp, or torch_dist"
+                    " the same file"
                 )
-        return sorted(found, key=lambda key: (key[1], key[0]))
+                raise Undivided(problem(text, "etp", self.etp, divisors(self.tp)))
+        return found
 
     def experts(self, tp: int, ep: int, count: int) -> tuple[range, int, int]:
         """Return (experts of a rank, its expert tensor rank, the expert tensor size).
 
         Raises:
-            ConvertError: the experts cannot be divided evenly.
+            Undivided: the experts cannot be divided evenly.
         """
         groups = self.ep * self.tp if self.over_tp else self.ep
         if count % groups:
             unit = self.tp if self.over_tp else 1
             sizes = [size // unit for size in divisors(count) if size % unit == 0]
-            raise ConvertError(
-                f"{count} experts cannot be shared equally by {groups} ranks{works('parallel.ep', sizes, self.ep)}"
-            )
+            text = f"{count} experts cannot be shared equally by {groups} ranks"
+            by_tp = problem(text, "tp", self.tp, divisors(count))
+            raise Undivided(problem(text, "ep", self.ep, sizes) if sizes else by_tp)
         own = count // groups
         index = ep * self.tp + tp if self.over_tp else ep
-        size = self.expert_tensor
-        return range(index * own, (index + 1) * own), tp % size, size
-
-    @property
-    def expert_tensor(self) -> int:
-        """Tensor-parallel size inside experts."""
-        return 1 if self.over_tp else self.etp
+        held = range(index * own, (index + 1) * own)
+        return (held, 0, 1) if self.over_tp else (held, self._expert_tensor_ranks[tp, ep], self.etp)
 
 
 @record()
@@ -147,7 +149,7 @@ def legacy_tensors(
         vocabulary: rows of the embedding and the output layer; None for no padding.
 
     Raises:
-        ConvertError: a tensor or the experts cannot be divided evenly.
+        Undivided: a tensor or the experts cannot be divided evenly.
     """
     spelled = list(scheme.respell(logical, core_tensors(logical, naming=scheme.naming, vocabulary=vocabulary)))
     model = _Model(logical, spelled, grid, scheme)
@@ -220,16 +222,16 @@ class _Model:
                 continue
             part = self.cache.get((name, tp))
             if part is None:
-                part = self.cache[name, tp] = _cut(name, tensors[0], tp, self.grid.tp)
+                part = self.cache[name, tp] = _cut(name, tensors[0], tp, self.grid.tp, "tp")
             yield part
 
     def _experts(self, name: str, tensors: tuple[CoreTensor, ...], tp: int, ep: int) -> Iterator[_Part]:
         own, rank, size = self.grid.experts(tp, ep, len(tensors))
         if self.scheme.experts == "fused":
-            yield _fused(name, [_cut(name, tensors[number], rank, size) for number in own])
+            yield _fused(name, [_cut(name, tensors[number], rank, size, "etp") for number in own])
             return
         for local, number in enumerate(own):
-            yield _cut(_expert_name(name, local, self.scheme.experts), tensors[number], rank, size)
+            yield _cut(_expert_name(name, local, self.scheme.experts), tensors[number], rank, size, "etp")
 
 
 def _expert_name(name: str, local: int, style: Experts) -> str:
@@ -238,13 +240,16 @@ def _expert_name(name: str, local: int, style: Experts) -> str:
     return f"{name.replace('.{expert}', '')}{local}"
 
 
-def _cut(name: str, tensor: CoreTensor, rank: int, size: int) -> _Part:
+def _cut(name: str, tensor: CoreTensor, rank: int, size: int, field: Literal["tp", "etp"]) -> _Part:
+    """Return a rank's part of a tensor; `size` is the layout's `field`."""
     if tensor.split is None:
         return _Part(name=name, shape=tensor.shape, view=tensor.shape, boxes=tensor.boxes)
     try:
         boxes, shape = shard(tensor.boxes, tensor.shape, tensor.split, rank, size)
     except ValueError as error:
-        raise ConvertError(f"{tensor.prefix.format(layer=tensor.layer)}{tensor.name}: {error}") from None
+        text = f"{tensor.prefix.format(layer=tensor.layer)}{tensor.name}: {error}"
+        whole = tensor.shape[tensor.split.axis] // tensor.split.parts
+        raise Undivided(problem(text, field, size, divisors(whole))) from None
     fill = math.prod(shape) - sum(volume(box.logical_at) for box in boxes) if tensor.fill else 0
     return _Part(name=name, shape=shape, view=shape, boxes=boxes, fill=fill)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.layouts.offers import divisors, works
+from launcher.convert.layouts.offers import Problem, Undivided, divisors, problem
 from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
 from launcher.records import dataclass
 
@@ -112,7 +112,7 @@ def _counts(stages: Stages, total: int) -> list[list[int]]:
     uneven = [count for count in share if count % stages.vpp]
     if uneven:
         shared = f"{uneven[0]} layers of a stage cannot be shared equally by {stages.vpp} chunks"
-        raise ConvertError(shared + works("parallel.vpp", divisors(*share), stages.vpp))
+        raise Undivided(problem(shared, "vpp", stages.vpp, divisors(*share)))
     counts = [[count // stages.vpp] * stages.vpp for count in share]
     counts[0][0] -= stages.account_for_embedding
     counts[-1][-1] -= stages.account_for_loss
@@ -129,7 +129,7 @@ def _per_stage(stages: Stages, total: int) -> list[int]:
     rest, others = total - sum(ends), pp - len(ends)
     if rest < 0 or (rest % others if others else rest):
         shared = f"{rest} layers cannot be shared equally by {others} pipeline stages"
-        raise ConvertError(shared + _that_works(stages, total, others))
+        raise Undivided(_uneven(shared, stages, total, others))
     share = [rest // others if others else 0] * pp
     if first is not None:
         share[0] = first
@@ -169,16 +169,16 @@ def _from_layout(text: str, stages: Stages, layers: int, mtp: int) -> tuple[Chun
     return tuple(chunks)
 
 
-def _that_works(stages: Stages, total: int, others: int) -> str:
-    """Return the nearest sizes with which the stages that have no size of their own are equal."""
+def _uneven(text: str, stages: Stages, total: int, others: int) -> Problem:
+    """Return the problem with the sizes that leave equal stages where no size is given."""
     first, last = stages.first, stages.last
     if first is None and last is None:
-        return works("parallel.pp", divisors(total), stages.pp)
-    name, now = ("first_stage_layers", first) if first is not None else ("last_stage_layers", last)
+        return problem(text, "pp", stages.pp, divisors(total))
+    field, now = ("first_stage_layers", first) if first is not None else ("last_stage_layers", last)
     kept = (last or 0) if first is not None else 0
     sizes = (
         size
         for size in range(1, total - kept + 1)
         if (size < total - kept and (total - kept - size) % others == 0 if others else size == total - kept)
     )
-    return works(f"parallel.{name}", sizes, now or 0)
+    return problem(text, field, now, sizes)
