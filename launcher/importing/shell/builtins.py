@@ -67,6 +67,11 @@ class Builtins(ABC):
     def _do_nothing(self, words: list[str], node: Node) -> bool:
         return True
 
+    def _do_shopt(self, words: list[str], node: Node) -> bool:
+        if "extglob" in words[2:]:
+            self.state.extglob = words[1] == "-s" or (self.state.extglob and words[1] != "-u")
+        return True
+
     def _do_printf(self, words: list[str], node: Node) -> bool:
         if words[1:2] == ["-v"] and len(words) > 3:
             text = formatted(words[3], words[4:])
@@ -270,7 +275,7 @@ def _first(text: str, separators: str | None) -> tuple[str, str]:
 
 
 BUILTINS = {
-    **dict.fromkeys(("echo", ":", "true", "trap", "ulimit", "umask", "shopt", "sleep", "wait"), "nothing"),
+    **dict.fromkeys(("echo", ":", "true", "trap", "ulimit", "umask", "sleep", "wait"), "nothing"),
     **dict.fromkeys(("rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
     **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
     **dict.fromkeys(("source", "."), "source"),
@@ -282,6 +287,7 @@ BUILTINS = {
     "getopts": "getopts",
     "set": "set",
     "shift": "shift",
+    "shopt": "shopt",
     "let": "let",
     "test": "test",
     "cd": "cd",

@@ -122,8 +122,9 @@ class Conditions:
         if first is None or second is None:
             return None
         if operator in ("=", "==", "!="):
-            is_pattern = right.type not in ("string", "raw_string") and any(char in second for char in "*?[")
-            same = patterns.matches(first, second) if is_pattern else first == second
+            quoted = right.type in ("string", "raw_string")
+            # In [[ ]] extended patterns hold without `shopt -s extglob`, too.
+            same = first == second if quoted else patterns.matches(first, second, extended=True)
             return same == (operator != "!=")
         if operator in ("<", ">"):
             return first < second if operator == "<" else first > second

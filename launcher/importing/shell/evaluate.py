@@ -186,7 +186,7 @@ class Interpreter(Loops):
             if item.type != "case_item":
                 continue
             choices = item.children_by_field_name("value")
-            if falls or any(patterns.matches(emptied(value), self.expander.text(choice)) for choice in choices):
+            if falls or any(self._matches(value, choice) for choice in choices):
                 if self.guards.ends([node.child_by_field_name("value")], item.children):
                     return None
                 skipped = {choice.id for choice in choices}
@@ -195,6 +195,9 @@ class Interpreter(Loops):
                 if not falls and item.children[-1].type != ";;&":
                     return status
         return status
+
+    def _matches(self, value: str, choice: Node) -> bool:
+        return patterns.matches(emptied(value), self.expander.text(choice), extended=self.state.extglob)
 
     def _list(self, node: Node) -> bool | None:
         left, right = [child for child in node.children if child.is_named and child.type != "comment"]

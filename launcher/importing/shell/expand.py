@@ -363,9 +363,10 @@ class Expander:
         if is_open(text) or is_open(first) or len(text) > _LONGEST_PATTERN_TEXT:
             return placeholder(typed)
         if operator in ("#", "##", "%", "%%"):
-            return patterns.trimmed(text, operator, first)
+            return patterns.trimmed(text, operator, first, extended=self.state.extglob)
         if operator in ("/", "//", "/#", "/%"):
-            return patterns.replaced(text, operator, first, self._argument(parts, 1))
+            new = self._argument(parts, 1)
+            return patterns.replaced(text, operator, first, new, extended=self.state.extglob)
         if operator[0] in "^,":
             return patterns.recased(text, operator)
         if operator in ("@U", "@L", "@u"):

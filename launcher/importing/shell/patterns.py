@@ -4,27 +4,27 @@ import fnmatch
 import re
 
 
-def matches(text: str, pattern: str) -> bool:
-    """Return whether a glob pattern matches the whole text."""
-    return _compiled(pattern).match(text) is not None
+def matches(text: str, pattern: str, *, extended: bool) -> bool:
+    """Return whether a glob pattern matches the whole text; `extended`: with the groups of `shopt -s extglob`."""
+    return _compiled(pattern, extended).match(text) is not None
 
 
 # `@(a|b*)` of `shopt -s extglob`; groups within groups stay literal.
 _GROUP = re.compile(r"(?<!\\)([?*+@!])\(([^()]*)\)")
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?s:{_expression(pattern)})\Z")
+def _compiled(pattern: str, extended: bool) -> re.Pattern[str]:
+    return re.compile(rf"(?s:{_expression(pattern, extended)})\Z")
 
 
-def _expression(pattern: str) -> str:
+def _expression(pattern: str, extended: bool) -> str:
     """Return a glob pattern as a regular expression, without anchors."""
-    group = _GROUP.search(pattern)
+    group = _GROUP.search(pattern) if extended else None
     if group is None:
         # fnmatch reads `[!x]` as bash does.
         return fnmatch.translate(_literal(pattern))[4:-3]  # without (?s: and )\Z
-    before, rest = _expression(pattern[: group.start()]), _expression(pattern[group.end() :])
-    several = f"(?:{'|'.join(map(_expression, group[2].split('|')))})"
+    before, rest = _expression(pattern[: group.start()], extended), _expression(pattern[group.end() :], extended)
+    several = f"(?:{'|'.join(_expression(each, extended) for each in group[2].split('|'))})"
     if group[1] == "!":
         return rf"{before}(?!{several}{rest}\Z).*{rest}"
     return f"{before}{several}{'' if group[1] == '@' else group[1]}{rest}"
@@ -36,9 +36,9 @@ def _literal(pattern: str) -> str:
     return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern, flags=re.DOTALL)
 
 
-def trimmed(text: str, operator: str, pattern: str) -> str:
+def trimmed(text: str, operator: str, pattern: str, *, extended: bool) -> str:
     """Return the text without the shortest (`#`, `%`) or longest (`##`, `%%`) matching prefix or suffix."""
-    compiled = _compiled(pattern)
+    compiled = _compiled(pattern, extended)
     cuts = range(len(text) + 1)
     if operator in ("#", "##"):
         found = [cut for cut in cuts if compiled.match(text[:cut])]
@@ -47,9 +47,9 @@ def trimmed(text: str, operator: str, pattern: str) -> str:
     return text[: (found[-1] if operator == "%" else found[0])] if found else text
 
 
-def replaced(text: str, operator: str, pattern: str, new: str) -> str:
+def replaced(text: str, operator: str, pattern: str, new: str, *, extended: bool) -> str:
     """Return the text with the first (`/`), every (`//`), a leading (`/#`) or trailing (`/%`) match replaced."""
-    body = _expression(pattern)
+    body = _expression(pattern, extended)
     if not body:
         return new + text if operator == "/#" else text + new if operator == "/%" else text
     if operator == "/#":

@@ -48,6 +48,7 @@ class State:
         inputs: input lines, with their line ends, of the statements being evaluated, innermost last.
         output: output of a function whose output is captured, None items for unknown parts; None: not captured.
         scopes: for each function being evaluated, previous values of its `local` variables.
+        extglob: whether `shopt -s extglob` holds.
         status: `$?`, the exit code of the last command; None: unknown.
         outer: command lines that start the current script (see `Command`).
         host: what the caller knows of programs.
@@ -71,6 +72,7 @@ class State:
     inputs: list[list[str]] = field(default_factory=list)
     output: list[str | None] | None = None
     scopes: list[dict[str, tuple[Variable | None, bool]]] = field(default_factory=list)
+    extglob: bool = False
     status: int | None = 0
     outer: tuple[str, ...] = ()
     host: Host = field(default_factory=Host)
