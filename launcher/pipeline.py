@@ -24,6 +24,7 @@ from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load, ordered, run, without_duplicates
 from launcher.rules.fixes import missing, with_fixes
 from launcher.rules.native import rule_context
+from launcher.rules.other_backends import with_other_backends
 from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 
@@ -166,11 +167,13 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
             written = dataclasses.replace(written, errors=None)
         return _judged_as_written(job, backend, version, written, fixes=fixes)
     port = _ported(job, backend, version, change_validator if fixes else None)
+    given = job
     job, reported = (job, ()) if port is None else (port.job, port.findings)
     translation, context, findings = _judged(job, backend, version)
     findings = without_duplicates(findings)
     if fixes:
         findings = with_fixes(findings, lambda: _variants(job, backend, version))
+        findings = with_other_backends(findings, given, lambda other, fixes: judge(other, fixes=fixes).findings)
     named = {path for finding in findings for path in finding.fields}
     findings = ordered(
         [

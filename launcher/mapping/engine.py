@@ -6,6 +6,7 @@ from functools import cache
 from launcher.job import Job, Value, build, fields, override_text, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.family_row import FAMILY
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported, active_rows
@@ -85,7 +86,8 @@ def _unparsed(job: Job, row: Row, args: Iterable[NativeArg], backend: Backend, v
         if problem is not None:
             path = next((name for name in row.fields if value_at(job, name) == arg.value), row.fields[0])
             argument = catalogue.get(arg.flag)
-            same = argument is not None and value_at(job, path) == arg.value
+            # Another family is another model.
+            same = argument is not None and value_at(job, path) == arg.value and path != FAMILY
             choices = argument.choices if argument is not None and same else None
             works = tuple(f"{path}={override_text(choice)}" for choice in choices or ())
             return _inexpressible(path, problem, "error", works, job, backend, version)

@@ -10,6 +10,7 @@ from launcher.job import Job, Value
 from launcher.mapping.rows import Row, Unsupported
 from launcher.records import dataclass
 
+FAMILY = "model.model_type"
 # First and last version of a range, and a name in it; None: open.
 Named = tuple[str | None, str | None, str]
 
@@ -62,10 +63,10 @@ def refusal(rows: Mapping[str, FamilyRow], version: str, versions: Iterable[str]
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         row = rows.get(job.model.model_type or "")
         if row is not None and row.name(version) is None:
-            raise Unsupported("model.model_type", row.cannot, later(row, version, versions))
+            raise Unsupported(FAMILY, row.cannot, later(row, version, versions))
         return ()
 
-    return Row(fields=("model.model_type",), flags=(), emit=emit, note=note)
+    return Row(fields=(FAMILY,), flags=(), emit=emit, note=note)
 
 
 R = TypeVar("R", bound=FamilyRow)

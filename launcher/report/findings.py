@@ -6,11 +6,12 @@ from typing import TextIO
 
 from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding
+from launcher.mapping.family_row import FAMILY
 from launcher.report.text_page import Page, page_of
+from launcher.rules.other_backends import refuses_model
 from launcher.syntax import escaped
 from launcher.terminal import counted
 
-_FAMILY = "model.model_type"
 _PASSED = "backend.args."
 _PLAIN = Page()
 
@@ -26,8 +27,8 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
     for finding in findings:
         if finding not in follow:
             print(format_finding(finding, job, page), file=out)
-        if finding is family and follow:
-            names = ", ".join(path for each in follow for path in each.fields)
+        if finding is family and any(each.fields != (FAMILY,) for each in follow):
+            names = ", ".join(path for each in follow for path in each.fields if path != FAMILY)
             print("\n".join(page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")), file=out)
 
 
@@ -53,16 +54,11 @@ def _verdict(findings: Sequence[Finding], page: Page) -> str:
 
 def _of_family(findings: Sequence[Finding], job: Job | None) -> tuple[Finding | None, list[Finding]]:
     """Return the error that refuses the job's family, and those about its fields that the user did not write."""
-    unsupported = [each for each in findings if each.rule == "MAP-UNSUPPORTED" and each.severity == "error"]
-    family = next((each for each in unsupported if each.fields == (_FAMILY,)), None)
-    if family is None or job is None:
-        return family, []
-    return family, [
-        each
-        for each in unsupported
-        if each is not family
-        and all(path.startswith("model.") and job.origin(path).kind == job.origin(_FAMILY).kind for path in each.fields)
-    ]
+    refused = [each for each in findings if job is not None and refuses_model(each, job)]
+    # A converter of weights may refuse the family as well, with the list of all that it knows.
+    of_family = (each for each in refused if each.fields == (FAMILY,))
+    family = min(of_family, key=lambda each: (-len(each.fixes), len(each.message)), default=None)
+    return family, [each for each in refused if each is not family] if family is not None else []
 
 
 def format_finding(finding: Finding, job: Job | None = None, page: Page = _PLAIN) -> str:
