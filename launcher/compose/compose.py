@@ -9,6 +9,7 @@ from typing import Any
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
 from launcher.compose.merge import chosen_sections, merged
 from launcher.compose.model import ModelFiles
+from launcher.compose.nearby import with_nearby
 from launcher.compose.overrides import Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.presets import Preset, preset_named
 from launcher.compose.resolve import resolve
@@ -41,9 +42,9 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = (), *, here: bool
     try:
         return _compose(words, config_dirs, here=here)
     except ComposeError as error:
-        raise ComposeError(
-            verified(error.mistakes, words, lambda others: _compose(others, config_dirs, here=here)), words
-        ) from None
+        mistakes = verified(error.mistakes, words, lambda others: _compose(others, config_dirs, here=here))
+        mistakes = with_nearby(mistakes, config_dirs, lambda folders: _compose(words, folders, here=here))
+        raise ComposeError(mistakes, words) from None
 
 
 def composes_with(word: str, others: Sequence[str]) -> bool:

@@ -39,7 +39,8 @@ class Mistake:
         if self.rule == NAME and sign and self.field == word.lstrip("+"):
             return tuple(name if "=" in name else f"{name}={typed}" for name in self.works)
         if self.rule == OPTION and sign and self.field == word.lstrip("+"):
-            return tuple(f"{word}={option}" for option in self.works if not option.startswith(MORE))
+            options = (option for option in self.works if not option.startswith(MORE))
+            return tuple(option if option.startswith("--") else f"{word}={option}" for option in options)
         return self.works
 
 

@@ -81,12 +81,14 @@ class SearchPath:
 def search_path(config_dirs: Sequence[str] = ()) -> SearchPath:
     """Return the search path: the user's folders first, then the built-in ones.
 
-    A user's folder may hold groups (`DIR/model/mine.yaml`), a `recipes` folder, and recipes directly.
+    A user's folder may hold groups (`DIR/model/mine.yaml`), a `recipes` folder, and recipes directly. Whole jobs are
+    mounted, so that their files need no `# @package` line.
     """
     own = [Path(folder).expanduser().resolve() for folder in config_dirs]
     missing = [folder for folder in own if not folder.is_dir()]
     if missing:
         raise ComposeError([Mistake(what=f"--config-dir {folder} is not a directory") for folder in missing])
     mounts = [Mount(group="recipe", folder=place) for folder in own for place in (folder, folder / "recipes")]
+    mounts += (Mount(group=group, folder=folder / group) for group in WHOLE_JOB_GROUPS for folder in own)
     mounts.append(Mount(group="recipe", folder=shipped("recipes")))
     return SearchPath(roots=(*own, shipped("conf")), mounts=tuple(mount for mount in mounts if mount.folder.is_dir()))

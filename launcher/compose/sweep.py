@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launcher.budgets import BUDGETS, BeyondBudget, spend
+from launcher.compose.compose import compose
 from launcher.compose.errors import ComposeError, Mistake, first_line
+from launcher.compose.nearby import with_nearby
 from launcher.compose.overrides import (
     Override,
     check_fields,
@@ -45,6 +47,8 @@ def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[st
     if not mistakes:
         expanded, _ = parse([word for axis in axes.values() for word in axis])
         mistakes = check_options(expanded, places)
+        # Of a sweep, the first job is composed.
+        mistakes = with_nearby(mistakes, config_dirs, lambda folders: compose(sweep(words, folders)[0], folders))
     if mistakes:
         raise ComposeError(mistakes)
     spend("jobs", math.prod(map(len, axes.values())), "-m")

@@ -42,7 +42,9 @@ class Fix:
 
 
 def _quoted(override: str) -> str:
-    """Return an override in quotes if a shell would split or expand it, and it has none."""
+    """Return an override in quotes if a shell would split or expand it, and it has none; options are words already."""
+    if override.startswith("--"):
+        return override
     return shlex.quote(override) if _SPLIT.search(override) and not _QUOTE.search(override) else override
 
 
