@@ -12,6 +12,7 @@ from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.shell import one_line, settled
 from launcher.report.findings import headline, print_findings
+from launcher.report.origins import origin_words
 from launcher.report.text_page import Page, page_of
 from launcher.report.text_table import table
 from launcher.syntax import escaped
@@ -111,7 +112,7 @@ def _every(outcome: Outcome, environment: Sequence[Explained], page: Page) -> It
     yield page.paint(f"{counted(len(outcome.native.args), 'argument')}", "bold")
     for section, args in _by_section(outcome.native.args):
         yield page.paint(section, "bold")
-        rows = [(arg.flag, value_text(arg.value), _words(arg.field, arg.origin, arg.where)) for arg in args]
+        rows = [(arg.flag, value_text(arg.value), _of(arg)) for arg in args]
         yield from _rows(rows, page)
     if outcome.effective.changes:
         yield page.paint(f"{outcome.backend.title} sets these itself", "bold")
@@ -128,6 +129,11 @@ def _every(outcome: Outcome, environment: Sequence[Explained], page: Page) -> It
             origin = _words(variable.origin, variable.where, source)
             variables.append((variable.name, one_line([variable.value]), origin))
         yield from _rows(variables, page)
+
+
+def _of(arg: NativeArg) -> str:
+    words = origin_words(arg.origin, arg.where, arg.field)
+    return f"{arg.field}: {words}" if arg.field else words
 
 
 def _words(*parts: str | None) -> str:

@@ -12,17 +12,10 @@ from launcher.mapping.environment import Explained
 from launcher.mapping.native import value_text
 from launcher.pipeline import Outcome
 from launcher.report.findings import print_findings
+from launcher.report.origins import BACKEND_DEFAULT, origin_sentence
 from launcher.report.text_page import page_of
 from launcher.rules.registry import RULES
 from launcher.syntax import escaped
-
-_ORIGINS = {
-    "override": "set on the command line",
-    "recipe": "set in a file of the composition",
-    "default": "Launch's default, written so that every backend trains the same",
-    "derived": "computed from other fields",
-    "pass-through": "passed through as it is (backend.args)",
-}
 
 
 def show_why(name: str, outcome: Outcome, environment: Sequence[Explained]) -> None:
@@ -57,8 +50,10 @@ def _arguments(wanted: str, outcome: Outcome) -> Iterator[list[tuple[str, str]]]
     for arg in outcome.native:
         if wanted not in (plain(arg.flag), plain(arg.flag.rpartition(".")[2]), arg.field):
             continue
-        kind, _, rule = arg.origin.partition(":")
-        origin = _ORIGINS.get(kind, f"rule {rule}: {RULES[rule].doc}" if rule in RULES else arg.origin)
+        origin = origin_sentence(arg.origin, arg.where)
+        rule = arg.origin.partition(":")[2]
+        if rule in RULES:
+            origin += f" {rule}: {RULES[rule].doc}"
         default = default_of(outcome.backend, outcome.version, arg.flag)
         rows = [(arg.flag, value_text(arg.value)), ("origin", origin), ("where", arg.where)]
         if arg.field in fields() and arg.field is not None:
@@ -95,7 +90,7 @@ def _unwritten(path: str, outcome: Outcome) -> list[tuple[str, Any]]:
     origin = outcome.job.origin(path)
     return [
         (path, value_text(value)),
-        ("origin", "not set: the backend's default holds" if value is None else _ORIGINS.get(origin.kind, origin.kind)),
+        ("origin", BACKEND_DEFAULT if value is None else origin_sentence(origin.kind, origin.where)),
         ("where", origin.where),
         ("meaning", field_at(path).meta.doc),
         ("written", f"no argument of {outcome.backend.title} {outcome.version} (launch explain {path} says why)"),

@@ -22,6 +22,7 @@ from launcher.mapping.rows import Row, active_rows
 from launcher.pipeline import Outcome, judge
 from launcher.records import dataclass
 from launcher.report.findings import format_finding
+from launcher.report.origins import origin_words
 from launcher.report.text_page import print_lines
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of, flags_of, rules_of
@@ -294,7 +295,7 @@ def _walk_lines(walk: Tree) -> Iterable[str]:
         facts = ", ".join([argument["type"], f"default {argument['default']}", *bounds])
         yield f"argument {argument['name']}  {facts}  [{argument['source']}]"
     for arg in walk.get("written", ()):
-        origin = f"{arg['origin']} {arg['where']}".strip()
+        origin = origin_words(arg["origin"], arg["where"], arg["field"])
         yield f"writes {arg['flag']} {_plain(arg['value'])}  ({origin})"
     for rule in walk["rules"]:
         yield from _rule_lines(rule, "rule ")

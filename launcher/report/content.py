@@ -17,6 +17,7 @@ from launcher.plan.shell import one_line, settled
 from launcher.records import dataclass
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.report.figures import Chart, devices_chart, memory_chart, timeline_chart
+from launcher.report.origins import BY_BACKEND, origin_parts, origin_words
 from launcher.report.placement import placement_of
 from launcher.runtime import planned
 from launcher.terminal import counted, parameters
@@ -27,7 +28,7 @@ class Argument:
     """One native argument, environment variable, or value that the backend sets itself; all texts.
 
     Attributes:
-        origin: kind of its origin: override, recipe, default, derived, pass-through, rule, environment.
+        origin: name of its origin, as in launcher.report.origins.
         where: file and line, override, or rule.
     """
 
@@ -193,17 +194,18 @@ def _arguments(outcome: Outcome) -> list[Argument]:
             flag=arg.flag,
             value=redacted(value_text(arg.value), arg.flag),
             field=arg.field or "",
-            origin=arg.origin.partition(":")[0],
-            where=redacted(arg.where or arg.origin.partition(":")[2]),
+            origin=name,
+            where=redacted(where),
         )
         for arg in outcome.native
+        for name, where in (origin_parts(arg.origin, arg.where),)
     ]
     rows += [
         Argument(
             flag=each.flag,
             value=value_text(each.after),
             field="",
-            origin="set by the backend",
+            origin=BY_BACKEND,
             where=f"{each.rule}: was {value_text(each.before)}",
         )
         for each in outcome.effective.changes
@@ -216,9 +218,8 @@ def _values(job: Job) -> list[tuple[str, str, str]]:
     for path in fields():
         origin = job.origin(path)
         if origin.kind in ("recipe", "override"):
-            found.append(
-                (path, redacted(override_text(value_at(job, path)), path), redacted(origin.where or origin.kind))
-            )
+            words = redacted(origin_words(origin.kind, origin.where))
+            found.append((path, redacted(override_text(value_at(job, path)), path), words))
     return found
 
 

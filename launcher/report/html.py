@@ -10,6 +10,7 @@ from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding, Findings
 from launcher.job.secret import redacted
 from launcher.report.figures.memory import PARTS
+from launcher.report.origins import origin_words
 from launcher.runs import Run
 from launcher.search.found import SearchResult
 from launcher.search.output import recompute_of, sizes_of
@@ -127,7 +128,7 @@ def _value(job: Job, path: str) -> str:
 
 def _origin(job: Job, path: str) -> str:
     origin = job.origin(path)
-    return origin.where or origin.kind
+    return origin_words(origin.kind, origin.where)
 
 
 def _text(value: object, name: str = "") -> str:

@@ -8,7 +8,7 @@ from launcher.estimate import CannotEstimate, estimate
 from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.pipeline import Outcome, Refused, chosen_backend, judge, repair_of
-from launcher.ui.origins import BACKEND_DEFAULT, SCHEMA_DEFAULT, left_to_backend, origin_words
+from launcher.report.origins import BACKEND_DEFAULT, SCHEMA_DEFAULT, left_to_backend, origin_words
 
 Tree = dict[str, Any]
 
@@ -75,7 +75,7 @@ def _backend(outcome: Outcome) -> Tree:
 def _args(outcome: Outcome) -> list[Tree]:
     return [
         {"flag": arg.flag, "value": override_text(arg.value), "field": arg.field or "", "kind": arg.origin}
-        | {"origin": origin_words(arg.origin, arg.where)}
+        | {"origin": origin_words(arg.origin, arg.where, arg.field)}
         for arg in outcome.native
     ]
 

@@ -11,8 +11,8 @@ from launcher.job import Job, override_text
 from launcher.mapping.backend import Backend, get_backend
 from launcher.pipeline import Refused, judge
 from launcher.port.port import sent
+from launcher.report.origins import origin_words
 from launcher.rules.computations import computed_differently
-from launcher.ui.origins import origin_words
 
 Tree = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _column(job: Job, backend: Backend, version: str) -> Tree:
         "errors": [finding.message for finding in errors],
         "warnings": sum(finding.severity == "warning" for finding in outcome.findings),
         "args": [
-            [arg.flag, override_text(arg.value), origin_words(arg.origin, arg.where), arg.field or ""]
+            [arg.flag, override_text(arg.value), origin_words(arg.origin, arg.where, arg.field), arg.field or ""]
             for arg in outcome.native
         ],
     }

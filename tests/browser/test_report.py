@@ -72,9 +72,9 @@ def test_arguments_are_filtered_by_text_and_origin(shown):
     assert "pipeline_model_parallel_size" in rows.first.inner_text()
     assert shown.page.locator("#arguments-1-count").inner_text() == f"1 of {every} arguments"
     shown.page.fill("#filter-1", "")
-    shown.page.select_option("#origin-1", "override")
+    shown.page.select_option("#origin-1", "chosen by you")
     assert 0 < rows.count() < every
-    assert set(rows.locator("td:nth-child(4)").all_inner_texts()) == {"override"}
+    assert set(rows.locator("td:nth-child(4)").all_inner_texts()) == {"chosen by you"}
 
 
 def test_findings_are_hidden_by_severity(shown):
