@@ -56,7 +56,8 @@ def test_all_say_the_same(
     assert place in row.where
     main(["explain", "--trace", flag, *words])
     written = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(f"writes {flag} ")]
-    assert written and all(f"({said}" in line for line in written)
+    assert written
+    assert all(f"({said}" in line for line in written)
 
 
 def test_a_notebook_names_the_preset() -> None:
