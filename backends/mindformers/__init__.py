@@ -9,6 +9,7 @@ from backends.mindformers.other_models import OTHER_MODELS
 from backends.mindformers.support import SUPPORT
 from launcher.catalogue.catalogue import Catalogue, load
 from launcher.catalogue.registered import registered
+from launcher.catalogue.versions import in_range
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import NUMBER, Watch
@@ -107,7 +108,7 @@ BACKEND = Backend(
     substitutes=late("backends.mindformers.substitutes:substitutes"),
     attention_dtype=late("backends.mindformers.mapping.support:attention_dtype"),
     entry=ENTRY,
-    other_entries=("2.1.0-pynative",),
+    other_entries=tuple(f"{version}-pynative" for version in _REGISTERED.names if in_range(version, "1.9", None)),
     environment=ENVIRONMENT,
     support=SUPPORT,
     launchers=_FOLDER / "launchers",

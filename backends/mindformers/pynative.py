@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from backends.mindformers.mapping.loader import columns_of_file, strategy
+from backends.mindformers.pynative_keys import typed
 from launcher.catalogue.catalogue import Catalogue, load
 from launcher.mapping.rows import NativeView
 
 _DEVICES = 8  # World size assumed for data_parallel_shard -1, as a file does not set it: one node.
+# Spelt otherwise by the static graph (parallel_core/transformer_config.py:2000 @2.1.0).
+_DISPATCHERS = {"alltoall_deredundancy": "alltoall_deredundency"}
 _CP = {"colossal": "colossalai_cp", "ulysses": "ulysses_cp", "hybrid": "hybrid_cp"}
 # Section and name in TrainConfig to the path in the static graph's file.
 _RENAMED: Mapping[str, Mapping[str, str]] = {
@@ -83,8 +86,9 @@ def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
     For data parallelism derived from the world size (-1), one node of 8 devices is assumed. Sharded weights
     (optim_grads_params) have no counterpart: optimizer states and gradients are sharded.
     """
-    sections = {section: dict(node) for section, node in tree.items() if isinstance(node, Mapping)}
-    found: dict[str, Any] = dict(_SKELETON)
+    kept = typed(tree, _catalogue())
+    sections = {section: dict(node) for section, node in kept.items() if isinstance(node, Mapping)}
+    found: dict[str, Any] = {**_SKELETON, **({"run_mode": tree["run_mode"]} if "run_mode" in tree else {})}
     for section, names in _RENAMED.items():
         node = sections.get(section, {})
         found |= {path: node.pop(name) for name, path in names.items() if node.get(name) is not None}
@@ -130,15 +134,18 @@ def _set_model(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> No
 
 def _set_parallelism(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
     node = sections.get("parallelism", {})
+    dispatcher = "model.model_config.moe_token_dispatcher_type"
+    if dispatcher in found:
+        found[dispatcher] = _DISPATCHERS.get(found[dispatcher], found[dispatcher])
     if found.get("parallel_config.context_parallel", 1) > 1:
         found["parallel_config.context_parallel_algo"] = _CP.get(
-            node.get("context_parallel_method", ""), "colossalai_cp"
+            str(node.get("context_parallel_method", "")).lower(), "colossalai_cp"
         )
     node.pop("context_parallel_method", None)
     if found.get("parallel_config.model_parallel", 1) == 1:
         found["parallel_config.use_seq_parallel"] = False
     chunks = node.pop("pipeline_parallel_interleave_num", 1)
-    schedule = node.pop("pipeline_parallel_schedule", "1f1b").removeprefix("interleaved_")
+    schedule = str(node.pop("pipeline_parallel_schedule", "1f1b")).lower().removeprefix("interleaved_")
     if chunks > 1 or schedule != "1f1b":
         found["model.model_config.pp_interleave_num"] = chunks
         found["parallel.pipeline_config.pipeline_interleave"] = True

@@ -1,54 +1,23 @@
 """Callbacks of a `TrainConfig`: those that MindFormers' pynative trainer builds and calls, in each of its versions.
 
 It looks `type` up among all registered callbacks and calls them with its own arguments (pynative/trainer/utils.py:612,
-pynative/callback/callback.py:318 @2.1.0). Those of the static graph and of MindSpore take another one and end in a
+pynative/callback/callback.py:318 @2.1.0). Those of the static graph and of MindSpore take other arguments and end in a
 TypeError when training begins (core/callback/callback.py @2.1.0); its own loss, checkpoint and monitor callbacks are in
 every run and not registered. The static graph's file, which is written, has none of them: they log and train nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launcher.catalogue.versions import in_range
+from backends.mindformers.pynative_keys import condition_notes
+from launcher.catalogue.catalogue import Catalogue, suggest
 from launcher.mapping.backend import FileNote
-from launcher.records import dataclass
 
-_SINCE = "1.9"
 _SECTION = "callbacks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Key:
-    """A parameter of a callback.
-
-    Attributes:
-        since: version that has it first.
-        takes: whether its constructor takes a value, and what it takes in words.
-    """
-
-    since: str
-    takes: Callable[[Any], bool]
-    words: str
-
-
-_INTERVAL = _Key(
-    since="2.0", takes=lambda value: isinstance(value, int) and value > 0, words="must be a whole number above 0"
-)
-_LOGS = _Key(since="2.1", takes=lambda value: isinstance(value, bool), words="must be true or false")
-# pynative/callback/max_logits_monitor.py:37, :113 @2.0.0 and :37, :122 @2.1.0; 1.9.0 registers none.
-_KNOWN: Mapping[str, Mapping[str, _Key]] = {
-    "MaxLogitsMonitor": {"step_interval": _INTERVAL, "enable_logging": _LOGS},
-    "MaxLogitsReset": {},
-}
-_REGISTERED_SINCE = "2.0"
-
-
-def callback_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
+def callback_notes(tree: Mapping[str, Any], catalogue: Catalogue, version: str) -> Iterator[FileNote]:
     """Yield what a version refuses of the callbacks of a `TrainConfig`, and those that the static graph lacks."""
-    if not in_range(version, _SINCE, None):
-        text = f"is a section of the pynative trainer, which {_SINCE} and later have"
-        yield FileNote(key="parallelism", text=text, refused=True)
-        return
     if _SECTION not in tree:
         return
     callbacks = tree[_SECTION]
@@ -56,33 +25,33 @@ def callback_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
         yield FileNote(key=_SECTION, text="must be a list, each entry with its type (or leave it out)", refused=True)
         return
     for callback in callbacks:
-        yield from _of_one(callback, version)
+        yield from _of_one(callback, catalogue, version)
 
 
-def _of_one(callback: Any, version: str) -> Iterator[FileNote]:
+def _of_one(callback: Any, catalogue: Catalogue, version: str) -> Iterator[FileNote]:
     name = callback.get("type") if isinstance(callback, Mapping) else None
     if not isinstance(callback, Mapping) or not isinstance(name, str):
         yield FileNote(key=_SECTION, text=f"has an entry without a type: {callback!r}"[:200], refused=True)
         return
     key = f"{_SECTION}.{name}"
-    known = _KNOWN if in_range(version, _REGISTERED_SINCE, None) else {}
+    known = [each.removeprefix(f"{_SECTION}.") for each in catalogue.open_sections if each.startswith(f"{_SECTION}.")]
     if "auto_register" in callback:
         yield FileNote(key=key, text="is a class of a module that is not read here: dropped")
     elif name not in known:
         own = " or ".join(known) or f"none in {version}"
         yield FileNote(key=key, text=f"is no callback of the pynative trainer, which has {own}", refused=True)
     else:
-        keys = {at: value for at, value in known[name].items() if in_range(version, value.since, None)}
-        wrong = [
-            FileNote(key=f"{key}.{at}", text=why, refused=True)
-            for at, value in callback.items()
-            if at != "type" and (why := _why_not(keys.get(at), value, name, version))
-        ]
+        wrong = [*_unknown(key, callback, catalogue, version), *condition_notes(key, callback, catalogue, version)]
         yield from wrong or [FileNote(key=key, text="logs attention logits of the pynative trainer only: dropped")]
 
 
-def _why_not(key: _Key | None, value: Any, name: str, version: str) -> str:
-    """Return why the constructor does not take a value; empty: it does."""
-    if key is None:
-        return f"is no parameter of {name} in {version}"
-    return "" if key.takes(value) else f"{key.words}, not {value!r}"
+def _unknown(key: str, callback: Mapping[str, Any], catalogue: Catalogue, version: str) -> Iterator[FileNote]:
+    name = key.removeprefix(f"{_SECTION}.")
+    own = [each.removeprefix(f"{key}.") for each in catalogue.names() if each.startswith(f"{key}.")]
+    if name not in catalogue.strict_types.get(_SECTION, ()):
+        return
+    for at in callback:
+        if at != "type" and at not in own:
+            near = suggest(str(at), own, 1)
+            hint = f" (did you mean {near[0]}?)" if near else f", which takes {', '.join(own) or 'none'}"
+            yield FileNote(key=f"{key}.{at}", text=f"is no parameter of {name} in {version}{hint}", refused=True)

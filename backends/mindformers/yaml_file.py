@@ -12,6 +12,7 @@ from typing import Any
 from backends.mindformers.mapping.support import frozen
 from backends.mindformers.pynative import is_pynative, static_of
 from backends.mindformers.pynative_callbacks import callback_notes
+from backends.mindformers.pynative_keys import PYNATIVE_SINCE, key_notes, pynative_catalogue, unwritten_notes
 from launcher.job import Value
 from launcher.mapping.backend import FileNote
 from launcher.mapping.native import NativeArgs
@@ -67,8 +68,16 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
 
 def file_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
     """Yield what a version refuses or drops of a parsed file that `flatten` does not keep."""
-    if is_pynative(tree):
-        yield from callback_notes(tree, version)
+    if not is_pynative(tree):
+        return
+    catalogue = pynative_catalogue(version)
+    if catalogue is None:
+        text = f"is a section of the pynative trainer, which {PYNATIVE_SINCE} and later have"
+        yield FileNote(key="parallelism", text=text, refused=True, whole=True)
+        return
+    found = [*key_notes(tree, catalogue, version), *callback_notes(tree, catalogue, version)]
+    yield from found
+    yield from unwritten_notes(static_of(tree), catalogue, version, {note.key for note in found})
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Value]) -> None:

@@ -40,6 +40,8 @@ class Argument:
     name: str
     dest: str
     type: str = "str"
+    items: str = ""
+    """Types of the items of a list, joined with `|`; empty: any."""
     aliases: tuple[str, ...] = ()
     nargs: str | int | None = None
     optional_value: bool = False
@@ -107,6 +109,18 @@ class Argument:
         return type(one) is type(other) and bool(one == other)
 
 
+@record()
+class Refused:
+    """A condition over the keys of a YAML section under which the backend does not start.
+
+    `refused` is an expression for `launcher.catalogue.conditions`.
+    """
+
+    section: str
+    refused: str
+    source: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Catalogue:
     """All arguments of one backend in one version.
@@ -129,6 +143,7 @@ class Catalogue:
     """YAML sections whose unknown keys the backend refuses; those of other sections it ignores, or hands on."""
     strict_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By YAML section, the classes that its `type` can name and that take no other keys than the catalogue's."""
+    conditions: tuple[Refused, ...] = ()
     _index: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
     _by_dest: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
 
@@ -429,6 +444,7 @@ def from_json(data: Mapping[str, Any]) -> Catalogue:
         open_sections=tuple(data.get("open_sections", ())),
         strict_sections=tuple(data.get("strict_sections", ())),
         strict_types={section: tuple(names) for section, names in data.get("strict_types", {}).items()},
+        conditions=tuple(Refused(**row) for row in data.get("conditions", ())),
         arguments=tuple(_argument(row, data["style"]) for row in data["arguments"]),
     )
 

@@ -30,6 +30,7 @@ class Parsed:
         open: options whose values the script leaves unset, with their values as typed.
         unknown_output: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
         loose: options with a valid value in a spelling that this version's parser rejects.
+        foreign: keys of a file that this version has no entry point for.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Parsed:
     open: dict[str, str] = field(default_factory=dict)
     unknown_output: list[str] = field(default_factory=list)
     loose: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)
 
 
 def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = None) -> Parsed:

@@ -182,6 +182,8 @@ def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalo
             parsed.unknown[path] = (value,)
     for note in entry.file_notes(tree, catalogue.version) if entry.file_notes else ():
         (parsed.problems if note.refused else parsed.warnings).append((note.key, note.text))
+        parsed.unknown.pop(note.key, None)
+        parsed.foreign.update({note.key} if note.whole else ())
     for path, value in _options(argv, entry, parsed):
         parsed.values[path] = value
         parsed.unknown.pop(path, None)

@@ -16,6 +16,7 @@ from launcher.importing.exact import exact
 from launcher.importing.imported import Imported, with_source
 from launcher.importing.invocation import Invocation, renamed_script_note
 from launcher.importing.notes import ImportRefused, Note
+from launcher.importing.reading import line_of_key
 from launcher.importing.refused import with_refused
 from launcher.importing.shell.placeholders import INHERITED
 from launcher.importing.unknown_options import UnknownOption, unknown_notes
@@ -292,6 +293,8 @@ class SourceLocations:
             found = [match.start() for match in pattern.finditer(text)]
             if found:
                 return f"{file}:{text.count(chr(10), 0, found[-1]) + 1}"
+            if file.endswith((".yaml", ".yml")) and (line := line_of_key(text, flag)):
+                return f"{file}:{line}"
         return self.default
 
     def of_variable(self, name: str) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,49 @@ def parse_yaml(text: str, file: str) -> Any:
     except (RecursionError, ValueError, TypeError) as error:
         why = "is nested too deeply" if isinstance(error, RecursionError) else f"is not YAML: {error}"
         raise refuse(why, file) from None
+
+
+@lru_cache(maxsize=4096)
+def line_of_key(text: str, path: str) -> int:
+    """Return the line (from 1) of a nested key of a YAML text, or of the nearest section above it; 0: neither is there.
+
+    An entry of a list is found by its `type`.
+    """
+    node, line = _composed(text), 0
+    for part in path.split("."):
+        found = next((pair for pair in _pairs(node) if pair[0].value == part), None)
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
+
+
+def _pairs(node: Any) -> list[Any]:
+    """Return the (key, value) nodes of a mapping; of a list, each entry's type with the entry."""
+    children = node.value if node is not None and isinstance(node.value, list) else []
+    if all(isinstance(child, tuple) for child in children):
+        return list(children)
+    entries = [child for child in children if not isinstance(child, tuple) and isinstance(child.value, list)]
+    return [
+        (value, entry)
+        for entry in entries
+        for pair in entry.value
+        if isinstance(pair, tuple)
+        for key, value in [pair]
+        if key.value == "type"
+    ]
+
+
+@lru_cache(maxsize=4)
+def _composed(text: str) -> Any:
+    """Return the nodes of a YAML text; None: it is none, or too large to be read again."""
+    import yaml
+
+    try:
+        check_yaml(text, "")
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, BeyondBudget, RecursionError, ValueError):
+        return None
 
 
 def repeated_keys(text: str, file: str) -> list[Note]:

@@ -49,7 +49,7 @@ def best(backend: Backend, version: str | None, read: Parse) -> Match:
         matches.append(match)
         if match.mismatches == 0:
             break
-    found = min(matches, key=lambda match: match.mismatches)
+    found = min(matches, key=lambda match: (bool(match.parsed.foreign), match.mismatches))
     return found if found is matches[0] else replace(found, default=matches[0])
 
 

@@ -51,11 +51,13 @@ class FileNote:
     Attributes:
         text: follows the key in a sentence.
         refused: the backend does not start with it.
+        whole: the version has no entry point for such a file.
     """
 
     key: str
     text: str
     refused: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

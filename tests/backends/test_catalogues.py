@@ -35,8 +35,10 @@ COUNTS = {
     "mindspeed/master": 799,
     "mindspeed/master-fsdp2": 154,
     "mindformers/1.6.0": 714,
-    "mindformers/2.1.0": 783,
-    "mindformers/2.1.0-pynative": 122,
+    "mindformers/2.1.0": 781,
+    "mindformers/1.9.0-pynative": 68,
+    "mindformers/2.0.0-pynative": 125,
+    "mindformers/2.1.0-pynative": 144,
 }
 
 

@@ -62,6 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     out = options.output or register.BACKENDS / options.backend / "catalogue" / f"{name}.json"
     write(out, full, rows)
     print(f"{out}: {len(rows)} arguments")
+    if options.backend == "mindformers" and not variant and not options.output:
+        _write_pynative(source, head_source, options.version)
     if variant or options.output:
         return 0  # another entry point of a version is none of its own
     row = {"name": options.version, "released": options.released or released(source)}
@@ -73,6 +75,26 @@ def main(argv: list[str] | None = None) -> int:
             "Megatron-LM": (options.megatron_lm, row["core"]),
         }
     return _register(options.backend, row, folders)
+
+
+def _write_pynative(source: Path, head_source: dict[str, str], version: str) -> None:
+    """Write the catalogue of the version's pynative trainer, if it has one."""
+    from tools.catalogue import mindformers_pynative
+
+    if not mindformers_pynative.is_in(source):
+        return
+    head, rows = mindformers_pynative.pynative(source)
+    made_by = f"tools/catalogue mindformers --version {version} --pynative"
+    name = f"{version}-pynative"
+    out = register.BACKENDS / "mindformers" / "catalogue" / f"{name}.json"
+    full = {"backend": "mindformers", "version": name, "source": {**head_source, "made_by": made_by}} | head
+    write(out, full, rows)
+    print(f"{out}: {len(rows)} keys of its pynative trainer")
+
+
+def _remove(folder: Path, version: str) -> None:
+    for name in (version, f"{version}-pynative"):
+        (folder / f"{name}.json").unlink(missing_ok=True)
 
 
 def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, str]]) -> int:
@@ -97,7 +119,7 @@ def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, 
     equal = next((each for each in around if each is not None and _is_patch(found, each, version)), None)
     if equal is not None and changes.same_arguments(found.catalogue(equal), found.catalogue(version)):
         file.write_text(register.made_equal(before, version, equal), encoding="utf-8")
-        (file.parent / "catalogue" / f"{version}.json").unlink()
+        _remove(file.parent / "catalogue", version)
         print(f"{version} accepts what {equal} accepts: another spelling of it in {file}, without a catalogue")
         return 0
     for old, new in zip((around[0], version), (version, around[1]), strict=True):
@@ -114,7 +136,7 @@ def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, 
     if left:
         file.write_text(before, encoding="utf-8")
         if version not in before_names:
-            (file.parent / "catalogue" / f"{version}.json").unlink()
+            _remove(file.parent / "catalogue", version)
         print(
             f"\n{found.title} {version} is not registered. To be settled, then the same command again:",
             *left,
@@ -214,9 +236,9 @@ def _extract(options: argparse.Namespace, source: Path) -> tuple[dict[str, objec
         return mindspeed_fsdp2.extract(source)
     if options.backend == "mindspeed":
         return argparse_backends.mindspeed_llm(source, options.mindspeed, options.megatron_lm)
-    from tools.catalogue import mindformers
+    from tools.catalogue import mindformers, mindformers_pynative
 
-    return mindformers.pynative(source) if options.pynative else mindformers.static(source, options.mindspore)
+    return mindformers_pynative.pynative(source) if options.pynative else mindformers.static(source, options.mindspore)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""MindFormers: the YAML sections of the static-graph trainer and of the pynative `TrainConfig`, read from source."""
+"""MindFormers: the YAML sections of the static-graph trainer, read from source."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from launcher.catalogue.checkout.classes import (
-    ClassSource,
-    FieldSource,
-    Module,
-    Package,
-    Unknown,
-    dataclass_fields,
-    evaluate,
-)
+from launcher.catalogue.checkout.classes import ClassSource, Module, Package, Unknown, dataclass_fields, evaluate
 from tools.catalogue import mindformers_model
 from tools.catalogue.mindformers_types import MINDSPORE_CONTEXT, TYPES, annotation_type, value_type
 from tools.catalogue.writer import Row
@@ -32,6 +24,8 @@ _SECTIONS = {
 }
 # What MindFormers passes itself; a YAML cannot.
 _NOT_KEYS = {"get", "pop", "items", "keys", "values", "update", "data_size", "rank_id", "profile_cb"}
+# A base without __init__: subclasses take what they declare (mindspore 2.7.0 train/callback/_callback.py:110).
+_WITHOUT_CONSTRUCTOR = {"Callback"}
 _INTERNAL = {
     "params",
     "network",
@@ -50,7 +44,7 @@ def static(root: Path, mindspore: Path | None = None) -> tuple[dict[str, object]
 
     `mindspore` is the folder that holds MindSpore's package: what `context` and `parallel` hand on is declared there.
     """
-    package = Package(root=root, folders=("mindformers",))
+    package = _static_package(root)
     template = package.module(root / _TEMPLATE)
     rows: dict[str, Row] = {}
     open_sections: list[str] = []
@@ -82,22 +76,18 @@ def static(root: Path, mindspore: Path | None = None) -> tuple[dict[str, object]
     open_sections.append("moe_config")
     head: dict[str, object] = {
         "style": "yaml",
-        "open_sections": sorted({*open_sections, *(f"callbacks.{name}" for name in _registered(package, "CALLBACK"))}),
+        "open_sections": sorted({*open_sections, *(f"callbacks.{name}" for name in registered(package, "CALLBACK"))}),
         "strict_sections": sorted(strict_sections),
         "strict_types": _strict_types(package),
     }
     return head, list(rows.values())
 
 
-def pynative(root: Path) -> tuple[dict[str, object], list[Row]]:
-    """Return head and rows of the pynative `TrainConfig` (`config.mode: 1`, MindFormers 1.9 and later)."""
-    package = Package(root=root, folders=("mindformers/pynative",))
-    rows: list[Row] = []
-    open_sections: list[str] = []
-    _walk_dataclass(package, "TrainConfig", "", rows, open_sections)
-    for row in rows:
-        row |= TYPES.get(f"pynative:{row['name']}", {})
-    return {"style": "yaml", "open_sections": sorted(set(open_sections) - {""})}, rows
+def _static_package(root: Path) -> Package:
+    """Return the package without its pynative trainer: what that registers, the static graph does not import."""
+    modules = Package(root=root, folders=("mindformers",)).modules
+    parsed = [module for module in modules if not module.path.startswith("mindformers/pynative/")]
+    return Package(root=root, folders=("mindformers",), parsed=parsed)
 
 
 def _template_sections(template: Module) -> Iterator[tuple[str, ast.ClassDef]]:
@@ -110,7 +100,7 @@ def _template_sections(template: Module) -> Iterator[tuple[str, ast.ClassDef]]:
         yield str(key.value), classes[ast.unparse(value)]
 
 
-def _assigned(config: ast.ClassDef) -> Iterator[tuple[str, ast.expr, int]]:
+def assigned(config: ast.ClassDef) -> Iterator[tuple[str, ast.expr, int]]:
     for node in config.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value, node.lineno
@@ -118,7 +108,7 @@ def _assigned(config: ast.ClassDef) -> Iterator[tuple[str, ast.expr, int]]:
 
 def _is_open(config: ast.ClassDef, template: Module) -> bool:
     """Whether the section lets unknown keys pass (`_raise_error_for_unexpected_key`, inherited)."""
-    for name, value, _ in _assigned(config):
+    for name, value, _ in assigned(config):
         if name == "_raise_error_for_unexpected_key":
             return evaluate(value) is False
     classes = {node.name: node for node in template.tree.body if isinstance(node, ast.ClassDef)}
@@ -131,7 +121,7 @@ def _section_rows(config: ast.ClassDef, template: Module, prefix: str) -> Iterat
     partial = any(ast.unparse(base) in ("SpecConfig", "ListConfig") for base in config.bases)
     required: list[str] = []
     seen: set[str] = set()
-    for name, value, line in _assigned(config):
+    for name, value, line in assigned(config):
         if name == "_required_keys":
             required = evaluate(value)
         if name.startswith("_") or "ListConfig" in {ast.unparse(base) for base in config.bases}:
@@ -167,7 +157,7 @@ def _section_rows(config: ast.ClassDef, template: Module, prefix: str) -> Iterat
                    "source": f"{template.path}:{config.lineno}"}  # fmt: skip
 
 
-def _registered(package: Package, kind: str) -> dict[str, ClassSource]:
+def registered(package: Package, kind: str) -> dict[str, ClassSource]:
     """Return the classes registered under a MindFormerModuleType, by the name that a YAML's `type` gives."""
     found: dict[str, ClassSource] = {}
     for sources in package.classes.values():
@@ -185,21 +175,23 @@ def _strict_types(package: Package) -> dict[str, list[str]]:
     """Return by section the classes that raise TypeError for a key that they do not declare."""
     sections = {**{kind: _SECTIONS[kind] for kind in ("OPTIMIZER", "LR", "WRAPPER")}, "CALLBACK": "callbacks"}
     return {
-        section: [name for name, source in _registered(package, kind).items() if _is_strict(source, package)]
+        section: [name for name, source in registered(package, kind).items() if is_strict(source, package)]
         for kind, section in sections.items()
     }
 
 
-def _is_strict(source: ClassSource, package: Package) -> bool:
-    for owner in package.mro(source.name, source.module):
+def is_strict(source: ClassSource, package: Package) -> bool:
+    """Return whether a class raises TypeError for a keyword that it does not declare."""
+    chain = package.mro(source.name, source.module)
+    for owner in chain:
         makers = [node for node in owner.node.body if isinstance(node, ast.FunctionDef)]
         found = [node for node in makers if node.name in ("__init__", "__new__")]
         if found:
             return all(node.args.kwarg is None for node in found)
-    return False
+    return set(chain[-1].bases) <= _WITHOUT_CONSTRUCTOR
 
 
-def _parameters(source: ClassSource, package: Package) -> Iterator[tuple[ast.arg, ast.expr | None, ClassSource]]:
+def parameters(source: ClassSource, package: Package) -> Iterator[tuple[ast.arg, ast.expr | None, ClassSource]]:
     """Yield the parameters of `__init__` (or a `__new__` that takes more), own or inherited."""
     chain = package.mro(source.name, source.module)
     for owner in chain:
@@ -217,7 +209,7 @@ def _parameters(source: ClassSource, package: Package) -> Iterator[tuple[ast.arg
         return
 
 
-def _parameter_row(name: str, arg: ast.arg, value: ast.expr | None, owner: ClassSource) -> Row:
+def parameter_row(name: str, arg: ast.arg, value: ast.expr | None, owner: ClassSource) -> Row:
     row: Row = {"name": name, "source": owner.at(arg), "type": "any"}
     default: Any = ...
     if value is not None:
@@ -238,20 +230,20 @@ def _registered_rows(package: Package) -> Iterator[Row]:
     """Yield the keys of the `type`d sections: one row per key, its owner naming the types that take it."""
     for kind, section in _SECTIONS.items():
         merged: dict[str, list[tuple[str, Row]]] = {}
-        for type_name, source in _registered(package, kind).items():
-            for arg, value, owner in _parameters(source, package):
+        for type_name, source in registered(package, kind).items():
+            for arg, value, owner in parameters(source, package):
                 if arg.arg not in _INTERNAL:
-                    row = _parameter_row(f"{section}.{arg.arg}", arg, value, owner)
+                    row = parameter_row(f"{section}.{arg.arg}", arg, value, owner)
                     merged.setdefault(arg.arg, []).append((type_name, row))
         for entries in merged.values():
-            yield _merge(entries)
-    for type_name, source in _registered(package, "CALLBACK").items():
-        for arg, value, owner in _parameters(source, package):
+            yield merge(entries)
+    for type_name, source in registered(package, "CALLBACK").items():
+        for arg, value, owner in parameters(source, package):
             if arg.arg not in _INTERNAL:
-                yield _parameter_row(f"callbacks.{type_name}.{arg.arg}", arg, value, owner) | {"owner": type_name}
+                yield parameter_row(f"callbacks.{type_name}.{arg.arg}", arg, value, owner) | {"owner": type_name}
 
 
-def _merge(entries: list[tuple[str, Row]]) -> Row:
+def merge(entries: list[tuple[str, Row]]) -> Row:
     """Return one row for a key that several `type`s take; a default only where they agree."""
     first = dict(entries[0][1])
     kinds = {part for _, row in entries for part in str(row["type"]).split("|")}
@@ -318,34 +310,3 @@ def _mindspore_rows(root: Path) -> Iterable[Row]:
                     kind = annotation_type(argument.value)
                     yield {"name": f"{section}.{argument.arg}", "type": kind, "owner": f"mindspore.{name}",
                            "source": f"mindspore/context.py:{mark.lineno}"}  # fmt: skip
-
-
-def _walk_dataclass(package: Package, name: str, prefix: str, rows: list[Row], open_sections: list[str]) -> None:
-    chain = package.mro(name)
-    if any(
-        evaluate(value) is True
-        for owner in chain[:1]
-        for key, value, _ in _assigned(owner.node)
-        if key == "allow_extra"
-    ):
-        open_sections.append(prefix.rstrip("."))
-    for field in dataclass_fields(chain).values():
-        nested = _nested(field, package)
-        if nested and nested != "CallbackConfig":
-            _walk_dataclass(package, nested, f"{prefix}{field.name}.", rows, open_sections)
-            continue
-        row: Row = {"name": prefix + field.name, "owner": name, "source": field.source}
-        try:
-            default = field.default()
-        except Unknown as error:
-            row["default_from"] = str(error)
-        else:
-            row |= {"default": default} if default is not ... else {"required": True}
-        row["type"] = annotation_type(field.annotation)
-        row["nullable"] = row.get("default", ...) is None or "Optional" in ast.unparse(field.annotation)
-        rows.append(row)
-
-
-def _nested(field: FieldSource, package: Package) -> str | None:
-    names = [node.id for node in ast.walk(field.annotation) if isinstance(node, ast.Name)]
-    return next((name for name in names if name.endswith("Config") and package.find(name)), None)

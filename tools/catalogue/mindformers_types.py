@@ -42,10 +42,6 @@ TYPES: dict[str, Row] = {
     "lr_schedule.learning_rate": {"type": "float|int|dict"},
     "train_dataset.data_loader": {"type": "dict"},
     "optimizer.betas": {"type": "list"},
-    # mindformers/pynative: BaseConfig checks types strictly, these are checked by value
-    "pynative:parallelism.pipeline_parallel_schedule": {"choices": ["1f1b", "interleaved_1f1b", "gpipe"]},
-    "pynative:parallelism.context_parallel_method": {"choices": ["colossal", "ulysses", "hybrid"]},
-    "pynative:recompute.mode": {"choices": ["None", "full", "select"]},
 }
 
 

@@ -11,9 +11,9 @@ Row = dict[str, Any]
 """One argument as it stands in a catalogue file: the fields of `launcher.catalogue.catalogue.Argument`."""
 
 _ORDER = (
-    "name", "dest", "aliases", "type", "nargs", "optional_value", "nullable", "default", "absent", "default_from",
-    "command_defaults", "choices", "action", "const", "negation", "required", "group", "origin", "owner", "commands",
-    "deprecated", "renamed_to", "since", "help", "source",
+    "name", "dest", "aliases", "type", "items", "nargs", "optional_value", "nullable", "default", "absent",
+    "default_from", "command_defaults", "choices", "action", "const", "negation", "required", "group", "origin",
+    "owner", "commands", "deprecated", "renamed_to", "since", "help", "source",
 )  # fmt: skip
 _USUAL: Mapping[str, Any] = {
     "type": "str",
@@ -47,13 +47,20 @@ def compact(row: Row, style: str) -> Row:
 def render(head: Mapping[str, Any], rows: Iterable[Row]) -> str:
     """Return the text of a catalogue file; rows sorted by name."""
     lines = ["{"]
-    lines += [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}," for key, value in head.items()]
+    for key, value in head.items():
+        listed = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+        text = _lines(value) if listed else json.dumps(value, ensure_ascii=False)
+        lines.append(f" {json.dumps(key)}: {text},")
     body = [
         "  " + json.dumps(compact(row, head["style"]), ensure_ascii=False)
         for row in sorted(rows, key=lambda row: str(row["name"]))
     ]
     lines += [' "arguments": [', ",\n".join(body), " ]", "}"]
     return "\n".join(lines) + "\n"
+
+
+def _lines(items: list[Mapping[str, Any]]) -> str:
+    return "[\n" + ",\n".join(f"  {json.dumps(item, ensure_ascii=False)}" for item in items) + "\n ]"
 
 
 def write(path: Path, head: Mapping[str, Any], rows: Iterable[Row]) -> None:

@@ -207,11 +207,11 @@ _TABLE = (
             message="swap.enable true needs pipeline_parallel 1"),
     checked("MF-PY-DEREDUNDANCY",
             lambda context: _size(context, "expert_parallel") < (context[_P + "npu_nums_per_device"] or 8),
-            "The alltoall_deredundency dispatcher distributes experts over whole nodes.", f"{_CONFIG}:565",
-            when=f"{_P}moe_token_dispatcher_type=alltoall_deredundency",
+            "The alltoall_deredundancy dispatcher distributes experts over whole nodes.", f"{_CONFIG}:565",
+            when=f"{_P}moe_token_dispatcher_type=alltoall_deredundancy",
             flags=(_P + "moe_token_dispatcher_type", _P + "expert_parallel"), fields=("backend.args",),
             reads="parallelism.npu_nums_per_device",
-            message="alltoall_deredundency needs expert_parallel of at least the devices per node"),
+            message="alltoall_deredundancy needs expert_parallel of at least the devices per node"),
 )
 # fmt: on
 

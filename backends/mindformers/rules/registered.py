@@ -69,8 +69,6 @@ _LATER: Mapping[str, Mapping[str, str]] = {
 }
 _REGISTER = "auto_register"
 _CALLBACKS = "callbacks."
-# Registered by a module that only the pynative trainer imports (pynative/trainer/trainer.py:57 @2.1.0).
-_PYNATIVE = frozenset({"MaxLogitsReset"})
 # Classes of older models' configuration; mcore models are found by model_type.
 _CONFIGS = ("ChatGLM2Config", "LlamaConfig", "Qwen2Config")
 
@@ -103,7 +101,7 @@ def registered_callbacks(catalogue: Catalogue | None) -> frozenset[str]:
     """Return the callbacks of a version: MindFormers' own have a section of their keys each in its catalogue."""
     sections = catalogue.open_sections if catalogue is not None else ()
     own = {each.removeprefix(_CALLBACKS) for each in sections if each.startswith(_CALLBACKS)}
-    return _REGISTERED["callbacks"] | (own - _PYNATIVE)
+    return _REGISTERED["callbacks"] | own
 
 
 def _registers(context: RuleContext) -> bool:

@@ -438,7 +438,7 @@ PYNATIVE: Mapping[str, Pair] = {
     ),
     "MF-PY-SWAP-PP": Pair(pynative(2, swap__enable=True), pynative(swap__enable=True)),
     "MF-PY-DEREDUNDANCY": Pair(
-        pynative(parallelism__moe_token_dispatcher_type="alltoall_deredundency", parallelism__expert_parallel=4),
-        pynative(parallelism__moe_token_dispatcher_type="alltoall_deredundency", parallelism__expert_parallel=8),
+        pynative(parallelism__moe_token_dispatcher_type="alltoall_deredundancy", parallelism__expert_parallel=4),
+        pynative(parallelism__moe_token_dispatcher_type="alltoall_deredundancy", parallelism__expert_parallel=8),
     ),
 }
