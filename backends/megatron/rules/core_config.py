@@ -23,6 +23,7 @@ from launcher.rules.training import (
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 _OLD = "0.12.1"
+_COMPRESSED = "job.model.experimental_attention_variant=dsv4_hybrid"
 _OPTIMIZER = "megatron-core 0.16.1 optimizer_config.py"
 _LAYOUT = "megatron-core 0.16.1 pipeline_parallel_layer_layout.py"
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
@@ -48,6 +49,11 @@ def _offload_fault(context: RuleContext) -> str:
         return f"needs pp 1, not {context['pipeline_model_parallel_size']}"
     granularity = context["recompute_granularity"]
     return "" if granularity in (None, "none") else f"cannot be combined with recompute_granularity {granularity}"
+
+
+def _yarn(context: RuleContext) -> tuple[float | None, int | None]:
+    scaling = context.job.model.rope_scaling
+    return (scaling.factor, scaling.original_max_position_embeddings) if scaling else (None, None)
 
 
 # fmt: off
@@ -154,6 +160,35 @@ SPARSE_ATTENTION = (
           flags=("context_parallel_size",),
           message="context_parallel_size {context_parallel_size}: attention over the keys that an indexer chooses is "
           "not split over ranks"),
+    never("SW-COMPRESSED-TP", f"{_COMPRESSED} & tensor_model_parallel_size>1",
+          "Compressed attention runs without tensor parallelism.",
+          "megatron-core, branch dev at d48bd6be, transformer_config.py: DSv4 Hybrid Attention only supports TP size 1",
+          since="4.3", flags=("tensor_model_parallel_size",), fields=("parallel.tp",),
+          message="tp {tensor_model_parallel_size}: compressed attention is not split over tensor-parallel ranks"),
+    needs("SW-COMPRESSED-CP", f"{_COMPRESSED} & context_parallel_size>1",
+          "cp_partition_mode=contiguous & padding_free or cp_partition_mode=contiguous & packing",
+          "Compressed attention splits packed sequences over context-parallel ranks, each a contiguous part.",
+          "mcore-bridge 1.6.5 model/gpts/deepseek_v4.py:347, 350", since="4.4",
+          flags=("context_parallel_size", "cp_partition_mode", "padding_free"),
+          fields=("parallel.cp", "batch.padding_free"),
+          message="context_parallel_size {context_parallel_size}: compressed attention needs packed sequences and "
+          "backend.args.cp_partition_mode=contiguous"),
+    Rule(
+        id="SW-COMPRESSED-ROPE",
+        doc="mcore-bridge leaves YaRN's factor and length at 40 and 4,096 in the compressor and the indexer of "
+        "DeepSeek-V4, whatever config.json says: their rotary positions differ from those of the pre-training.",
+        source="mcore-bridge 1.6.5 model/gpts/deepseek_v4.py:44, 105; megatron-core, branch dev at d48bd6be, "
+        "transformer_config.py (rotary_scaling_factor 40); measured: tests/backends/megatron/test_dev_core.py",
+        when=_COMPRESSED,
+        check=lambda context: _yarn(context) != (40, 4096),
+        reads="job.model.rope_scaling.factor job.model.rope_scaling.original_max_position_embeddings",
+        message="it trains, but with wrong positions in the compressor and the indexer: mcore-bridge gives them YaRN "
+        "with factor 40 over 4,096 positions, not config.json's; set rotary_scaling_factor and "
+        "original_max_position_embeddings in its model/gpts/deepseek_v4.py",
+        fields=("model.rope_scaling",),
+        severity="warning",
+        since="4.3",
+    ),
 )
 
 PRECISION = (

@@ -1,9 +1,8 @@
 """A rank of megatron-core's development branch: DeepSeek-V4, filled from a checkpoint or by mcore-bridge.
 
-Usage: CORE HOW FOLDER OUT [TOKENS.npy LOGITS.npy]. CORE is a checkout of Megatron-LM's branch `dev`; HOW is `core` (its
-own modules, FOLDER is a torch_dist checkpoint) or `bridge` (mcore-bridge's, FOLDER is a Hugging Face folder). Writes
-the model's torch_dist checkpoint into OUT. Runs from a folder `swift/cli/_megatron`, where the CPU stand-ins are
-installed.
+Usage: CORE HOW FOLDER OUT TP EP [TOKENS.npy LOGITS.npy]. CORE is a checkout of Megatron-LM's branch `dev`; HOW is
+`core` (its own modules, FOLDER is a torch_dist checkpoint) or `bridge` (mcore-bridge's, FOLDER is either). Writes the
+model's torch_dist checkpoint into OUT. Runs from a folder `swift/cli/_megatron`, where the CPU stand-ins are installed.
 """
 
 from __future__ import annotations
@@ -23,23 +22,17 @@ def _importers(root: Path) -> list[str]:
     return [".".join(file.relative_to(root).with_suffix("").parts) for file in found]
 
 
-def _of_core(checkpoint: Path) -> Any:
-    from megatron.core import dist_checkpointing
+def _of_core(checkpoint: Path, sizes: dict[str, int]) -> Any:
     from megatron.core.models.gpt.experimental_attention_variant_module_specs import (
         get_transformer_block_with_experimental_attention_variant_spec,
     )
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.transformer.experimental_attention_variant import csa, dsa
 
     from launcher.convert.model import model_in
 
-    # Hadamard rotation of the indexer's queries and keys: bf16 on GPUs only. It multiplies both with one orthogonal
-    # matrix, so that the scores, their products, stay what they are.
-    for module in (dsa, csa):
-        module.rotate_activation = lambda values: values
     model = model_in(checkpoint / "huggingface")
-    config = _config(model)
+    config = _config(model, sizes)
     spec = get_transformer_block_with_experimental_attention_variant_spec(config)
     built = GPTModel(
         config=config,
@@ -48,20 +41,40 @@ def _of_core(checkpoint: Path) -> Any:
         vocab_size=model.vocab_size,
         max_sequence_length=model.max_position_embeddings,
         position_embedding_type="rope",
+        parallel_output=False,
     )
-    state = built.sharded_state_dict()
-    loaded = dist_checkpointing.load(state, str(checkpoint / "iter_0000001"))
-    built.load_state_dict({name: loaded[name] for name in state})
+    _load(built, checkpoint)
     return built
 
 
-def _config(model: Any) -> Any:
+def _load(built: Any, checkpoint: Path) -> None:
+    from megatron.core import dist_checkpointing
+
+    state = built.sharded_state_dict()
+    loaded = dist_checkpointing.load(state, str(checkpoint / "iter_0000001"))
+    built.load_state_dict({name: loaded[name] for name in state})
+
+
+def _without_rotation() -> None:
+    """Skip the Hadamard rotation of the indexer's queries and keys: bf16 on GPUs only.
+
+    It multiplies both with one orthogonal matrix, so that the scores, their products, stay what they are.
+    """
+    from megatron.core.transformer.experimental_attention_variant import csa, dsa
+
+    for module in (dsa, csa):
+        module.rotate_activation = lambda values: values
+
+
+def _config(model: Any, sizes: dict[str, int]) -> Any:
     import torch
     from megatron.core.transformer.transformer_config import MLATransformerConfig
 
+    scaling = model.rope_scaling
     same = ("hidden_size", "num_attention_heads", "q_lora_rank", "v_head_dim", "o_groups", "o_lora_rank")
     return MLATransformerConfig(
         **{name: getattr(model, name) for name in same},
+        **sizes,
         num_layers=model.num_hidden_layers,
         ffn_hidden_size=model.moe_intermediate_size,
         qk_pos_emb_head_dim=model.qk_rope_head_dim,
@@ -70,7 +83,8 @@ def _config(model: Any) -> Any:
         csa_window_size=model.csa_window_size,
         csa_compress_rotary_base=model.compress_rope_theta,
         rotary_base=model.rope_theta,
-        rotary_scaling_factor=1.0,
+        rotary_scaling_factor=scaling.factor if scaling else 1.0,
+        original_max_position_embeddings=scaling.original_max_position_embeddings if scaling else 4096,
         dsa_indexer_n_heads=model.index_n_heads,
         dsa_indexer_head_dim=model.index_head_dim,
         dsa_indexer_topk=model.index_topk,
@@ -106,25 +120,29 @@ def _config(model: Any) -> Any:
     )
 
 
-def _of_bridge(folder: Path) -> Any:
+def _of_bridge(folder: Path, sizes: dict[str, int]) -> Any:
     import torch
     from mcore_bridge.config import ModelConfig, hf_to_mcore_config
     from mcore_bridge.model.register import get_mcore_model
     from transformers import AutoConfig
 
-    found = AutoConfig.from_pretrained(folder)
+    checkpoint = (folder / "iter_0000001").is_dir()
+    found = AutoConfig.from_pretrained(folder / "huggingface" if checkpoint else folder)
     values = hf_to_mcore_config(found)
     values.update(mcore_model_type="deepseek_v4", hf_config=found, params_dtype=torch.float32, bf16=False)
     values.update(mtp_num_layers=1, moe_grouped_gemm=True, moe_token_dispatcher_type="alltoall")
-    config = ModelConfig(**values, apply_rope_fusion=False)
+    config = ModelConfig(**values, **sizes, apply_rope_fusion=False)
     models = get_mcore_model(config)
-    config.bridge.load_weights(models, str(folder))
+    if checkpoint:
+        _load(models[0], folder)
+    else:
+        config.bridge.load_weights(models, str(folder))
     return models[0]
 
 
 def main() -> None:
     """Run as a rank."""
-    core, how, folder, out, *files = sys.argv[1:]
+    core, how, folder, out, tp, ep, *files = sys.argv[1:]
     # Some modules compare versions when they are imported.
     triton_standin._Anything.__version__ = "3.4.0"  # type: ignore[attr-defined]
     triton_standin.install(_importers(Path(core)))
@@ -134,17 +152,24 @@ def main() -> None:
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
     torch.distributed.init_process_group("gloo")
-    parallel_state.initialize_model_parallel()
+    sizes = {
+        "tensor_model_parallel_size": int(tp),
+        "expert_model_parallel_size": int(ep),
+        "expert_tensor_parallel_size": 1,
+    }
+    parallel_state.initialize_model_parallel(**sizes)
     model_parallel_cuda_manual_seed(0)
-    model = (_of_core if how == "core" else _of_bridge)(Path(folder))
-    Path(out).mkdir()
+    _without_rotation()
+    model = (_of_core if how == "core" else _of_bridge)(Path(folder), sizes)
+    Path(out).mkdir(exist_ok=True)
     dist_checkpointing.save(model.sharded_state_dict(), out)
     if files:
         tokens = torch.from_numpy(numpy.load(files[0]))
         positions = torch.arange(tokens.shape[1]).expand_as(tokens)
         with torch.no_grad():
             logits = model.eval()(input_ids=tokens, position_ids=positions, attention_mask=None)
-        numpy.save(files[1], logits.float().numpy())
+        if torch.distributed.get_rank() == 0:
+            numpy.save(files[1], logits.float().numpy())
 
 
 # Saving starts processes that import this file again.

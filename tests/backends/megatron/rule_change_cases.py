@@ -6,6 +6,8 @@ from tests.backends.megatron.rule_pair import GRPO, LATENT, MOE, Pair, args
 
 _GKD = {"type": "gkd"}
 _BIASED = {**LATENT, "router_expert_bias": True}
+_YARN = {"type": "yarn", "factor": 16.0, "original_max_position_embeddings": 4096}
+_COMPRESSED = {"experimental_attention_variant": "dsv4_hybrid", "rope_scaling": _YARN}
 
 CHANGES: Mapping[str, Pair] = {
     "SW-SET-PADDING-FREE": Pair(
@@ -157,6 +159,16 @@ CHANGES: Mapping[str, Pair] = {
     ),
     "SW-SCORING": Pair({"model": LATENT}, {"model": {**LATENT, "scoring_func": "softmax"}}),
     "SW-COMPRESSED-CORE": Pair({"model": {"experimental_attention_variant": "dsv4_hybrid"}}, {}),
+    "SW-COMPRESSED-ROPE": Pair(
+        {"model": _COMPRESSED}, {"model": {**_COMPRESSED, "rope_scaling": {**_YARN, "factor": 40.0}}}
+    ),
+    "SW-COMPRESSED-TP": Pair(
+        {"model": _COMPRESSED, "parallel": {"tp": 2, "sequence_parallel": True}}, {"model": _COMPRESSED}
+    ),
+    "SW-COMPRESSED-CP": Pair(
+        {"model": _COMPRESSED, "parallel": {"cp": 2}},
+        {"model": _COMPRESSED, "parallel": {"cp": 2}, **args(cp_partition_mode="contiguous")},
+    ),
     "SW-NPU-EXPERTS": Pair(
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}},
         {"model": {**MOE, "num_experts": 256}, "hardware": {"device": "npu"}, "parallel": {"ep": 2}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -19,7 +20,7 @@ from tests.convert import zoo
 from tests.convert.helpers import launch, tensors
 from tests.convert.twins import twin_of
 from tests.rehearse.native.environments import swift_python
-from tests.rehearse.native.runs import run_native
+from tests.rehearse.native.runs import Run, run_native
 
 pytestmark = pytest.mark.slow
 VARIABLE = "MEGATRON_LM_DEV_PATH"
@@ -38,15 +39,15 @@ def core() -> Path:
     return Path(os.environ[VARIABLE])
 
 
-def _run(core: Path, python: Path, folder: Path, *args: object) -> None:
+def _run(core: Path, python: Path, folder: Path, *args: object, ranks: int = 1) -> Run:
     script = folder / SCRIPT
     script.parent.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("dev_core.py"), script)
-    start = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "1", str(script)]
+    start = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks), str(script)]
     # Saving starts a process, which imports the script's modules before any stand-in is installed.
     before = (environment(NATIVE_CPU, {})["PYTHONPATH"], str(ROOT), str(core), os.environ.get("PYTHONPATH", ""))
     env = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(filter(None, before))}
-    run_native(NATIVE_CPU, [*start, *map(str, (core, *args))], cwd=folder, env=env).check()
+    return run_native(NATIVE_CPU, [*start, *map(str, (core, *args))], cwd=folder, env=env)
 
 
 def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
@@ -56,20 +57,69 @@ def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
     }
 
 
-def test_its_modules_load_and_compute_the_same(core: Path, model: Callable[[str], Path], tmp_path: Path) -> None:
-    folder, ours, theirs, logits = model(NAME), tmp_path / "ours", tmp_path / "theirs", tmp_path / "logits.npy"
-    assert launch("hf-to-mcore", "--model", folder, "--out", ours, "--backend", "megatron") == 0
+# YaRN as DeepSeek-V4-Flash has it, and what mcore-bridge 1.6.5 leaves in the compressor and the indexer.
+RELEASED = {"factor": 16.0, "original_max_position_embeddings": 65536}
+LEFT = {"factor": 40.0, "original_max_position_embeddings": 4096}
+
+
+@pytest.fixture
+def stretched(model: Callable[[str], Path], tmp_path: Path) -> Callable[[dict[str, float]], Path]:
+    """YaRN's values to a model's folder, and the checkpoint beside it."""
+
+    def make(scaling: dict[str, float]) -> Path:
+        folder = tmp_path / "hf"
+        shutil.copytree(model(NAME), folder)
+        config = json.loads((folder / "config.json").read_text())
+        yarn = {"type": "yarn", "beta_fast": 32, "beta_slow": 1, **scaling}
+        (folder / "config.json").write_text(json.dumps({**config, "rope_scaling": yarn}))
+        args = ("--model", folder, "--out", tmp_path / "ours", "--backend", "megatron")
+        assert launch("hf-to-mcore", *args) == 0
+        return folder
+
+    return make
+
+
+def _computed(core: Path, how: str, ep: int, folder: Path) -> tuple[Any, Any, Any]:
+    """Logits of their model with our checkpoint, of transformers with its epsilon, and of transformers."""
+    here = folder.parent
     tokens = numpy.random.default_rng(0).integers(0, zoo.BASE["vocab_size"], (2, TOKENS))
-    numpy.save(tmp_path / "tokens.npy", tokens)
-    _run(core, Path(sys.executable), tmp_path, "core", ours, theirs, tmp_path / "tokens.npy", logits)
+    numpy.save(here / "tokens.npy", tokens)
+    python = Path(sys.executable) if how == "core" else swift_python()
+    files = (here / "tokens.npy", here / "logits.npy")
+    _run(core, python, here, how, here / "ours", here / "theirs", 1, ep, *files, ranks=ep).check()
+    found = numpy.load(here / "logits.npy")
+    return found, _with_epsilon_beside_the_root(folder, tokens), zoo.logits(folder, tokens)
+
+
+@pytest.mark.parametrize(
+    "how,ep,scaling", [("core", 1, RELEASED), ("core", 2, RELEASED), ("bridge", 1, LEFT), ("bridge", 2, LEFT)], ids=str
+)
+def test_their_models_load_it_and_compute_the_same(
+    how: str, ep: int, scaling: dict[str, float], core: Path, stretched: Any, tmp_path: Path
+) -> None:
+    folder, ours, theirs = stretched(scaling), tmp_path / "ours", tmp_path / "theirs"
+    found, with_epsilon, plain = _computed(core, how, ep, folder)
+    assert numpy.abs(found - with_epsilon).max() < 1e-5
+    # In float64 transformers' code is 2.7e-6 off its own float32, and megatron-core 1.45e-4: by this epsilon alone.
+    assert numpy.abs(found - plain).max() < 3e-4
     assert _look(ours) == _look(theirs)
     assert launch("verify", theirs, ours, "--model", folder) == 0
     assert launch("mcore-to-hf", "--checkpoint", theirs, "--model", folder, "--out", tmp_path / "back") == 0
     assert tensors(tmp_path / "back") == tensors(folder)
-    found = numpy.load(logits)
-    assert numpy.abs(found - _with_epsilon_beside_the_root(folder, tokens)).max() < 1e-5
-    # In float64 transformers' code is 2.7e-6 off its own float32, and megatron-core 1.45e-4: by this epsilon alone.
-    assert numpy.abs(found - zoo.logits(folder, tokens)).max() < 3e-4
+
+
+def test_mcore_bridge_does_not_compute_with_the_models_yarn(core: Path, stretched: Any) -> None:
+    """What SW-COMPRESSED-ROPE warns of; where this fails, upstream has mended it."""
+    found, with_epsilon, _ = _computed(core, "bridge", 1, stretched(RELEASED))
+    assert numpy.abs(found - with_epsilon).max() > 0.1
+
+
+def test_upstream_refuses_tensor_parallelism(core: Path, stretched: Any, tmp_path: Path) -> None:
+    """What SW-COMPRESSED-TP refuses."""
+    stretched(RELEASED)
+    run = _run(core, Path(sys.executable), tmp_path, "core", tmp_path / "ours", tmp_path / "theirs", 2, 1, ranks=2)
+    assert run.code != 0
+    assert "only supports TP size 1" in run.output
 
 
 def _with_epsilon_beside_the_root(folder: Path, tokens: Any) -> Any:
@@ -91,7 +141,7 @@ def _with_epsilon_beside_the_root(folder: Path, tokens: Any) -> Any:
 
 def test_mcore_bridge_writes_the_same(core: Path, model: Callable[[str], Path], tmp_path: Path) -> None:
     folder, ours, theirs = model(NAME), tmp_path / "ours", tmp_path / "theirs"
-    _run(core, swift_python(), tmp_path, "bridge", folder, theirs)
+    _run(core, swift_python(), tmp_path, "bridge", folder, theirs, 1, 1).check()
     assert launch("hf-to-mcore", "--model", folder, "--out", ours, "--backend", "megatron") == 0
     assert _look(ours) == _look(theirs)
     assert launch("verify", theirs, ours, "--model", folder) == 0
