@@ -37,6 +37,12 @@ def names(group: str, built_in: Collection[str]) -> list[str]:
     return [] if found is not None and found <= set(built_in) else sorted(set(plugins(group)) - set(built_in))
 
 
+def has(group: str, name: str) -> bool:
+    """Return whether a distribution declares a plug-in of this name, a built-in one included; none is imported."""
+    found = _declared(group)
+    return (found is None or name in found) and name in plugins(group)
+
+
 def _declared(group: str) -> set[str] | None:
     """Return the names of a group in the folders of the path; None where distributions may be found in another way.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.plugins import names, plugins
+from launcher.plugins import has, names, plugins
 from tests.conftest import ROOT
 from tests.waiting import wait_until
 
@@ -263,4 +263,5 @@ def test_a_folder_that_is_added_to_the_path_is_searched(
     plugins.cache_clear()
     assert names("launch.tried", ()) == ["mine"]
     assert names("launch.tried", ("mine",)) == []
+    assert (has("launch.tried", "mine"), has("launch.tried", "no")) == (True, False)
     plugins.cache_clear()

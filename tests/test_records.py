@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from typing import Any
 
@@ -100,6 +101,43 @@ def test_a_record_takes_its_fields_by_name_and_no_others():
     for args, names in (((1.0,), {}), ((), {}), ((), {"x": 1.0, "y": 2.0})):
         with pytest.raises(TypeError):
             Point(*args, **names)  # type: ignore[arg-type, misc]
+
+
+def test_a_record_shows_its_fields_in_its_signature():
+    class Usual:
+        """A class whose signature is known."""
+
+        def __init__(self, *, value: float, note: str = "a") -> None:
+            """Set nothing."""
+
+    @record()
+    class Unused:
+        """A record of which no instance was made."""
+
+        value: float
+        note: str = "a"
+
+    assert inspect.signature(Unused) == inspect.signature(Usual)
+
+
+def test_a_record_runs_what_follows_its_fields():
+    @record()
+    class Doubled:
+        """A record that changes a field."""
+
+        value: int
+
+        def __post_init__(self) -> None:
+            self.value *= 2
+
+    assert [Doubled(value=2).value, Doubled(value=3).value] == [4, 6]
+
+
+def test_a_class_without_fields_of_its_own_takes_those_of_its_record():
+    class Further(Single):
+        """A class that is no record itself."""
+
+    assert (Further(value=1.0).value, Single(value=2.0).value, Further(value=3.0).value) == (1.0, 2.0, 3.0)
 
 
 def test_a_record_is_copied_replaced_and_pickled():

@@ -23,7 +23,7 @@ _FEW_NAMES = 6
 
 def is_plugin(group: str, option: str) -> bool:
     """Return whether a plug-in of this name is an option of `group`."""
-    return group in PLUGIN_GROUPS and option in plugins.plugins(PLUGIN_GROUPS[group][0])
+    return group in PLUGIN_GROUPS and plugins.has(PLUGIN_GROUPS[group][0], option)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ def encode(values: Any, dtype: str) -> Any:
 # Exponent bits: a value with all of them set is NaN or infinite (E4M3: one pattern per sign, NaN).
 _EXPONENT: Final = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000, "F8_E4M3": 0x7F}
 # Elements per step: few enough to stay in a core's cache.
-_LOOK: Final = 1 << 17
+_LOOK: Final = 1 << 18
 
 
 def may_be_nan(pattern: int, dtype: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from launcher.budgets import BeyondBudget, load_json, read_limited
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import known_formats
-from launcher.job.build import build
+from launcher.job.build import build_section
 from launcher.job.model import Model
 
 
@@ -35,10 +35,10 @@ def model_in(folder: Path) -> Model:
         raise ConvertError(f"{file} is not JSON: {error}") from None
     except ModelConfigError as error:
         raise ConvertError([f"{error.where}: {problem}" for problem in error.problems]) from None
-    job, problems = build({"model": values})
+    model, problems = build_section(Model, values, "model.")
     if problems:
         raise ConvertError([f"{file}: {problem.path} {problem.message}" for problem in problems])
-    return job.model
+    return model
 
 
 def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +recipe=NAME") -> Path:

@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
 from launcher.job.migrations import JOB_FILES, current_path
@@ -33,6 +33,7 @@ class Problem:
     works: tuple[str, ...] = ()
 
 
+T = TypeVar("T")
 _LARGEST = 2**63 - 1
 # Minimum similarity of a suggested field name (`nearest`).
 _SURE = 0.75
@@ -63,8 +64,8 @@ def build(tree: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) 
     return dataclasses.replace(job, origins=dict(origins or {})), problems
 
 
-def build_options(cls: type, tree: Mapping[str, Any], prefix: str) -> tuple[Any, list[Problem]]:
-    """Build a section that is not part of the schema, such as the options of an executor.
+def build_section(cls: type[T], tree: Mapping[str, Any], prefix: str) -> tuple[T, list[Problem]]:
+    """Build a section alone, such as `model`, or one that is not part of the schema: the options of an executor.
 
     Args:
         cls: dataclass of `option(…)` fields.

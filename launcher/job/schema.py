@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from launcher.job.backend import BackendChoice
 from launcher.job.batch import Batch
@@ -37,6 +37,7 @@ from launcher.job.tokenizer import Tokenizer
 from launcher.notebook import Shown
 from launcher.records import dataclass, record
 
+T = TypeVar("T")
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Any  # a Scalar, a tuple of them, a mapping (backend.args, backend.env) or None
 
@@ -60,6 +61,12 @@ class Origin:
 DEFAULT_ORIGIN = Origin(kind="default")
 
 
+def _section(kind: type[T]) -> T:
+    """Declare a section; jobs that set nothing of it share one, made for the first of them."""
+    shared: T = dataclasses.field(default_factory=cache(kind))
+    return shared
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Shown):
     """One training job. A field that is None is not set: the backend's default applies."""
@@ -72,36 +79,36 @@ class Job(Shown):
         "native: the backend's own entry point; rehearsal: on this machine; none: native if it can run here.",
         choices=("native", "rehearsal"),
     )
-    task: Task = Task()
-    lora: Lora = Lora()
-    model: Model = Model()
-    data: Data = Data()
-    tokenizer: Tokenizer = Tokenizer()
-    batch: Batch = Batch()
-    schedule: Schedule = Schedule()
-    optimizer: Optimizer = Optimizer()
-    precision: Precision = Precision()
-    kernels: Kernels = Kernels()
-    graph: Graph = Graph()
-    parallel: Parallel = Parallel()
-    recompute: Recompute = Recompute()
-    offload: Offload = Offload()
-    moe: Moe = Moe()
-    overlap: Overlap = Overlap()
-    checkpoint: Checkpoint = Checkpoint()
-    logging: Logging = Logging()
-    evaluation: Evaluation = Evaluation()
-    generation: Generation = Generation()
-    profiler: Profiler = Profiler()
-    fault_tolerance: FaultTolerance = FaultTolerance()
-    hardware: Hardware = Hardware()
-    cluster: Cluster = Cluster()
+    task: Task = _section(Task)
+    lora: Lora = _section(Lora)
+    model: Model = _section(Model)
+    data: Data = _section(Data)
+    tokenizer: Tokenizer = _section(Tokenizer)
+    batch: Batch = _section(Batch)
+    schedule: Schedule = _section(Schedule)
+    optimizer: Optimizer = _section(Optimizer)
+    precision: Precision = _section(Precision)
+    kernels: Kernels = _section(Kernels)
+    graph: Graph = _section(Graph)
+    parallel: Parallel = _section(Parallel)
+    recompute: Recompute = _section(Recompute)
+    offload: Offload = _section(Offload)
+    moe: Moe = _section(Moe)
+    overlap: Overlap = _section(Overlap)
+    checkpoint: Checkpoint = _section(Checkpoint)
+    logging: Logging = _section(Logging)
+    evaluation: Evaluation = _section(Evaluation)
+    generation: Generation = _section(Generation)
+    profiler: Profiler = _section(Profiler)
+    fault_tolerance: FaultTolerance = _section(FaultTolerance)
+    hardware: Hardware = _section(Hardware)
+    cluster: Cluster = _section(Cluster)
     backend: BackendChoice = dataclasses.field(default_factory=BackendChoice)
     imported: ImportedFrom = dataclasses.field(default_factory=ImportedFrom)
-    rehearse: Rehearse = Rehearse()
-    rules: Rules = Rules()
-    estimate: EstimateOptions = EstimateOptions()
-    search: SearchOptions = SearchOptions()
+    rehearse: Rehearse = _section(Rehearse)
+    rules: Rules = _section(Rules)
+    estimate: EstimateOptions = _section(EstimateOptions)
+    search: SearchOptions = _section(SearchOptions)
     origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, path: str) -> Origin:

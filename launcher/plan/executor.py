@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import plugins
 from launcher.executors import BUILT_IN
 from launcher.job import Job, Problem
-from launcher.job.build import build_options
+from launcher.job.build import build_section
 from launcher.job.cluster import OF_ALL, Cluster
 from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.start import Start, save_seconds, startup_seconds
@@ -176,11 +176,11 @@ class Executor:
     # -- the job
     def typed_options(self, job: Job) -> Any:
         """Return the job's `cluster.options` as an instance of `options`; defaults where a value does not fit."""
-        return build_options(self.options or _NoOptions, job.cluster.options, _OPTIONS)[0]
+        return build_section(self.options or _NoOptions, job.cluster.options, _OPTIONS)[0]
 
     def wrong_options(self, job: Job) -> list[Problem]:
         """Return every unknown name, wrong type, choice and bound in `cluster.options`."""
-        return build_options(self.options or _NoOptions, job.cluster.options, _OPTIONS)[1]
+        return build_section(self.options or _NoOptions, job.cluster.options, _OPTIONS)[1]
 
     def completed(self, job: Job) -> Job:
         """Return the job with what its options imply, such as hosts that a file names.
