@@ -189,6 +189,17 @@ SPARSE_ATTENTION = (
         severity="warning",
         since="4.3",
     ),
+    checked("SW-YARN-MSCALE", lambda context: (
+                (scaling := context.job.model.rope_scaling) is not None
+                and scaling.type == "yarn" and None in (scaling.mscale, scaling.mscale_all_dim)
+            ),
+            "mcore-bridge reads both temperatures of YaRN where attention is latent, without a default.",
+            "mcore-bridge 1.6.5 model/gpt_model.py:141", since=FOUR,
+            when=f"job.model.kv_lora_rank>0 & {_COMPRESSED.replace('=', '!=')}",
+            reads="job.model.rope_scaling.type job.model.rope_scaling.mscale job.model.rope_scaling.mscale_all_dim",
+            fields=("model.rope_scaling.mscale", "model.rope_scaling.mscale_all_dim"),
+            message="YaRN on latent attention needs rope_scaling.mscale and mscale_all_dim: mcore-bridge stops with "
+            "KeyError: 'mscale' without them"),
 )
 
 PRECISION = (

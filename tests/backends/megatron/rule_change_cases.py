@@ -159,6 +159,10 @@ CHANGES: Mapping[str, Pair] = {
     ),
     "SW-SCORING": Pair({"model": LATENT}, {"model": {**LATENT, "scoring_func": "softmax"}}),
     "SW-COMPRESSED-CORE": Pair({"model": {"experimental_attention_variant": "dsv4_hybrid"}}, {}),
+    "SW-YARN-MSCALE": Pair(
+        {"model": {**LATENT, "rope_scaling": _YARN}},
+        {"model": {**LATENT, "rope_scaling": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}},
+    ),
     "SW-COMPRESSED-ROPE": Pair(
         {"model": _COMPRESSED}, {"model": {**_COMPRESSED, "rope_scaling": {**_YARN, "factor": 40.0}}}
     ),

@@ -73,6 +73,14 @@ COMPUTED = (*zoo.BRIDGED, *zoo.ENCLOSED, "qwen3_next", *INDEXED)
 QWEN_MTP = ("qwen3_next", "qwen3_5")
 # Dense layers of those.
 DENSE = {"deepseek_v3 all sparse": 0, "deepseek_v3 all dense": 4}
+# Rotary positions beyond the length of pre-training: type to its own values.
+SCALED = {
+    "linear": {},
+    "yarn": {"original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0},
+    "llama3": {"original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+}
+# As DeepSeek-V3 has it: both scale the attention, which ends as it would be with neither.
+LATENT_YARN = {"mscale": 1.0, "mscale_all_dim": 1.0}
 # Where the CPU stand-ins are installed in a script (`NATIVE_CPU.script`).
 SCRIPT = "swift/cli/_megatron/logits.py"
 FLOAT32 = {"torch_dtype": "float32", "bf16": "false", "fp16": "false", "use_cpu_initialization": "true"}
@@ -179,7 +187,30 @@ def test_mcore_bridge_computes_the_same(
     name: str, ranks: int, swift: Path, model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Its model, loaded from our checkpoint, has the logits of transformers; two ranks are tp 2 and ep 2."""
-    folder, ours, script = _model(name, model, swift, tmp_path), tmp_path / "ours", tmp_path / SCRIPT
+    assert _difference(name, ranks, swift, _model(name, model, swift, tmp_path), tmp_path) < 1e-4
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("kind", SCALED)
+@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3_mtp", "deepseek_v32"])
+def test_mcore_bridge_computes_the_same_beyond_the_length_of_pre_training(
+    name: str, kind: str, swift: Path, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = _model(name, model, swift, tmp_path)
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    base = config.pop("rope_parameters", {}).get("rope_theta", config.get("rope_theta", 10000.0))
+    latent = LATENT_YARN if "kv_lora_rank" in config and kind == "yarn" else {}
+    scaling = {"rope_type": kind, "type": kind, "factor": 4.0, **SCALED[kind], **latent}
+    file.write_text(json.dumps({**config, "rope_theta": base, "rope_scaling": scaling}))
+    assert _difference(name, 1, swift, folder, tmp_path) < 1e-4
+    tokens = numpy.load(tmp_path / "tokens.npy")
+    assert numpy.abs(zoo.logits(folder, tokens) - zoo.logits(model(name.removesuffix("_mtp")), tokens)).max() > 1e-3
+
+
+def _difference(name: str, ranks: int, swift: Path, folder: Path, tmp_path: Path) -> float:
+    """Return the largest difference of logits between mcore-bridge with our checkpoint and transformers."""
+    ours, script = tmp_path / "ours", tmp_path / SCRIPT
     assert launch("hf-to-mcore", "--model", folder, "--out", ours, "--backend", "megatron") == 0
     tokens = numpy.random.default_rng(0).integers(0, zoo.BASE["vocab_size"], (2, 32))
     numpy.save(tmp_path / "tokens.npy", tokens)
@@ -194,7 +225,7 @@ def test_mcore_bridge_computes_the_same(
     core = () if name not in INDEXED else (core_0_17(),)
     run_native(NATIVE_CPU, argv, cwd=tmp_path, env={"HF_HUB_OFFLINE": "1", **_path(tmp_path, *core)}).check()
     found = numpy.load(tmp_path / "logits.npy")[..., : zoo.BASE["vocab_size"]]
-    assert numpy.abs(found - zoo.logits(folder, tokens)).max() < 1e-4
+    return float(numpy.abs(found - zoo.logits(folder, tokens)).max())
 
 
 @pytest.fixture(scope="session")
