@@ -17,6 +17,9 @@ import pytest
 CACHE_VARIABLE = "LAUNCH_TEST_ENVIRONMENTS"
 """Where environments are kept; ~/.cache/launch-tests without it."""
 
+WANDB = ("wandb==0.31.0", "tensorboard")
+"""The version whose files were read (docs/start/wandb.md); its messages and the form of its files may change."""
+
 CONSTRAINTS = Path(__file__).parents[3] / "constraints.txt"
 
 
@@ -55,6 +58,29 @@ def mindspeed_python() -> Path:
     needs = [pins.get(need.distribution, str(need)) for need in NATIVE_CPU.requires]
     # torch on its own first: pip then takes the CPU build where the constraints name one.
     return python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3", "datasets<5", "pyarrow<22"))
+
+
+def wandb_packages(python: Path) -> Path:
+    """Return a folder for PYTHONPATH with Weights & Biases, TensorBoard, and what an environment lacks for them."""
+    cache = Path(os.environ.get(CACHE_VARIABLE, Path.home() / ".cache" / "launch-tests"))
+    query = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    base = subprocess.run([str(python), "-c", query], check=True, capture_output=True, text=True).stdout.strip()
+    digest = hashlib.sha256(f"{base} {WANDB}".encode()).hexdigest()[:12]
+    folder = cache / f"wandb-{digest}"
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    with _locked(folder):
+        if not (folder / "complete").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, capture_output=True)
+            # pip then sees the environment's packages, and adds none of them.
+            (packages / "environment.pth").write_text(f"{base}\n", encoding="utf-8")
+            _pip([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *WANDB])
+            (folder / "complete").touch()
+    return packages
+
+
+def swift_with_wandb() -> Path:
+    """Return the folder with Weights & Biases for ms-swift's environment."""
+    return wandb_packages(swift_python())
 
 
 def core_0_17() -> Path:
@@ -138,7 +164,7 @@ def main() -> None:
             return f"{python.__name__}: {error}"
 
     with ThreadPoolExecutor(2) as pool:
-        for reported in pool.map(made, (mindformers_1_6_python, mindformers_1_8_python, swift_python)):
+        for reported in pool.map(made, (mindformers_1_6_python, mindformers_1_8_python, swift_with_wandb)):
             print(reported, flush=True)
 
 
