@@ -153,7 +153,7 @@ def pose(
     start = with_values(job, values)
     before = estimate(start, changes=False)
     if before.time is None or before.capacity is None:
-        raise BadProblem("hardware: balancing needs the device's peak FLOP/s and memory, such as hardware=h100_80g")
+        raise BadProblem("hardware: balancing needs the device's peak FLOP/s and memory")
     ran = with_values(start, {each.path: each.after for each in overruled_by_validation(start)})
     problem = with_limits(layer_times(ran, choose=recompute, empty_ends=empty_ends), before)
     return Posed(problem=problem, start=start, before=before)

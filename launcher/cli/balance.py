@@ -3,7 +3,8 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.taylor_job import job_of_yaml
 from launcher.cli.taylor_words import translated
 from launcher.estimate.estimate import CannotEstimate
-from launcher.job import Job, Value, fields, value_at
+from launcher.job import Job, Value, fields, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from launcher.report.figures import Chart
 
 _RULE = "BALANCE"
+# Numbers of stages that are tried where a job has one.
+_STAGES = (2, 4, 8, 16)
+_MOST_HARDWARE = 3
 _RATIOS = (
     ("--layer-ratio", "dense", "forward of a dense layer over that of a MoE layer (Taylor's dmratio)"),
     ("--b-ratio", "backward", "backward of a layer over its forward (bfratio)"),
@@ -153,7 +157,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     except CannotEstimate as error:
         raise not_estimated(error, job) from None
     except (BadProblem, Infeasible) as error:
-        raise NotDone(_reason(error), rule=_RULE) from None
+        raise NotDone(_reason(error), *_works(job), rule=_RULE) from None
     from launcher.balance.strategy import strategy
     from launcher.cli.balance_screen import screen
 
@@ -262,6 +266,19 @@ def _progress() -> Callable[[float, float], None] | None:
         redraw(f"balancing: {time:.4g} s a step's pipeline{gap}", sys.stderr)
 
     return show
+
+
+def _works(job: Job) -> Iterator[str]:
+    """Yield what gives a job that cannot be balanced stages, or times and memory."""
+    from launcher.estimate.hardware import timed_hardware
+    from launcher.pipeline import judge
+
+    if job.parallel.pp < 2:
+        tried = ({"parallel.pp": stages} for stages in _STAGES)
+        passing = (values for values in tried if judge(with_values(job, values), fixes=False).ok)
+        yield from (f"parallel.pp={values['parallel.pp']}" for values in islice(passing, 1))
+    elif job.hardware.bf16_tflops is None or job.hardware.memory_gib is None:
+        yield from islice(timed_hardware(job), _MOST_HARDWARE)
 
 
 def _reason(error: Exception) -> str:

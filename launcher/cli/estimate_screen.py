@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from launcher.estimate.estimate import estimate, uncounted
+from launcher.estimate.estimate import uncounted
+from launcher.estimate.hardware import timed_hardware
 from launcher.estimate.kin import Range
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import MEMORY_PARTS, Estimate, StageMemory, StepTime
-from launcher.job import Job, with_values
-from launcher.job.shipped import hardware_for, shipped_hardware
-from launcher.mapping.backend import backend_names, get_backend
+from launcher.job import Job
 from launcher.report.text_page import Page, cells
 from launcher.terminal import parameters
 
@@ -77,21 +76,8 @@ def _verdict(job: Job, answer: Estimate, page: Page) -> Iterator[str]:
 def _untimed(job: Job) -> str:
     """Return why there is no step time, and what gives one."""
     machine = f" of {job.hardware.name}" if job.hardware.name else ""
-    backend = job.backend.name
-    devices = get_backend(backend).devices if backend in backend_names() else (job.hardware.device,)
-    # The machine itself, where its file ships, before others.
-    names = sorted(
-        hardware_for(devices, job.cluster.devices_per_node, timed=True),
-        key=lambda name: shipped_hardware()[name].get("name") != job.hardware.name,
-    )
-    works = next((f"hardware={name}" for name in names if _gives_time(job, name)), "")
+    works = next(timed_hardware(job), "")
     return f"step: no time, as the peak{machine} is not known (hardware.bf16_tflops)" + (works and f"; works: {works}")
-
-
-def _gives_time(job: Job, hardware: str) -> bool:
-    """Return whether the job has a step time on other hardware."""
-    values = {f"hardware.{key}": value for key, value in shipped_hardware()[hardware].items()}
-    return estimate(with_values(job, values)).time is not None
 
 
 def _speed(job: Job, answer: Estimate) -> str:

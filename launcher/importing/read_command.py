@@ -204,7 +204,8 @@ def _is_invalid(value: Value, flag: str, match: Match) -> bool:
 
 def _chosen(invocation: Invocation, settings: Configuration, options: ImportOptions) -> Match:
     if options.backend and invocation.program and options.backend not in invocation.backends:
-        raise _wrong_backend(invocation, options.backend)
+        matches = [_match(get_backend(name), invocation, settings, options) for name in invocation.backends]
+        raise _wrong_backend(invocation, options.backend, matches)
     names = (options.backend,) if options.backend else invocation.backends
     if options.version is not None and not options.backend:
         version = options.version
@@ -235,10 +236,14 @@ def _chosen(invocation: Invocation, settings: Configuration, options: ImportOpti
     )
 
 
-def _wrong_backend(invocation: Invocation, backend: str) -> ImportRefused:
+def _wrong_backend(invocation: Invocation, backend: str, matches: Sequence[Match]) -> ImportRefused:
+    """Return the refusal of a backend that has no such program; those whose arguments these are, are offered."""
     titles = " and ".join(get_backend(name).title for name in invocation.backends)
-    message = f"{invocation.program} is a program of {titles}, not of {get_backend(backend).title}"
-    works = (*(f"--backend {name}" for name in invocation.backends), f"--to {backend} to port it")
+    own = get_backend(backend).title
+    message = f"{invocation.program} is a program of {titles}, not of {own}; --to ports it to {own}"
+    least = min(match.mismatches for match in matches)
+    fitting = (match.backend.name for match in matches if match.mismatches == least)
+    works = (*(f"--backend {name}" for name in fitting), f"--to {backend}")
     return ImportRefused([Note(message=message, where=invocation.where, works=works)])
 
 

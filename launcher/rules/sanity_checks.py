@@ -149,6 +149,7 @@ def padded_vocabulary_holds_all_tokens(context: RuleContext) -> Iterator[Violati
         yield Violation(
             message=f"padded_vocab_size {padded} is less than vocab_size {size}",
             fields=("tokenizer.padded_vocab_size", "model.vocab_size"),
+            works=("tokenizer.padded_vocab_size=null", f"tokenizer.padded_vocab_size={size}"),
         )
 
 

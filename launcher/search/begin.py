@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from launcher.balance.from_job import UNEVEN
 from launcher.estimate.as_run import positions
@@ -29,12 +30,13 @@ class CannotSearch(ValueError):
         self.findings = list(findings)
 
 
+_MOST_HARDWARE = 3
 _NEEDED = (
     ("model.num_hidden_layers", "model.num_hidden_layers is not known: choose a model (model=… or model.path=…)"),
     ("batch.global_batch_size", "batch.global_batch_size is not set: how much is learned in a step is not searched"),
     ("batch.seq_length", "batch.seq_length is not set"),
-    ("hardware.memory_gib", "the device's memory is not known: choose hardware, such as hardware=h100_80g"),
-    ("hardware.bf16_tflops", "the device's peak FLOP/s is not known: choose hardware, such as hardware=h100_80g"),
+    ("hardware.memory_gib", "the device's memory is not known: choose hardware"),
+    ("hardware.bf16_tflops", "the device's peak FLOP/s is not known: choose hardware"),
 )
 
 
@@ -60,7 +62,7 @@ def begin(
             )
         )
     if lacking:
-        raise CannotSearch(lacking)
+        raise CannotSearch(_with_hardware(lacking, job))
     start = _start(job)
     judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
     _mended(judges)
@@ -159,6 +161,16 @@ def varied(job: Job) -> list[Finding]:
 
 def _lacks(path: str, text: str) -> Finding:
     return Finding(rule="SEARCH-NEEDS", severity="error", message=text, fields=(path,), source="launch search")
+
+
+def _with_hardware(lacking: Sequence[Finding], job: Job) -> list[Finding]:
+    """Return what the job lacks, with hardware on which it can be searched."""
+    if not any(each.fields[0].startswith("hardware.") for each in lacking):
+        return list(lacking)
+    from launcher.estimate.hardware import timed_hardware
+
+    fixes = tuple(Fix(overrides=(each,)) for each in islice(timed_hardware(job), _MOST_HARDWARE))
+    return [replace(each, fixes=fixes) if each.fields[0].startswith("hardware.") else each for each in lacking]
 
 
 def _value(job: Job, path: str) -> object:

@@ -94,4 +94,4 @@ def test_a_program_of_another_backend_is_refused(tmp_path: Path) -> None:
         imported(tmp_path, f"torchrun pretrain_gpt.py {_SHAPE}\n", backend="mindformers")
     note = refused.value.notes[0]
     assert "pretrain_gpt.py is a program of Megatron-LM and MindSpeed-LLM, not of MindFormers" in note.message
-    assert {"--backend megatron_lm", "--to mindformers to port it"} <= set(note.works)
+    assert {"--backend megatron_lm", "--to mindformers"} <= set(note.works)

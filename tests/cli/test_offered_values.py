@@ -1,0 +1,78 @@
+"""What a verb says works, added to its command, removes the error; found by drawn jobs with wrong values."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from launcher.cli import main
+
+TINY, WHOLE = "+recipe=tiny_qwen3", "+recipe=qwen3_8b"
+CASES = {
+    "hardware of the backend, for a search": (
+        ("search", TINY, "backend=mindspeed", "--top", "1"),
+        "the device's memory is not known",
+        ["hardware=ascend_910b", "hardware=ascend_910c"],
+    ),
+    "hardware of the backend, for a balance": (
+        ("balance", WHOLE, "backend=mindspeed", "--quick"),
+        "peak FLOP/s and memory",
+        ["hardware=ascend_910b", "hardware=ascend_910c"],
+    ),
+    "stages to balance": (
+        ("balance", WHOLE, "backend=mindspeed", "hardware=ascend_910b", "parallel.pp=1", "--quick"),
+        "no stages to balance",
+        ["parallel.pp=2"],
+    ),
+    "rows of the embedding": (
+        ("check", WHOLE, "backend=megatron", "tokenizer.padded_vocab_size=2"),
+        "padded_vocab_size 2 is less",
+        ["tokenizer.padded_vocab_size=null", "tokenizer.padded_vocab_size=151936"],
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    main(list(words))
+    shown = capsys.readouterr()
+    return shown.out + shown.err
+
+
+def offers(text: str, error: str) -> list[str]:
+    """Return what works for an error."""
+    line = text.partition(error)[2].partition("works: ")[2].partition("\n")[0]
+    return [each.strip().removesuffix(" (changes training)") for each in line.split("·")]
+
+
+@pytest.mark.parametrize(("words", "error", "expected"), CASES.values(), ids=CASES)
+def test_what_works(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], error: str, expected: list[str]
+) -> None:
+    assert offers(said(capsys, *words), error) == expected
+    for offered in expected:
+        assert error not in said(capsys, *words, offered)
+
+
+def test_a_device_without_stages_is_offered_none(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "balance", TINY, "backend=megatron", "hardware=h100_80g")
+    assert "no stages to balance" in text
+    assert "works" not in text
+
+
+def test_a_program_of_another_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two backends with the program, the one whose arguments these are; a port to the one that was named."""
+    Path("our script.sh").write_text(
+        "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 "
+        "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 2 --lr 1e-4 --train-iters 2 --bf16 "
+        "--mock-data --tokenizer-type NullTokenizer --vocab-size 512 --use-fused-rmsnorm --use-fused-swiglu\n"
+    )
+    text = said(capsys, "import", "our script.sh", "--backend", "mindformers")
+    assert offers(text, "not of MindFormers") == ["--backend mindspeed", "--to mindformers"]
+    for offered in ("--backend mindspeed", "--to mindformers"):
+        assert "not of MindFormers" not in said(capsys, "import", "our script.sh", *shlex.split(offered))
