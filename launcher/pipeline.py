@@ -173,6 +173,7 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     findings = without_duplicates(findings)
     if fixes:
         findings = with_fixes(findings, lambda: _variants(job, backend, version))
+        findings = [_with_readable_fixes(each, job) for each in findings]
         findings = with_other_backends(findings, given, lambda other, fixes: judge(other, fixes=fixes).findings)
     named = {path for finding in findings for path in finding.fields}
     findings = ordered(
@@ -193,6 +194,22 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
         context=context,
         port=port,
     )
+
+
+def _with_readable_fixes(finding: Finding, job: Job) -> Finding:
+    """Return a finding without fixes that name another form of the data than the files of this machine have."""
+    if finding.severity != "error" or not job.data.paths:
+        return finding
+    kept = tuple(fix for fix in finding.fixes if not _misreads(job, changes_of(fix) or {}))
+    return dataclasses.replace(finding, fixes=kept)
+
+
+def _misreads(job: Job, values: Mapping[str, Value]) -> bool:
+    """Return whether the backend cannot read the job's data files with other values."""
+    if not any(path.startswith("data.") for path in values):
+        return False
+    found = judge(with_values(job, values), fixes=False).findings
+    return any((each.rule, each.severity) == (DATA_FILE, "error") for each in found)
 
 
 def _of_data_files(job: Job, context: RuleContext, findings: Sequence[Finding], *, fixes: bool) -> Iterator[Finding]:

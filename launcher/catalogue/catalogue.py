@@ -146,6 +146,8 @@ class Catalogue:
     conditions: tuple[Refused, ...] = ()
     _index: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
     _by_dest: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
+    _near: dict[tuple[str, int], list[str]] = field(default_factory=dict, repr=False, compare=False)
+    """Names near to unknown ones: fixes check hundreds of jobs with the same unknown arguments."""
 
     def __post_init__(self) -> None:
         for argument in self.arguments:
@@ -220,6 +222,11 @@ class Catalogue:
 
         A key of a YAML section is compared with those of its section, then with those of others.
         """
+        if (name, limit) not in self._near:
+            self._near[name, limit] = self._nearest(name, limit)
+        return list(self._near[name, limit])
+
+    def _nearest(self, name: str, limit: int) -> list[str]:
         section, _, leaf = name.rpartition(".")
         beside = {each.rpartition(".")[2]: each for each in self.names() if section and each.startswith(f"{section}.")}
         found = [beside[each] for each in suggest(leaf, beside, limit)]

@@ -171,14 +171,14 @@ class Gap:
         why: reason, for the user.
         neutral: values that are equivalent to an unset field there (besides the field's own default).
         severity: `error`, or `warning` where training is unaffected.
-        works: what to do instead.
+        works: what to do instead; several overrides that belong together are a tuple.
         matters: whether the job is affected; None: always.
     """
 
     why: str
     neutral: tuple[Value, ...] = ()
     severity: str = "error"
-    works: tuple[str, ...] = ()
+    works: tuple[str | tuple[str, ...], ...] = ()
     matters: Callable[[Job], bool] | None = None
 
 

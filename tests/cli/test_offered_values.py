@@ -1,5 +1,6 @@
 """What a verb says works, added to its command, removes the error; found by drawn jobs with wrong values."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -24,6 +25,16 @@ CASES = {
         "no stages to balance",
         ["parallel.pp=2"],
     ),
+    "a length in steps, in place of epochs": (
+        ("check", "+recipe=qwen2_5_7b_lora", "backend=mindspeed"),
+        "cannot express schedule.epochs=1.0",
+        ["schedule.train_iters=1000 schedule.epochs=null"],
+    ),
+    "the format that the files have": (
+        ("check", "+recipe=qwen3_8b_sft", "backend=mindspeed", "data.paths=[our chats.jsonl]", "data.format=hub"),
+        "cannot express data.format=hub",
+        ["data.format=messages"],
+    ),
     "rows of the embedding": (
         ("check", WHOLE, "backend=megatron", "tokenizer.padded_vocab_size=2"),
         "padded_vocab_size 2 is less",
@@ -35,6 +46,8 @@ CASES = {
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    chat = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
+    Path("our chats.jsonl").write_text(f"{json.dumps(chat)}\n" * 200)
     monkeypatch.setenv("COLUMNS", "300")
 
 
@@ -56,7 +69,7 @@ def test_what_works(
 ) -> None:
     assert offers(said(capsys, *words), error) == expected
     for offered in expected:
-        assert error not in said(capsys, *words, offered)
+        assert error not in said(capsys, *words, *offered.split())
 
 
 def test_a_device_without_stages_is_offered_none(capsys: pytest.CaptureFixture[str]) -> None:

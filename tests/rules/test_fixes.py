@@ -200,3 +200,21 @@ def test_another_number_of_nodes_is_not_offered_where_one_size_is_enough():
     job = compose(["+recipe=deepseek_v3", "cluster.nodes=60", "backend=megatron"])
     (error,) = [finding for finding in judge_for_backend(job).findings if finding.severity == "error"]
     assert [str(fix) for fix in error.fixes] == ["parallel.pp=5"]
+
+
+def test_names_near_to_unknown_arguments_are_looked_for_once(monkeypatch):
+    """Hundreds of jobs are tried for a fix, each with the same arguments of another backend: it took two minutes."""
+    from launcher.catalogue import catalogue
+
+    looked = []
+
+    def suggest(name, *rest):
+        looked.append(name)
+        return []
+
+    monkeypatch.setattr(catalogue, "suggest", suggest)
+    unknown = {f"no_such_argument_{number}": 1 for number in range(5)}
+    job = make_job({"backend": {"args": unknown}, "parallel": {"tp": 3}}, backend="mindspeed")
+    assert any(finding.rule == "ARG-UNKNOWN" for finding in judge_for_backend(job).findings)
+    # Each among the names of its section, then among all.
+    assert len(looked) <= 2 * len(unknown)

@@ -75,7 +75,7 @@ def _later(version: str, lacking: Iterable[Row]) -> Iterator[tuple[str, Gap]]:
 
 def _without_versions(gap: Gap) -> Gap:
     """Return a Megatron-LM gap without version hints, as MindSpeed-LLM numbers its versions differently."""
-    return replace(gap, works=tuple(each for each in gap.works if not each.startswith("backend.version=")))
+    return replace(gap, works=tuple(each for each in gap.works if not str(each).startswith("backend.version=")))
 
 
 def _extended(version: str, is_old: bool) -> tuple[Row, ...]:
