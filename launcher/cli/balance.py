@@ -274,6 +274,8 @@ def _works(job: Job) -> Iterator[str]:
     from launcher.pipeline import judge
 
     if job.parallel.pp < 2:
+        if job.backend.name is None:
+            return  # no rules to try them with
         tried = ({"parallel.pp": stages} for stages in _STAGES)
         passing = (values for values in tried if judge(with_values(job, values), fixes=False).ok)
         yield from (f"parallel.pp={values['parallel.pp']}" for values in islice(passing, 1))
