@@ -6,7 +6,14 @@ from launcher.mapping.backend import VocabularySize
 
 # A NullTokenizer has a token for the end of a document beside those of --vocab-size.
 # Source: megatron/training/tokenizer/tokenizer.py:835 @core_v0.16.1, :813 @core_v0.12.1.
-VOCABULARY_SIZE = VocabularySize(size="vocab-size", tokenizer="tokenizer-type", added={"NullTokenizer": 1})
+# GPT2BPETokenizer reads vocab.json and merges.txt, which GPT-2 published (https://huggingface.co/openai-community/gpt2,
+# vocab_size of its config.json).
+VOCABULARY_SIZE = VocabularySize(
+    size="vocab-size",
+    tokenizer="tokenizer-type",
+    added={"NullTokenizer": 1},
+    usual={"GPT2BPETokenizer": 50257},
+)
 
 
 def default_ffn_size(model: Model, version: str) -> int | None:

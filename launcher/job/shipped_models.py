@@ -34,6 +34,11 @@ def presets_like(model: Model) -> tuple[Mapping[str, Any], ...]:
     )
 
 
+def shipped_of_family(model_type: str) -> int:
+    """Return the number of shipped presets of a family."""
+    return sum(preset["model_type"] == model_type for preset in _shipped_models())
+
+
 @cache
 def _shipped_models() -> tuple[Mapping[str, Any], ...]:
     import yaml

@@ -128,11 +128,13 @@ class VocabularySize:
         size: argument of the size.
         tokenizer: argument of the tokenizer's class.
         added: classes that make their vocabulary from the argument alone, without a file, and the tokens that they add.
+        usual: classes that are made for the files of one model, and the tokens of these.
     """
 
     size: str
     tokenizer: str
     added: Mapping[str, int]
+    usual: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,8 +53,8 @@ class NativeOnlyArg:
         why: why other backends do not have it.
         no_field: why it has no canonical field though other backends have its name: a sentence for the user.
         refused_for: the argument that replaced it, where its own parser refuses it.
-        instead: nearest equivalent overrides, the best first (`{value}`: the argument's); the first one that the other
-            backend can express is preferred.
+        instead: nearest equivalent overrides, the best first (`{value}`: the argument's; `{vocabulary}`: the size of
+            a vocabulary of this argument); the first one that the other backend can express is preferred.
         without: the consequence where none of these exists there; empty: as usual for the effect.
         given: the row holds for these values only; empty: for every value.
         neutral: values that change nothing, besides the argument's own default.

@@ -173,6 +173,7 @@ def _with_substitute(route: PortRoute, dropped: DroppedArg, row: NativeOnlyArg) 
     has: list[str] = []
     for template in _templates(route, row):
         override = _filled(route, template).replace("{value}", override_text(dropped.value))
+        override = override.replace("{vocabulary}", _vocabulary(route, dropped.value))
         path, _, value = override.partition("=")
         blank = _is_blank(template)
         if "{value}" in template and path in fields() and override_text(value_at(route.job, path)) == value:
@@ -201,6 +202,13 @@ def _filled(route: PortRoute, template: str) -> str:
     """Return a template with the model's directory or hub name, if the job's tokenizer names it."""
     named = model_files(route.job)
     return named[0] if len(named) == 1 and template == MODEL_FILES else template
+
+
+def _vocabulary(route: PortRoute, value: Value) -> str:
+    """Return the vocabulary size of the source's tokenizer without files: its argument and the tokens that it adds."""
+    known = route.source.vocabulary_size
+    added = 0 if known is None else known.added.get(route.job.tokenizer.type or "", 0)
+    return override_text(value + added if isinstance(value, int) else value)
 
 
 def _is_blank(template: str) -> bool:

@@ -147,7 +147,7 @@ def _finding(rule: Rule, violation: Violation, context: RuleContext) -> Finding:
         message=message,
         fields=_fields(violation, context),
         flags=violation.flags,
-        fixes=tuple(Fix(overrides=(works,)) for works in violation.works),
+        fixes=tuple(Fix(overrides=(works,) if isinstance(works, str) else works) for works in violation.works),
         source=rule.source,
     )
 

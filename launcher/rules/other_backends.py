@@ -28,6 +28,9 @@ def with_other_backends(findings: list[Finding], job: Job, judge: Judge) -> list
     refused = [each for each in findings if refuses_model(each, job)]
     if not any(each.fields == (FAMILY,) for each in refused):
         return findings
+    # A family offered for a model without a name builds the same network: the job stays where it is.
+    if job.model.model_type is None and any(each.fixes for each in refused if each.fields == (FAMILY,)):
+        return findings
     known = _keys(findings) - _keys(refused)
     fixes = tuple(
         fix for name in backend_names() if name != job.backend.name for fix in _offers(job, name, known, judge)

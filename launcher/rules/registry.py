@@ -116,13 +116,14 @@ def _default(catalogue: Catalogue, name: str, command: str) -> Value:
 class Violation:
     """Violation of a rule: one sentence with the figures, and the fields and flags it concerns.
 
-    Without fields, those that the flags express are used. `works` are overrides each of which fixes it.
+    Without fields, those that the flags express are used. `works` are overrides each of which fixes it, or several
+    that do so together.
     """
 
     message: str
     fields: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
-    works: tuple[str, ...] = ()
+    works: tuple[str | tuple[str, ...], ...] = ()
 
 
 Check = Callable[[RuleContext], Any]

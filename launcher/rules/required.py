@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from launcher.job.model import Model
 from launcher.job.shipped_models import presets_like
-from launcher.mapping.backend import get_backend, is_backend
+from launcher.mapping.backend import VocabularySize, get_backend, is_backend
 from launcher.rules.registry import RuleContext, Violation, rule
 
 _SIZES = (
@@ -20,7 +20,7 @@ _SIZES = (
     "REQ-MODEL",
     source="Megatron-LM arguments.py validate_args",
     reads="job.checkpoint.load job.imported.backend job.tokenizer.path job.tokenizer.padded_vocab_size "
-    "job.imported.args job.tokenizer.type job.model.*",
+    "job.imported.args job.imported.replaced job.tokenizer.type job.model.*",
 )
 def model_is_known(context: RuleContext) -> Iterator[Violation]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
@@ -37,19 +37,41 @@ def model_is_known(context: RuleContext) -> Iterator[Violation]:
         names = ", ".join(missing)
         named = model.hub_id or model.path
         known = f" (the config.json of {named} is not on this machine)" if named and model.hidden_size is None else ""
-        derived = _of_the_script(context, missing)
+        derived, usual = _of_the_script(context, missing), _of_its_files(context, missing)
         yield Violation(
             message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it"
-            + (f"; the script's backend derives {' '.join(derived)} from its arguments" if derived else ""),
+            + (f"; the script's backend derives {' '.join(derived)} from its arguments" if derived else "")
+            + (f"; the files of the script's tokenizer usually have {usual[0]}" if usual else ""),
             fields=tuple(missing),
-            works=(tuple(derived) or _of_known_models(model, missing)) if len(missing) == 1 else (),
+            works=_together([*usual, *derived], missing) or _of_known_models(model, missing),
         )
+
+
+def _together(derived: list[str], missing: list[str]) -> tuple[str | tuple[str, ...], ...]:
+    """Return the derived values as one change, if they are all that is missing."""
+    if len(derived) < len(missing):
+        return ()
+    return (derived[0],) if len(derived) == 1 else (tuple(derived),)
 
 
 def _of_known_models(model: Model, missing: list[str]) -> tuple[str, ...]:
     """Return the vocabulary of shipped models of the same sizes: scripts often leave it to the tokenizer."""
     found = (preset["vocab_size"] for preset in presets_like(model)) if missing == ["model.vocab_size"] else ()
     return tuple(f"model.vocab_size={size}" for size in dict.fromkeys(found))
+
+
+def _of_its_files(context: RuleContext, missing: list[str]) -> list[str]:
+    """Return the vocabulary of the files that a script's class of tokenizers is used with, where that is known."""
+    script = context.job.imported
+    known = get_backend(script.backend).vocabulary_size if script.backend and is_backend(script.backend) else None
+    size = known.usual.get(_tokenizer_kind(context, known)) if known and "model.vocab_size" in missing else None
+    return [] if size is None else [f"model.vocab_size={size}"]
+
+
+def _tokenizer_kind(context: RuleContext, vocabulary: VocabularySize) -> str:
+    """Return the class of tokenizers of an imported script; a port leaves out those that the target does not have."""
+    script, own = context.job.imported, context.job.tokenizer.type
+    return str((script.args or {}).get(vocabulary.tokenizer) or script.replaced.get("tokenizer.type", own))
 
 
 def _of_the_script(context: RuleContext, missing: list[str]) -> list[str]:
@@ -60,7 +82,7 @@ def _of_the_script(context: RuleContext, missing: list[str]) -> list[str]:
     backend = get_backend(script.backend)
     vocabulary, found = backend.vocabulary_size, []
     size = (script.args or {}).get(vocabulary.size) if vocabulary is not None else None
-    added = vocabulary.added.get(context.job.tokenizer.type or "") if vocabulary is not None else None
+    added = vocabulary.added.get(_tokenizer_kind(context, vocabulary)) if vocabulary is not None else None
     if "model.vocab_size" in missing and isinstance(size, int) and added is not None:
         found.append(f"model.vocab_size={size + added}")
     width = backend.default_ffn_size(model, backend.versions[0])

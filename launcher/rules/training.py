@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from launcher.job.model import Model
+from launcher.mapping.backend import get_backend, is_backend
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.terminal import with_verb
 
@@ -280,26 +281,40 @@ def recompute_has_granularity(context: RuleContext) -> Iterator[Violation]:
         )
 
 
+def _width_of_the_script(context: RuleContext) -> int | None:
+    """Return the width of experts that the backend of an imported script derives: that of its dense layers."""
+    script = context.job.imported
+    if script.backend is None or not is_backend(script.backend):
+        return None
+    backend = get_backend(script.backend)
+    return backend.default_ffn_size(context.job.model, backend.versions[0])
+
+
 @rule(
     "MOE-TOPK",
     source="megatron-core 0.16.1 moe_utils.py topk, in the first forward pass",
     reads="job.model.num_experts job.model.moe_intermediate_size job.model.intermediate_size "
-    "job.model.num_experts_per_tok",
+    "job.model.num_experts_per_tok job.imported.backend job.model.hidden_size job.model.hidden_act",
 )
 def topk_is_within_experts(context: RuleContext) -> Iterator[Violation]:
     """A token cannot be routed to more experts than there are."""
     model = context.job.model
     if model.num_experts is None:
         return
-    width = model.moe_intermediate_size or model.intermediate_size
-    if model.num_experts_per_tok is None or width is None:
+    width, chosen = model.moe_intermediate_size or model.intermediate_size, model.num_experts_per_tok
+    missing = ["model.num_experts_per_tok"] if chosen is None else []
+    missing += ["model.moe_intermediate_size"] if width is None else []
+    if chosen is None or missing:
+        derived = _width_of_the_script(context) if missing == ["model.moe_intermediate_size"] else None
+        script = f"; the script's backend derives {derived} from its arguments" if derived else ""
         yield Violation(
-            message="an MoE model needs model.num_experts_per_tok and model.moe_intermediate_size",
+            message=f"an MoE model needs {' and '.join(missing)}{script}",
             fields=("model.num_experts_per_tok", "model.moe_intermediate_size"),
+            works=(f"model.moe_intermediate_size={derived}",) if derived else (),
         )
-    elif model.num_experts_per_tok > model.num_experts:
+    elif chosen > model.num_experts:
         yield Violation(
-            message=f"num_experts_per_tok {model.num_experts_per_tok} is more than num_experts {model.num_experts}",
+            message=f"num_experts_per_tok {chosen} is more than num_experts {model.num_experts}",
             fields=("model.num_experts_per_tok", "model.num_experts"),
         )
 

@@ -55,6 +55,9 @@ def config_json(job: Job) -> dict[str, Value]:
         raise _incomplete(job.model, error.problems) from None
 
 
+_OFFERED = 3  # families with the network of a model without a name
+
+
 def _incomplete(model: Model, problems: Sequence[str]) -> Unsupported:
     """Return what a config.json lacks, with the values of known models of the same sizes.
 
@@ -65,6 +68,11 @@ def _incomplete(model: Model, problems: Sequence[str]) -> Unsupported:
         missing = [name for name in ("model_type", "vocab_size") if getattr(model, name) is None]
         works.append(tuple(f"model.{name}={preset[name]}" for name in missing))
     why = "; ".join(problems)
+    if model.model_type is None:
+        from launcher.families.like import families_like, why_none
+
+        works += [(f"model.model_type={name}",) for name in families_like(model)[:_OFFERED]]
+        why = why_none(model) or "a config.json names its family; those offered build the same network"
     if model.model_type is not None and model.vocab_size is None:
         why += ": it is in the model's own config.json, or the number of rows of its embedding"
         return Unsupported("model.vocab_size", why, tuple(dict.fromkeys(works)))

@@ -19,6 +19,8 @@ def _no_model(context: RuleContext) -> bool:
     sources = ("model", "mcore_model", "load")
     if context["use_ray"]:  # Ray roles are configured in a separate file
         return False
+    if not context.existing and context.job.model.hidden_size is not None:  # what its config.json lacks is an error
+        return False
     return not any(context.given(name) for name in sources) and context["perform_initialization"] is not True
 
 
@@ -89,7 +91,7 @@ DATA = (
             "Training needs a model, or a checkpoint whose args.json names one.",
             "ms-swift 4.6.0 model_args.py:220, megatron/arguments/sft_args.py:51",
             flags=("model", "mcore_model", "load"), fields=("model.path", "model.hub_id", "checkpoint.load"),
-            reads="use_ray perform_initialization",
+            reads="use_ray perform_initialization job.model.hidden_size job.imported.backend",
             message="no model: set model.path or model.hub_id (or checkpoint.load, whose args.json names one)"),
 )
 

@@ -104,6 +104,7 @@ _DATA_ROWS = (
         "sets how large the vocabulary of a tokenizer without files is, or how much of a tiktoken file is used",
         MODEL,
         _DATA,
+        "model.vocab_size={vocabulary}",
         without="set model.vocab_size, with NullTokenizer one more than this value",
         # Other tokenizers define their own size (training/tokenizer/tokenizer.py:64, :70 @core_v0.16.1).
         read=lambda job: tokenizer_kind(job) in ("NullTokenizer", "TikTokenizer") and job.model.vocab_size is None,

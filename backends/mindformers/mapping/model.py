@@ -40,6 +40,16 @@ def _as_older_model(job: Job) -> tuple[str, ...]:
     return ("model.legacy=true", *(("data.format=megatron",) if job.data.format is None else ()))
 
 
+def _same_network(job: Job) -> tuple[tuple[str, ...], str]:
+    """Return the families with the network of a model without a name, and without any, what the nearest lacks."""
+    from launcher.families.like import families_like, why_none
+
+    return families_like(job.model), why_none(job.model)
+
+
+_TYPE = "model.model_type"
+
+
 def _model_class(version: str) -> Row:
     classes = trainable(version)
     rows = {family: FAMILIES[family] for family in older(version)}
@@ -54,7 +64,14 @@ def _model_class(version: str) -> Row:
             reason += f"; with model.legacy=true it trains {', '.join(older_models)}"
         others = (f"backend.version={each}" for each in _WHY_NOT if each != version and kind in trainable(each))
         works = (*((_as_older_model(job),) if kind in older_models else ()), *others)
-        require(kind in classes, "model.model_type", reason, *works)
+        if kind is None:
+            alike, different = _same_network(job)
+            works = (
+                *((f"{_TYPE}={name}",) for name in alike if name in classes),
+                *((f"{_TYPE}={name}", *_as_older_model(job)) for name in alike if name in older_models),
+            )
+            reason = reason if works or not different else f"{different}; {reason}"
+        require(kind in classes, _TYPE, reason, *works)
         yield KIND, kind
         yield key("architectures"), (classes[str(kind)],)
 

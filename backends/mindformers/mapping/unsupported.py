@@ -244,7 +244,11 @@ _DATA = {
     },
     "evaluation.iters": warning(_NO_EVALUATION, 0),
     "data.num_preprocess": warning("it tokenizes in one process"),
-    "data.streaming": Gap(why="streaming needs a size and a state directory (hf_dataloader.py)", neutral=(False,)),
+    "data.streaming": Gap(
+        why="streaming needs a size and a state directory (hf_dataloader.py)",
+        neutral=(False,),
+        works=("data.streaming=false",),
+    ),
     "data.lazy_tokenize": warning("it tokenizes before training", False),
     "data.template": Gap(
         why=_ALPACA,
