@@ -117,6 +117,7 @@ def _search(job: Job, options: argparse.Namespace) -> int:
             progress.tell(number, search.found)
     except KeyboardInterrupt:
         progress.end(search.found)
+        search.found.best = search.found.best[: options.top]
         _show(search, options, table, notes)
         return 130
     if not search.found.best:

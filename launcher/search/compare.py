@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,8 @@ from launcher.pipeline import judge
 from launcher.records import dataclass
 from launcher.search.found import Candidate
 from launcher.search.points import layout_of
-from launcher.search.search import SHORT, Search
+from launcher.search.refine import SHORT
+from launcher.search.search import Search
 
 TERMS = {
     "forward_s": "forward",
@@ -32,8 +33,9 @@ class Comparison:
 
     Attributes:
         own: the user's layout.
-        rank: its place among all layouts by step time, from 1; None: it does not fit, or the search was stopped.
-        winner: the fastest other layout; None: the user's is the fastest, or none fits.
+        rank: its place in the list of all layouts by step time, from 1, whatever part of the list is shown; None: it
+            does not fit, or the search was stopped.
+        winner: the fastest layout; None: the user's is, or none fits.
         terms: seconds of each part of a step, own and the winner's.
         values: what differs, own and the winner's.
     """
@@ -54,17 +56,11 @@ def comparison(search: Search) -> Comparison:
     """Return the user's layout beside the winner of a search that kept it (`Search.own`)."""
     own, found = search.own, search.found
     assert own is not None
-    best: dict[object, Candidate] = {}
-    for each in sorted((*found.fitting, *found.best), key=lambda one: one.order):
-        best.setdefault(layout_of(each.point), each)
-    # A short simulation may be wrong by 1 %: what is that near is simulated in full, where the same step differs by
-    # rounding only.
-    near = [each for each in best.values() if abs(each.step_s / own.step_s - 1) <= SHORT]
-    best |= {layout_of(each.point): search.in_full(each) for each in near}
     limit = own.step_s * (1 - 1e-9)
-    others = [each for layout, each in best.items() if layout != layout_of(own.point) or each.step_s < limit]
-    faster = [each for each in others if each.step_s < limit]
-    winner = min(faster if own.fits else others, key=lambda each: each.order, default=None)
+    faster = list(_faster(search, limit)) if own.fits else []
+    winner = min((*faster, *found.best[:1]), key=lambda each: each.order, default=None)
+    if winner is not None and own.fits and winner.step_s >= limit:
+        winner = None
     return Comparison(
         own=own,
         rank=1 + len(faster) if own.fits and found.complete else None,
@@ -72,6 +68,20 @@ def comparison(search: Search) -> Comparison:
         terms=_terms(search.job, own, winner) if winner else {},
         values=_values(own, winner) if winner else {},
     )
+
+
+def _faster(search: Search, limit: float) -> Iterator[Candidate]:
+    """Yield one candidate of each layout that takes less time than this with every micro-batch simulated."""
+    layouts: dict[object, list[Candidate]] = {}
+    for each in sorted(search.found.fitting, key=lambda one: one.order):
+        if (1 - SHORT) * each.step_s < limit:
+            layouts.setdefault(layout_of(each.point), []).append(each)
+    for candidates in layouts.values():
+        timed = (search.in_full(each) for each in candidates)
+        legal = (each for each in timed if each.step_s < limit and not problems(with_values(search.job, each.point)))
+        found = next(legal, None)
+        if found is not None:
+            yield found
 
 
 def _terms(job: Job, own: Candidate, winner: Candidate) -> dict[str, tuple[float, float]]:

@@ -55,8 +55,8 @@ class Partial:
 
     def least(
         self, plain: Candidate, limit: float, ask: Callable[[Values, bool], Candidate | None]
-    ) -> Iterator[tuple[float, Values]]:
-        """Yield the sets to estimate for a point that does not fit, with the seconds of a step that each should take.
+    ) -> Iterator[tuple[float, float, Values]]:
+        """Yield the sets to estimate for a point that does not fit: seconds of a step, share of memory freed, values.
 
         Those that should take the least come first; sets that free too little by far are left out.
 
@@ -75,7 +75,7 @@ class Partial:
         shares = self._of(plain, most, ask)
         for members, (saved, spent) in sorted(shares.items(), key=lambda item: (item[1][1], len(item[0]))):
             if saved >= enough:
-                yield plain.step_s + spent * cost, in_part(self._sets[members])
+                yield plain.step_s + spent * cost, saved, in_part(self._sets[members])
 
     def _of(
         self, plain: Candidate, most: Candidate, ask: Callable[[Values, bool], Candidate | None]
@@ -94,7 +94,8 @@ class Partial:
             found = self._shares[key] = {
                 members: (sum(each[name][0] for name in members), sum(each[name][1] for name in members))
                 for members in self._sets
-                if members <= each.keys()
+                # What frees and costs exactly the same is the same part, as a module and as a flag: it counts once.
+                if members <= each.keys() and len({each[name] for name in members}) == len(members)
             }
         return found
 

@@ -10,9 +10,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 
-from launcher.balance.from_job import UNEVEN, layers_of, layout_text
+from launcher.balance.from_job import UNEVEN, layers_of
 from launcher.estimate.as_run import overruled_by_validation
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
@@ -24,17 +23,14 @@ from launcher.search import by_stage, points
 from launcher.search.bound import READS, Floor
 from launcher.search.found import Candidate, Found, closest
 from launcher.search.partial import Partial
+from launcher.search.refine import REFINED, SHORT, refine, settle
 from launcher.search.space import Space, axes_of, promise, space_of
 from launcher.search.switches import Switching
-from launcher.search.uneven import moves, shared
+from launcher.search.uneven import shared
 from launcher.search.validity import ValidityCache
 
 # Minimum share of a step that uneven stages must save to be tried; error factor of that share.
 _LITTLE, _MORE = 0.002, 1.1
-# Relative error of a short simulation (too long); number of candidates timed in full, as a multiple of `top`.
-SHORT, _SETTLED = 0.01, 4
-# Maximum number of estimates for moving layers in one candidate.
-_MOVES = 80
 _OFF: tuple[Value, ...] = (False,)
 # What the memory depends on that recomputation and a smaller micro-batch cannot free.
 _STANDING = (
@@ -51,7 +47,7 @@ class Search:
     Args:
         validity: validity of points around the job whose strategy is searched.
         user_job: the user's job, whose values candidates change; None: the job of `validity`.
-        top: candidates to rank.
+        top: candidates to show.
         watch: called with the results so far after every layout.
     """
 
@@ -63,6 +59,8 @@ class Search:
         user_job: Job | None = None,
     ) -> None:
         self.validity, self.top, self.watch = validity, top, watch
+        # The best are compared and refined in equal number, however few are shown.
+        self.kept_best = max(top, REFINED)
         self.job: Job = validity.job
         self.user_job = user_job or validity.job
         self.space: Space = space_of(self.job, lambda path: all(judge.expresses(path) for judge in validity.judges))
@@ -103,8 +101,9 @@ class Search:
             self._account()
             yield number
         if self.found.best:
-            self._settle()
-            self._refine()
+            settle(self)
+            refine(self)
+            self.found.best = self.found.best[: self.top]
         else:
             self._tighten()
         self.found.complete = True
@@ -130,7 +129,7 @@ class Search:
 
     def in_full(self, candidate: Candidate) -> Candidate:
         """Return a candidate with every micro-batch of its step simulated."""
-        return self._estimated(candidate.point, exact=True) or candidate
+        return self.estimated(candidate.point, exact=True) or candidate
 
     def rank_own(self, point: dict[str, Value]) -> None:
         """Estimate the user's own layout, and prune only what is slower than it, so that its rank is known.
@@ -206,68 +205,6 @@ class Search:
             if not self.validity.knows(whole, 0):
                 return found
         return False
-
-    def _settle(self) -> None:
-        """Time the best candidates with every micro-batch, and rank them by that.
-
-        The short simulation used for the first ranking gives slightly too long times where stages are uneven.
-        """
-        limit = (1 + SHORT) * self._slowest()
-        near = {str(each.point): each for each in sorted(self.found.fitting, key=lambda each: each.order, reverse=True)}
-        pool = sorted((each for each in near.values() if each.step_s <= limit), key=lambda each: each.order)
-        pool = pool[: _SETTLED * self.top]
-        again = {str(each.point) for each in pool}
-        self.found.best = []
-        self.found.fitting = [each for each in self.found.fitting if str(each.point) not in again]
-        for each in pool:
-            self._kept(self._estimated(each.point, exact=True))
-
-    def _refine(self) -> None:
-        """Move single layers between stages in the best candidates as long as that is faster."""
-        for candidate in list(self.found.best) if self.space.stages else ():
-            now, left = candidate, _MOVES
-            while left > 0:
-                better, left = self._moved(now, left)
-                if better is None:
-                    break
-                now = better
-
-    def _moved(self, candidate: Candidate, left: int) -> tuple[Candidate | None, int]:
-        """Return a faster candidate that differs by one moved layer, and how many may still be estimated."""
-        point, job = candidate.point, with_values(self.job, candidate.point)
-        work, pp = self.floor.work(point), job.parallel.pp
-        if work is None or pp == 1:
-            return None, 0
-        for counts in moves(work, layers_of(job), pp, candidate.stage):
-            if left <= 0:
-                break
-            for less in self._lighter(point):
-                left -= 1
-                layout = {**UNEVEN, "parallel.layout": layout_text(job, counts)}
-                tried = self._estimated({**point, **layout, **less}, exact=True)
-                if tried is None or not tried.fits or tried.step_s >= candidate.step_s:
-                    continue
-                whole = self._written({**point, **less}, counts)
-                found = self._kept(self._estimated(whole, exact=True)) if whole is not None else None
-                if found is not None and found.fits and found.step_s < candidate.step_s:
-                    return found, left
-        return None, left
-
-    def _lighter(self, point: dict[str, Value]) -> list[dict[str, Value]]:
-        """Return the next lower recomputation, if there is one, and the point's recomputation."""
-        layers = point["recompute.num_layers"]
-        if not self.space.recompute or point["recompute.granularity"] is None:
-            return [{}]
-        if point["recompute.method"] == "block" and isinstance(layers, int) and layers > 1:
-            return [points.in_block(layers - 1), {}]
-        return [*self.partial.lighter(point), points.nothing_recomputed(), {}]
-
-    def _written(self, point: dict[str, Value], counts: tuple[int, ...]) -> dict[str, Value] | None:
-        """Return the first encoding of a split that all rules accept."""
-        variants_of_split = (
-            {**point, **split} for split in points.written(self.job, counts, int(str(point["parallel.pp"])))
-        )
-        return next((whole for whole in variants_of_split if self.validity.accepts(whole, 0)), None)
 
     def _fastest_that_fits(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> bool | None:
         """Try switches that save time and cost memory, the fastest first, until one needs no relief.
@@ -388,11 +325,17 @@ class Search:
     def _in_part(self, plain: Candidate) -> Candidate | None:
         """Return the fastest found recomputation of parts of every layer with which a point fits."""
         best: Candidate | None = None
-        for expected, values in islice(self.partial.least(plain, self.found.limit, self._estimated), _SETS):
-            if expected >= min(best.step_s if best else math.inf, (1 + SHORT) * self._slowest()):
+        tried: set[str] = set()
+        for expected, freed, values in self.partial.least(plain, self.found.limit, self.estimated):
+            if expected >= min(best.step_s if best else math.inf, (1 + SHORT) * self._slowest()) or len(tried) == _SETS:
                 break
-            found = self._also({**plain.point, **values}, timed=False)
-            if found is not None and found.fits and (best is None or found.step_s < best.step_s):
+            # Sets of the same time and memory are the same parts under other names: one that is accepted is enough.
+            name = f"{expected:.9g} {freed:.9g}"
+            found = self._also({**plain.point, **values}, timed=False) if name not in tried else None
+            if found is None:
+                continue
+            tried.add(name)
+            if found.fits and (best is None or found.step_s < best.step_s):
                 best = found
         return best
 
@@ -414,9 +357,9 @@ class Search:
 
     def _slowest(self) -> float:
         """Return the step time that a candidate must be below to be among the best, or before the user's layout."""
-        if len(self.found.best) < self.top:
+        if len(self.found.best) < self.kept_best:
             return float("inf")
-        own = self.own.step_s if self.own is not None and self.own.fits else 0.0
+        own = (1 + SHORT) * self.own.step_s if self.own is not None and self.own.fits else 0.0
         return max(self.found.best[-1].step_s, own)
 
     def _also(self, point: dict[str, Value], *, timed: bool = True) -> Candidate | None:
@@ -429,12 +372,12 @@ class Search:
         """
         if self.validity.knows(point):
             return None
-        candidate = self._estimated(point, timed)
+        candidate = self.estimated(point, timed)
         if candidate is not None and candidate.fits and not self.validity.accepts(point):
             return None
-        return self._kept(candidate)
+        return self.kept(candidate)
 
-    def _estimated(self, point: dict[str, Value], timed: bool = True, *, exact: bool = False) -> Candidate | None:
+    def estimated(self, point: dict[str, Value], timed: bool = True, *, exact: bool = False) -> Candidate | None:
         job = with_values(self.job, point)
         try:
             # What validation leaves costs as much as an estimate: only what is reported is estimated with it.
@@ -452,10 +395,13 @@ class Search:
             self._settings[key] = {each.path: each.after for each in overruled_by_validation(job)}
         return self._settings[key]
 
-    def _kept(self, candidate: Candidate | None) -> Candidate | None:
+    def kept(self, candidate: Candidate | None) -> Candidate | None:
         if candidate is None:
             return None
         if candidate.fits:
+            # With several chunks a stage a short simulation may be far too short: nothing is pruned for such a time.
+            if candidate.point["parallel.vpp"] not in (None, 1) and self._is_among_best(candidate):
+                candidate = self.in_full(candidate)
             self._keep(candidate)
         elif not self.found.best:
             nearest = closest([*self.found.nearest, candidate])
@@ -482,10 +428,13 @@ class Search:
             tokens_per_s_per_device=answer.tokens_per_s_per_device or 0.0,
         )
 
+    def _is_among_best(self, candidate: Candidate) -> bool:
+        return len(self.found.best) < self.kept_best or candidate.step_s < self.found.best[-1].step_s
+
     def _keep(self, candidate: Candidate) -> None:
         found = self.found
         found.fitting.append(candidate)
-        if len(found.best) < self.top or candidate.step_s < found.best[-1].step_s:
+        if self._is_among_best(candidate):
             if refusing := problems(with_values(self.job, candidate.point)):
                 self.validity.refusals[refusing[0].rule] += 1
                 return
@@ -495,4 +444,4 @@ class Search:
             if same is not None and same.order <= candidate.order:
                 return
             rest = [each for each in found.best if each is not same]
-            found.best = sorted([*rest, candidate], key=lambda each: each.order)[: self.top]
+            found.best = sorted([*rest, candidate], key=lambda each: each.order)[: self.kept_best]

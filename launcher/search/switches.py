@@ -32,8 +32,9 @@ def _always(job: Job, point: Point) -> bool:
 
 
 def _exchanges(job: Job, point: Point) -> bool:
-    """Return whether tokens are sent to experts on other ranks."""
-    return job.model.is_moe and _number(point, "parallel.ep") * _number(point, "parallel.etp") > 1
+    """Return whether tokens are sent to experts on other ranks; a stack's own `etp` may be `tp`."""
+    parts = "parallel.etp" if point["parallel.etp"] else "parallel.tp"
+    return job.model.is_moe and _number(point, "parallel.ep") * _number(point, parts) > 1
 
 
 def _shares_experts(job: Job, point: Point) -> bool:
@@ -253,12 +254,24 @@ class Switching:
         self._chosen = _Group(job, [each for each in kept if each not in ordered and not each[0].relief])
         self._free = _Group(job, [each for each in ordered if each[0].free])
         self._fastest = _Group(job, [each for each in ordered if each[0].fastest_first])
-        self._relief = tuple(option for switch, options in kept if switch.relief for option in options)
+        self._relief = tuple(self._relieving(kept))
         self.in_layers = paths_of([switch.axis for switch, _ in kept if switch.in_layers])
         self.fastest = _FEWEST_COPIES if "dispatcher" in axes else Values()
         for _, options in self._fastest.kept:
             self.fastest = self.fastest | options[0].values
         self.free_paths = frozenset(paths_of([switch.axis for switch, _ in self._free.kept]))
+
+    def _relieving(self, kept: _Kept) -> Iterator[Option]:
+        """Yield what needs less memory; what the job itself keeps on the host is one of them, no longer the start."""
+        for switch, options in kept:
+            if switch.relief:
+                own = {path: self._own[path] for path in paths_of([switch.axis])}
+                yield from options
+                if any(value for path, value in own.items() if path.startswith("offload.")):
+                    off = dict.fromkeys(own) | switch.off
+                    self._own = {**self._own, **off}
+                    if all(off | option.values != own for option in options):
+                        yield Option(values=own)
 
     @cached_property
     def combinations(self) -> int:
