@@ -416,13 +416,14 @@ def test_a_port_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def counted(job: Job, *args: Any) -> PortResult:
-        calls.append(job)
+        calls.append(job.backend.name)
         return port_job(job, *args)
 
     imported = read_argv([*NPU[1].split(), "--use-ascend-mc2", "--reuse-fp32-param"], backend=NPU[0])
     monkeypatch.setattr("launcher.port.port.port_job", counted)
     assert not ported(imported, "megatron").ok
-    assert len(calls) == 1
+    # Others are tried, to offer those that train the family.
+    assert calls.count("megatron") == 1
 
 
 # Megatron-SWIFT's version, model: the weight of the balancing loss that a script without one trains with.
