@@ -12,6 +12,8 @@ from launcher.mapping.passthrough import pass_through
 from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported, active_rows
 from launcher.records import dataclass
 
+# Rule of what a backend cannot express, whichever field it is.
+UNSUPPORTED = "MAP-UNSUPPORTED"
 _RANK = ("override", "recipe", "derived", "default")
 
 
@@ -148,7 +150,7 @@ def _inexpressible(
 ) -> Finding:
     changes = [(each,) if isinstance(each, str) else each for each in works]
     return Finding(
-        rule="MAP-UNSUPPORTED",
+        rule=UNSUPPORTED,
         severity=severity,
         message=f"{backend.title} {version} cannot express {path}={override_text(value_at(job, path))}: {why}",
         fields=(path,),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from launcher.job import field_at, fields, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.job.schema import Job
+from launcher.mapping.engine import UNSUPPORTED
 from launcher.rules.candidates import LENGTHS
 from launcher.rules.changes import Changes, Kind, affects_training, changes_of, fix_of
 from launcher.rules.solver import Solver
@@ -72,6 +73,11 @@ def _is_missing(job: Job, path: str) -> bool:
     return value_at(job, path) is None and meta.affects_training and is_number
 
 
+def _reason(error: Finding) -> tuple[str, tuple[str, ...]]:
+    """Return what an error says: its rule; what a backend cannot express is another error for each field."""
+    return error.rule, error.fields if error.rule == UNSUPPORTED else ()
+
+
 def asked_fields(asks: Iterable[Sequence[str]]) -> set[str]:
     """Return the fields that are asked for."""
     return {override.partition("=")[0] for each in asks for override in each}
@@ -83,7 +89,7 @@ class _Offers:
     def __init__(self, variants: Variants, errors: list[Finding]) -> None:
         self.job = variants.job
         self.asked = {id(error): asked for error in errors if (asked := missing(self.job, error))}
-        self.before = {error.rule for error in errors}
+        self.before = set(map(_reason, errors))
         unknown = [error for error in errors if id(error) in self.asked]
         self.solver = Solver(variants, errors, unknown, asked_fields(self.asked.values()))
         self.preferences = self.solver.preferences
@@ -156,8 +162,17 @@ class _Offers:
         errors = self.solver.errors(changes)
         if errors is None or any(each.rule == error.rule and each.fields == error.fields for each in errors):
             return False
-        return {each.rule for each in errors} <= self.before
+        return set(map(_reason, errors)) <= self.before
 
     def _hints(self, error: Finding) -> tuple[Fix, ...]:
-        known = ((fix, tuple((changes_of(fix) or {}).items())) for fix in error.fixes)
-        return tuple(fix_of(changes, self.job.backend.name) if changes else fix for fix, changes in known)
+        known = [(fix, tuple((changes_of(fix) or {}).items())) for fix in error.fixes]
+        return tuple(
+            fix_of(changes, self.job.backend.name) if changes else fix
+            for fix, changes in known
+            if not changes or not self._remains(changes, error)
+        )
+
+    def _remains(self, changes: Changes, error: Finding) -> bool:
+        """Return whether the job has the error with these values, too."""
+        errors = self.solver.errors(changes) or ()
+        return any((each.rule, each.fields) == (error.rule, error.fields) for each in errors)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.engine import UNSUPPORTED
 from launcher.mapping.family_row import FAMILY
 from launcher.rules.changes import changes_of
 
-_RULE = "MAP-UNSUPPORTED"
 _MOST = 3
 Judge = Callable[[Job, bool], Sequence[Finding]]
 _Keys = set[tuple[str, tuple[str, ...]]]
@@ -40,7 +40,7 @@ def with_other_backends(findings: list[Finding], job: Job, judge: Judge) -> list
 
 def refuses_model(finding: Finding, job: Job) -> bool:
     """Return whether a backend cannot express the family, or fields that the job has from where it has the family."""
-    if (finding.rule, finding.severity) != (_RULE, "error"):
+    if (finding.rule, finding.severity) != (UNSUPPORTED, "error"):
         return False
     kind = job.origin(FAMILY).kind
     return all(path.startswith("model.") and job.origin(path).kind == kind for path in finding.fields)

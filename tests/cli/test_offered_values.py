@@ -1,6 +1,7 @@
 """What a verb says works, added to its command, removes the error; found by drawn jobs with wrong values."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -35,6 +36,11 @@ CASES = {
         "cannot express data.format=hub",
         ["data.format=messages"],
     ),
+    "nothing, where the proposal does not help either": (
+        ("check", "+recipe=qwen1_5_moe_sft", "backend=mindformers", "model.num_nextn_predict_layers=7"),
+        "cannot express model.num_nextn_predict_layers=7",
+        [],
+    ),
     "rows of the embedding": (
         ("check", WHOLE, "backend=megatron", "tokenizer.padded_vocab_size=2"),
         "padded_vocab_size 2 is less",
@@ -59,8 +65,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def offers(text: str, error: str) -> list[str]:
     """Return what works for an error."""
-    line = text.partition(error)[2].partition("works: ")[2].partition("\n")[0]
-    return [each.strip().removesuffix(" (changes training)") for each in line.split("·")]
+    line = re.split(r"^(?:error|warning|change) ", text.partition(error)[2], flags=re.M)[0]
+    line = line.partition("works: ")[2].partition("\n")[0]
+    return [each.strip().removesuffix(" (changes training)") for each in filter(None, line.split("·"))]
 
 
 @pytest.mark.parametrize(("words", "error", "expected"), CASES.values(), ids=CASES)

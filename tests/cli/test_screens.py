@@ -446,7 +446,7 @@ def test_whatever_a_search_finds_can_be_explained():
         (("--why", "--tensor_model_parallel_size"), "Tensor parallel size."),
         (("--why", "NPROC_PER_NODE"), "launcher"),
         (("--why", "cp_comm_type"), "sets it itself"),
-        (("--why", "model.sliding_window"), "not set: the backend's default holds"),
+        (("--why", "model.sliding_window"), "backend default"),
     ],
 )
 def test_why_explains_arguments_fields_and_variables(launch, words, shown):
