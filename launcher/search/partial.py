@@ -73,7 +73,10 @@ class Partial:
         freed, cost = plain.peak - most.peak, most.step_s - plain.step_s
         enough = (plain.peak - limit) / freed - _ERROR
         shares = self._of(plain, most, ask)
-        for members, (saved, spent) in sorted(shares.items(), key=lambda item: (item[1][1], len(item[0]))):
+        # Of equal sets, modules come before flags: a backend that counts layers of each stage counts those of modules.
+        for members, (saved, spent) in sorted(
+            shares.items(), key=lambda item: (round(item[1][1], 9), sum("." in name for name in item[0]), len(item[0]))
+        ):
             if saved >= enough:
                 yield plain.step_s + spent * cost, saved, in_part(self._sets[members])
 
@@ -94,8 +97,7 @@ class Partial:
             found = self._shares[key] = {
                 members: (sum(each[name][0] for name in members), sum(each[name][1] for name in members))
                 for members in self._sets
-                # What frees and costs exactly the same is the same part, as a module and as a flag: it counts once.
-                if members <= each.keys() and len({each[name] for name in members}) == len(members)
+                if members <= each.keys()
             }
         return found
 
