@@ -133,7 +133,7 @@ def _wrong_type(argument: Argument, value: Any) -> str:
         return "" if argument.nullable else f"must be {_kinds(argument.type)}, not null"
     if not _is_of(argument.type, value):
         number = _number(value) if "float" in argument.type else None
-        hint = "" if number is None else f": YAML reads it as text, write {number!r}".replace("e-", ".0e-", 1)
+        hint = "" if number is None else f": YAML reads it as text, write {_yaml_number(number)}"
         return f"must be {_kinds(argument.type)}, not {_shown(value)}{hint}"
     if isinstance(value, list) and argument.items:
         wrong = [item for item in value if not _is_of(argument.items, item)]
@@ -160,6 +160,12 @@ def _number(value: Any) -> float | None:
         return float(value) if isinstance(value, str) else None
     except ValueError:
         return None
+
+
+def _yaml_number(number: float) -> str:
+    """Return a number as YAML 1.1 reads it: with a point before the exponent."""
+    mantissa, sign, exponent = repr(number).partition("e")
+    return f"{mantissa}{'' if '.' in mantissa else '.0'}{sign}{exponent}" if sign else mantissa
 
 
 def _kinds(kinds: str) -> str:

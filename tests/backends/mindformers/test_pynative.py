@@ -216,6 +216,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"eps": "1e-8"},
         "optimizer.eps must be a number, not '1e-8': YAML reads it as text, write 1.0e-08",
     ),
+    "a text with a point": (
+        "optimizer",
+        {"eps": "1.5e-8"},
+        "optimizer.eps must be a number, not '1.5e-8': YAML reads it as text, write 1.5e-08",
+    ),
     "an item": ("optimizer", {"betas": [0.9, "x"]}, "optimizer.betas must be a list whose items are a number, not 'x'"),
     "a schedule": (
         "parallelism",
