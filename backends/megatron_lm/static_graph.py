@@ -1,16 +1,17 @@
 """Fields of MindSpore's static graph: why PyTorch backends do not need them, or what they do instead."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from launcher.job import field_paths
+from launcher.job import Value, field_paths
 from launcher.mapping.rows import Gap, warning, without
 
 _NO_GRAPH = "PyTorch runs operators as they come: there is no graph to compile"
 _NO_TEXT = "training generates no text"
 
 
-def _evaluated(why: str, *works: str) -> Gap:
-    return Gap(why=why, severity="warning", works=works, matters=lambda job: job.evaluation.iters != 0)
+def _evaluated(why: str, *neutral: Value, works: tuple[str, ...] = ()) -> Gap:
+    return replace(warning(why, *neutral, works=works), matters=lambda job: job.evaluation.iters != 0)
 
 
 GAPS: Mapping[str, Gap] = {
@@ -35,10 +36,12 @@ GAPS: Mapping[str, Gap] = {
     "data.ignore_token_id": Gap(why="labels that the loss leaves out are -100", neutral=(-100,)),
     "schedule.layerwise": Gap(why="all layers share one learning rate", neutral=(False,)),
     "schedule.scale_by_batch": Gap(why="optimizer.lr is used unchanged", neutral=(False,)),
-    "evaluation.epochs": _evaluated("it evaluates after steps", "evaluation.interval=100"),
+    "evaluation.epochs": _evaluated("it evaluates after steps", works=("evaluation.interval=100",)),
     "evaluation.metric": _evaluated("it evaluates the loss"),
     "evaluation.shuffle": _evaluated("samples of the evaluation come as its data set orders them"),
-    "evaluation.drop_last": _evaluated("every step of the evaluation has the full batch", "evaluation.drop_last=true"),
+    "evaluation.drop_last": _evaluated(
+        "every step of the evaluation has the full batch", True, works=("evaluation.drop_last=true",)
+    ),
     "evaluation.columns": _evaluated("evaluation reads the columns that training reads"),
     "checkpoint.remote": warning("outputs stay where they are written"),
 }

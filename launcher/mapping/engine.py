@@ -128,7 +128,16 @@ def gap_finding(job: Job, path: str, gap: Gap, backend: Backend, version: str) -
     """Return a finding if the job sets a field that the backend does not take."""
     if not is_lost(job, path, gap):
         return None
-    return _inexpressible(path, gap.why, gap.severity, gap.works, job, backend, version)
+    works = tuple(_instead(path, each) for each in gap.works)
+    return _inexpressible(path, gap.why, gap.severity, works, job, backend, version)
+
+
+def _instead(path: str, works: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return what does instead of a field, with the field unset; another version may take it."""
+    overrides = (works,) if isinstance(works, str) else works
+    if any(each.startswith((f"{path}=", "backend.")) for each in overrides):
+        return overrides
+    return (*overrides, f"{path}={override_text(fields()[path].default)}")
 
 
 def is_lost(job: Job, path: str, gap: Gap) -> bool:

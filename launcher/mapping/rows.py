@@ -171,7 +171,7 @@ class Gap:
         why: reason, for the user.
         neutral: values that are equivalent to an unset field there (besides the field's own default).
         severity: `error`, or `warning` where training is unaffected.
-        works: what to do instead; several overrides that belong together are a tuple.
+        works: what to do instead, besides leaving the field unset; several overrides that belong together are a tuple.
         matters: whether the job is affected; None: always.
     """
 

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from launcher.job import field_at, fields, value_at
+from launcher.job import field_at, fields, value_at, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.schema import Job
 from launcher.mapping.engine import UNSUPPORTED
@@ -23,8 +23,8 @@ def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> lis
     """Return the findings with fixes for the errors, at most three, in the order in which people would choose.
 
     A fix removes its error and causes no other; the first ones of all errors together give a job without errors, where
-    there is one. What a rule itself proposes goes first if it works, and is kept as a hint where nothing does. What
-    only the user knows is asked for.
+    there is one. What a rule itself proposes goes first if it works, and where nothing does, with what it makes
+    necessary. What only the user knows is asked for.
 
     Args:
         variants: prepares the job to be checked with other values; called if there is an error.
@@ -165,14 +165,23 @@ class _Offers:
         return set(map(_reason, errors)) <= self.before
 
     def _hints(self, error: Finding) -> tuple[Fix, ...]:
-        known = [(fix, tuple((changes_of(fix) or {}).items())) for fix in error.fixes]
-        return tuple(
-            fix_of(changes, self.job.backend.name) if changes else fix
-            for fix, changes in known
-            if not changes or not self._remains(changes, error)
-        )
+        """Return what the rule proposes, completed where it causes other errors, and what cannot be tried."""
+        self.solver.budget = max(self.solver.budget, _WITHOUT_SOLUTION)
+        found = []
+        for fix in error.fixes:
+            changes = tuple((changes_of(fix) or {}).items())
+            whole = self._completed(changes, error) if changes else None
+            if whole is not None or not changes:
+                found.append(fix if whole is None else fix_of(whole, self.job.backend.name))
+        return tuple(found)
 
-    def _remains(self, changes: Changes, error: Finding) -> bool:
-        """Return whether the job has the error with these values, too."""
-        errors = self.solver.errors(changes) or ()
-        return any((each.rule, each.fields) == (error.rule, error.fields) for each in errors)
+    def _completed(self, changes: Changes, error: Finding) -> Changes | None:
+        """Return changes with one more, which settles the other error that they cause; None: no single one does."""
+        caused = [each for each in self.solver.errors(changes) or () if _reason(each) not in self.before]
+        if not caused:
+            return None
+        changed = with_values(self.job, dict(changes))
+        options = sorted(self.solver.changes_for(caused[0], changed), key=lambda each: self._rank(each[0]))
+        taken = {path for path, _ in changes}
+        more = (option for option, _ in options if not taken & {path for path, _ in option})
+        return next((whole for option in more if self._settles(whole := (*changes, *option), error)), None)

@@ -349,7 +349,7 @@ def _moe_choice(
 
 UNSUPPORTED: Mapping[str, Gap] = {
     "moe.dispatch_overlap": warning(
-        "only shared experts hide the dispatch", False, works=("moe.shared_expert_overlap=true",)
+        "only shared experts hide the dispatch (moe.shared_expert_overlap)", False, works=("moe.dispatch_overlap=null",)
     ),
     "moe.tp_extend_ep": warning("use parallel.etp=1 and a larger parallel.ep", False, works=("parallel.etp=1",)),
 }

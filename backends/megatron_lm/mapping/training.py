@@ -17,8 +17,6 @@ from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off, warning
 
 _RAMPUP, _RAMPUP_FLAG = "batch.rampup_batch_size", "rampup-batch-size"
-# Both, as epochs beside steps end the training on one backend or another.
-_STEPS = ("schedule.train_iters=1000", "schedule.epochs=null")
 _BATCH = "batch.global_batch_size"
 _NUMBERS = "it takes three numbers: first size, step, sequences"
 
@@ -198,7 +196,7 @@ def seed() -> Row:
 UNSUPPORTED: Mapping[str, Gap] = {
     "batch.padding_free": warning("samples of a batch are separated", False),
     "batch.variable_seq_lengths": warning("training resets it to false (validate_args)", False),
-    "schedule.epochs": Gap(why="training is counted in steps or samples", works=(_STEPS,)),
+    "schedule.epochs": Gap(why="training is counted in steps or samples", works=("schedule.train_iters=1000",)),
 }
 BEFORE_0_12: Mapping[str, Gap] = {
     "batch.decrease_batch_size_if_needed": added_in_0_9(False),

@@ -1,0 +1,67 @@
+"""Every fix that a finding offers, of errors and warnings, removes it and causes no error."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.compose import compose
+from launcher.job import Job, field_at, with_values
+from launcher.job.finding import Finding
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.engine import UNSUPPORTED, is_lost
+from launcher.pipeline import judge
+from launcher.rules.changes import changes_of
+from tests.conftest import make_job
+
+RECIPES = sorted(file.stem for file in (Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+
+
+def untrue(job: Job) -> list[tuple[str, str]]:
+    """The fixes of a job that leave their finding or cause an error."""
+    findings = judge(job).findings
+    errors = {each.rule for each in findings if each.severity == "error"}
+    return [
+        (finding.rule, str(fix))
+        for finding in findings
+        for fix in finding.fixes
+        if (changes := changes_of(fix)) and not _holds(job, changes, finding, errors)
+    ]
+
+
+def _holds(job: Job, changes: dict[str, Any], finding: Finding, errors: set[str]) -> bool:
+    after = judge(with_values(job, changes), fixes=False).findings
+    remains = any(
+        (each.rule, each.fields, each.severity) == (finding.rule, finding.fields, finding.severity) for each in after
+    )
+    return not remains and {each.rule for each in after if each.severity == "error"} <= errors
+
+
+@pytest.mark.sample(keep=16)
+@pytest.mark.parametrize("backend", backend_names())
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_is_offered_for_a_recipe_works(recipe: str, backend: str) -> None:
+    assert untrue(compose([f"+recipe={recipe}", f"backend={backend}"])) == []
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_what_is_offered_for_a_field_that_a_backend_does_not_take_works(name: str) -> None:
+    backend, tried = get_backend(name), 0
+    for path, gap in backend.table(backend.default_version).unsupported.items():
+        options = (*(field_at(path).meta.choices or ()), True, False, 2, 0.5)
+        value = next(
+            (each for each in options if _fits(path, each) and is_lost(_with(name, path, each), path, gap)), None
+        )
+        if value is not None and any(each.fixes for each in judge(_with(name, path, value)).findings):
+            assert [each for each in untrue(_with(name, path, value)) if each[0] == UNSUPPORTED] == [], path
+            tried += 1
+    assert tried
+
+
+def _fits(path: str, value: Any) -> bool:
+    kind = str(field_at(path).type)
+    return type(value).__name__ in kind
+
+
+def _with(name: str, path: str, value: Any) -> Job:
+    return with_values(make_job({"backend": {"name": name}}), {path: value})
