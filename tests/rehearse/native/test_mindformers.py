@@ -130,8 +130,7 @@ def test_what_makes_a_recipe_run_on_1_6_is_offered() -> None:
     job = compose(["+recipe=llama3_8b", "backend=mindformers", "backend.version=1.6.0", *TINY[2:]])
     (error,) = (each for each in judge(job).findings if each.severity == "error")
     assert "with model.legacy=true it trains llama, qwen2, mixtral" in error.message
-    (fix,) = error.fixes
-    assert fix.overrides == ("model.legacy=true",)
+    assert error.fixes[0].overrides == ("model.legacy=true",)
     assert judge(compose([*LLAMA_1_6, *TINY[2:]])).ok
 
 
