@@ -285,7 +285,8 @@ def test_without_adapters_nothing_of_them_is_refused(tmp_path: Path) -> None:
     errors = {
         each.fields[0]: [fix.overrides for fix in each.fixes] for each in found.findings if each.severity == "error"
     }
-    assert errors["lora.alpha"] == errors["lora.dropout"] == [("lora.rank=null",)]
+    for path in ("lora.alpha", "lora.dropout"):
+        assert errors[path] == [("lora.rank=null", f"{path}=null")]
     for path in ("data.system", "data.self_cognition_author", "data.self_cognition_name"):
         assert errors[path] == [(f"{path}=null",)]
     file = tmp_path / "job.yaml"
