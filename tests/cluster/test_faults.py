@@ -23,6 +23,14 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _heard() -> Iterator[None]:
+    """A suite that a shell started in the background ignores SIGQUIT, and so would what it starts."""
+    before = signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGQUIT, before)
+
+
 @pytest.fixture(scope="module")
 def whole(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, str]]:
     """The losses of a run that nothing interrupted."""
