@@ -9,7 +9,7 @@ from typing import Any
 _KINDS: Mapping[str, type] = {
     "int": int, "float": float, "bool": bool, "str": str, "list": list, "tuple": tuple, "dict": dict,
 }  # fmt: skip
-_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -143,7 +143,7 @@ def _parts(node: ast.AST) -> list[ast.expr] | None:
         return node.values
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
         return [node.operand]
-    if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
+    if isinstance(node, ast.Compare) and all(type(op) in COMPARED for op in node.ops):
         return [node.left, *node.comparators]
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return node.elts
@@ -201,7 +201,7 @@ def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
     left = _value(node.left, values)
     for op, other in zip(node.ops, node.comparators, strict=True):
         right = _value(other, values)
-        if not _COMPARED[type(op)](left, right):
+        if not COMPARED[type(op)](left, right):
             return False
         left = right
     return True

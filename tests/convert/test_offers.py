@@ -186,7 +186,7 @@ def test_expert_tensor_sizes_that_do_not_divide_tp_come_back(tmp_path: Path) -> 
 @pytest.mark.parametrize("tp", [1, 2, 3, 4, 6])
 def test_a_file_has_the_part_of_an_expert_that_megatron_core_gives_its_rank(tp: int) -> None:
     core = pytest.importorskip("megatron.core.parallel_state")
-    told = 0
+    compared = 0
     for etp, ep in ((1, 2), (2, 3), (2, 2), (3, 2), (4, 3), (3, 4)):
         world = 24
         dense = core.RankGenerator(tp=tp, ep=1, dp=world // tp, pp=1, cp=1, order="tp-cp-ep-dp-pp")
@@ -206,5 +206,5 @@ def test_a_file_has_the_part_of_an_expert_that_megatron_core_gives_its_rank(tp: 
         assert {key: grid.experts(*key, count=12)[1] for key in grid.ranks()} == {
             key: next(iter(found)) for key, found in parts.items()
         }
-        told += 1
-    assert told
+        compared += 1
+    assert compared

@@ -40,13 +40,6 @@ def _as_older_model(job: Job) -> tuple[str, ...]:
     return ("model.legacy=true", *(("data.format=megatron",) if job.data.format is None else ()))
 
 
-def _same_network(job: Job) -> tuple[tuple[str, ...], str]:
-    """Return the families with the network of a model without a name, and without any, what the nearest lacks."""
-    from launcher.families.like import families_like, why_none
-
-    return families_like(job.model), why_none(job.model)
-
-
 _TYPE = "model.model_type"
 
 
@@ -65,7 +58,9 @@ def _model_class(version: str) -> Row:
         others = (f"backend.version={each}" for each in _WHY_NOT if each != version and kind in trainable(each))
         works = (*((_as_older_model(job),) if kind in older_models else ()), *others)
         if kind is None:
-            alike, different = _same_network(job)
+            from launcher.families.like import families_like, why_none
+
+            alike, different = families_like(job.model), why_none(job.model)
             works = (
                 *((f"{_TYPE}={name}",) for name in alike if name in classes),
                 *((f"{_TYPE}={name}", *_as_older_model(job)) for name in alike if name in older_models),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from launcher.catalogue.checkout.files import SourceFile
+from launcher.catalogue.conditions import COMPARED
 
 Value: TypeAlias = Any
 """A constant, list, dict, or one of the classes below."""
@@ -150,18 +151,6 @@ _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.LShift: operator.lshift,
     ast.BitOr: operator.or_,
 }
-_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda one, other: one in other,
-    ast.NotIn: lambda one, other: one not in other,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-}
 
 
 def binary(kind: ast.operator, one: Value, other: Value) -> Value:
@@ -194,7 +183,7 @@ def compared(kind: ast.cmpop, one: Value, other: Value) -> Value:
     if not (is_plain(one) and is_plain(other)) and not isinstance(kind, (ast.Is, ast.IsNot)):
         return Unknown()
     try:
-        return bool(_COMPARE[type(kind)](one, other))
+        return bool(COMPARED[type(kind)](one, other))
     except TypeError:
         return Unknown()
 

@@ -23,7 +23,7 @@ class Problem:
     Attributes:
         text: the message.
         field: the size, a field of the layout; `now` is its value (0: none).
-        sizes: others with which this problem is gone; the plan may have another one with them.
+        sizes: values that remove this problem, nearest first; the plan may fail with them for another reason.
     """
 
     text: str

@@ -262,8 +262,8 @@ def test_a_missing_type_is_told(tmp_path: Path) -> None:
         read_file(file, ImportOptions(version="2.1.0"))
 
 
-# name: (section, its keys, what is said); upstream trains with each of them.
-TOLD: dict[str, tuple[str, dict[str, Any], str]] = {
+# name: (section, its keys, the warning); upstream trains with each of them.
+IGNORED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a section that nothing reads": ("training_args", {"x": 1}, "training_args is read by nothing in the pynative"),
     "a key that the optimizer swallows": ("optimizer", {"momentums": 1}, "optimizer.momentums is read by nothing in"),
     "a parameter of another optimizer": ("optimizer", {"momentum": 0.9}, "optimizer.momentum is a parameter of Muon"),
@@ -271,9 +271,9 @@ TOLD: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", TOLD)
-def test_what_has_no_effect_is_told(case: str, tmp_path: Path) -> None:
-    section, keys, message = TOLD[case]
+@pytest.mark.parametrize("case", IGNORED)
+def test_what_has_no_effect_is_a_warning(case: str, tmp_path: Path) -> None:
+    section, keys, message = IGNORED[case]
     (found,) = read_file(written(tmp_path, changes={section: keys}), ImportOptions(version="2.1.0"))
     assert len([each for each in found.warnings if each.message.startswith(message)]) == 1
 
