@@ -161,8 +161,8 @@ def _checked_call(node: ast.Call, local: frozenset[str]) -> list[str]:
     if name in ("len", "str") and len(node.args) == 1:
         return _checked(node.args[0], local)
     if name in _QUANTIFIERS and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
-        (each,) = node.args[0].generators
-        if isinstance(each.target, ast.Name) and not each.ifs:
+        each, *nested = node.args[0].generators
+        if isinstance(each.target, ast.Name) and not each.ifs and not nested:
             inner = _checked(node.args[0].elt, local | {each.target.id})
             return [*inner, *_checked(each.iter, local)]
     raise NotACondition(ast.unparse(node))
@@ -180,9 +180,14 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.BoolOp):
-        if isinstance(node.op, ast.And):
-            return all(_value(each, values) for each in node.values)
-        return any(_value(each, values) for each in node.values)
+        # As Python's own: `(name or "default") not in (...)` compares the value, not whether there is one.
+        decisive = isinstance(node.op, ast.Or)
+        value = None
+        for each in node.values:
+            value = _value(each, values)
+            if bool(value) == decisive:
+                break
+        return value
     if isinstance(node, ast.UnaryOp):
         operand = _value(node.operand, values)
         return not operand if isinstance(node.op, ast.Not) else -operand

@@ -7,7 +7,7 @@ from launcher.cli.diff_columns import sides, sorted_words
 from launcher.cli.notes import printable
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
-from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
+from launcher.importing.side_by_side import Row, Side, is_empty, legend, side_by_side, text
 from launcher.job.finding import Finding
 from launcher.report.text_page import Page, page_of
 from launcher.report.text_table import table
@@ -100,8 +100,7 @@ def _answer(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[
 def _fields(rows: Sequence[Row], columns: Sequence[Side], page: Page) -> Iterator[str]:
     cells = []
     for row in rows:
-        mark = {True: " *", None: " ?", False: ""}[row.affects_training]
-        cells.append([escaped(row.path) + mark, *(escaped(_cell(effect.value, effect.how)) for effect in row.effects)])
+        cells.append([escaped(row.marked), *(escaped(_cell(effect.value, effect.how)) for effect in row.effects)])
     yield from table(page, cells, ["field", *(escaped(side.label) for side in columns)])
     yield from page.join(_legend(rows), "", "  ")
     for row in rows:
@@ -110,12 +109,8 @@ def _fields(rows: Sequence[Row], columns: Sequence[Side], page: Page) -> Iterato
 
 
 def _legend(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what the marks mean that the table has."""
-    effects = {row.affects_training for row in rows}
-    if True in effects:
-        yield "* changes training"
-    if None in effects:
-        yield "? unknown effect"
+    """Yield what the marks of the table mean."""
+    yield from legend(rows)
     if any(effect.how == DEFAULT and not is_empty(effect.value) for row in rows for effect in row.effects):
         yield f"(default) {DEFAULT}"
 

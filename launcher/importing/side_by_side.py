@@ -21,6 +21,12 @@ from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning, mean
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
 # Model path that the environment sets when the job starts.
 _REFERENCE = f"${{{MODEL_PATH}}}"
+# Whether a row affects training: its mark, and what the mark means. In the order of the rows.
+_MARKS: Mapping[bool | None, tuple[str, str]] = {
+    True: ("*", "changes training"),
+    None: ("?", "unknown effect"),
+    False: ("", ""),
+}
 
 
 # Not slots: cached_property needs an instance dict.
@@ -97,6 +103,11 @@ class Row:
     effects: tuple[Effect, ...]
     does: str = ""
 
+    @property
+    def marked(self) -> str:
+        """The path, with a mark where the difference affects training or may do so."""
+        return f"{self.path} {_MARKS[self.affects_training][0]}".rstrip()
+
 
 def side_of(job: Job, label: str, *, job_id: str, target: tuple[Backend, str] | None = None) -> Side:
     """Return a job as a column: ported to `target` if that is another backend than its own, None: its own.
@@ -119,7 +130,13 @@ def side_of(job: Job, label: str, *, job_id: str, target: tuple[Backend, str] | 
 def side_by_side(sides: Sequence[Side]) -> list[Row]:
     """Return differences between any two sides: those that affect training first, then unknown ones, then the rest."""
     rows = [*_fields(sides), *_natives(sides), *_variables(sides)]
-    return sorted(rows, key=lambda row: (True, None, False).index(row.affects_training))
+    return sorted(rows, key=lambda row: [*_MARKS].index(row.affects_training))
+
+
+def legend(rows: Sequence[Row]) -> list[str]:
+    """Return what the marks mean that these rows have."""
+    found = {row.affects_training for row in rows}
+    return [f"{mark} {words}" for effect, (mark, words) in _MARKS.items() if mark and effect in found]
 
 
 def _fields(sides: Sequence[Side]) -> Iterator[Row]:

@@ -55,7 +55,7 @@ def _shown(found: dict[str, Any]) -> html.Div:
     parts: list[Any] = [html.Div(verdicts, className="side")]
     if rows:
         cells = [(_field(row), *map(code, row["values"])) for row in rows]
-        parts.append(table(f"{len(rows)} differences; * changes training", ("field", *heads), cells))
+        parts.append(table("; ".join([counted(len(rows), "difference"), *found["legend"]]), ("field", *heads), cells))
     else:
         parts.append(html.P("No differences in what is trained."))
     parts += [html.P(each) for each in found["computed"]]
@@ -68,7 +68,7 @@ def _verdict(column: dict[str, Any]) -> Sequence[Any]:
     if not errors:
         warnings = column["warnings"]
         more = f", {counted(warnings, 'warning')}" if warnings else ""
-        return [html.Span("passes", className="badge ok"), f" {len(column['args'])} arguments{more}"]
+        return [html.Span("passes", className="badge ok"), f" {counted(len(column['args']), 'argument')}{more}"]
     return [
         html.Span(f"{len(errors)} refused", className="badge error"),
         html.Ul([html.Li(each) for each in errors[:5]]),
@@ -76,10 +76,8 @@ def _verdict(column: dict[str, Any]) -> Sequence[Any]:
 
 
 def _field(row: dict[str, Any]) -> Any:
-    mark = {True: " *", None: " ?", False: ""}[row["changes_training"]]
-    return html.Span(
-        [html.Code(row["field"] + mark), html.Br(), row["does"]] if row["does"] else html.Code(row["field"] + mark)
-    )
+    name = html.Code(row["field"])
+    return html.Span([name, html.Br(), row["does"]] if row["does"] else name)
 
 
 def _arguments(columns: Sequence[dict[str, Any]], heads: Sequence[str]) -> html.Div:

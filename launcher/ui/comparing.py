@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launcher.compose import ComposeError, compose
-from launcher.importing.side_by_side import Side, side_by_side, side_of
+from launcher.importing.side_by_side import Side, legend, side_by_side, side_of
 from launcher.importing.side_by_side import text as shown
 from launcher.job import Job, override_text
 from launcher.mapping.backend import Backend, get_backend
@@ -55,14 +55,14 @@ def _column(job: Job, backend: Backend, version: str) -> Tree:
 
 
 def _differences(sides: Sequence[Side]) -> Tree:
+    different = side_by_side(sides)
     rows = [
         {
-            "field": row.path,
-            "changes_training": row.affects_training,
+            "field": row.marked,
             "values": [f"{shown(effect.value)} ({effect.how})" for effect in row.effects],
             "does": row.does,
         }
-        for row in side_by_side(sides)
+        for row in different
     ]
     computed = computed_differently([side.meaning.effective for side in sides])
-    return {"rows": rows, "computed": [finding.message for finding in computed]}
+    return {"rows": rows, "legend": legend(different), "computed": [finding.message for finding in computed]}

@@ -51,7 +51,10 @@ def test_backends_side_by_side() -> None:
     assert [each["name"] for each in found["columns"]] == ["megatron", "mindspeed"]
     (size,) = [each for each in found["columns"][1]["args"] if each[0] == "tensor-model-parallel-size"]
     assert (size[1], size[2].startswith("recipe, recipes/qwen3_moe.yaml:"), size[3]) == ("1", True, "parallel.tp")
-    assert found["rows"]
+    assert {each["field"].partition(" ")[2] for each in found["rows"]} == {"*", ""}
+    assert found["legend"] == ["* changes training"]
+    same = comparing.compared(JOBS["passes"], ["megatron", "megatron_lm"])
+    assert (bool(same["rows"]), same["legend"]) == (True, [])
 
 
 def test_sizes_that_do_not_divide_the_devices_have_no_data_parallel_size() -> None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from launcher.catalogue.checkout.classes import ClassSource, FieldSource, Package, Unknown, dataclass_fields, evaluate
-from tools.catalogue.mindformers_types import annotation_type, value_type
+from tools.catalogue.mindformers_types import annotation_type, is_optional, value_type
 from tools.catalogue.writer import Row
 
 _UTILS = "mindformers/parallel_core/transformer_config_utils.py"
@@ -29,7 +29,7 @@ def rows(package: Package) -> Iterator[Row]:
             "owner": "TransformerConfig",
         }
         field = fields.get(target)
-        row |= field_row(field) if field else {"type": "any"}
+        row |= _field_row(field) if field else {"type": "any"}
         if convert:
             # What the user writes is converted first, so that the field's own type does not bind.
             row |= {"type": "|".join(dict.fromkeys([*row["type"].split("|"), "bool", "str"]))}
@@ -73,7 +73,7 @@ def _config_fields(package: Package) -> dict[str, FieldSource]:
     return fields
 
 
-def field_row(field: FieldSource) -> Row:
+def _field_row(field: FieldSource) -> Row:
     """Return type and default of a dataclass field that a YAML value fills."""
     row: Row = {"type": annotation_type(field.annotation), "owner": field.owner.name}
     try:
@@ -82,7 +82,7 @@ def field_row(field: FieldSource) -> Row:
         return row | {"default_from": str(error)}
     if default is ...:
         return row
-    return row | {"default": default, "nullable": default is None or "Optional" in ast.unparse(field.annotation)}
+    return row | {"default": default, "nullable": default is None or is_optional(field.annotation)}
 
 
 def _model_parameters(package: Package, taken: set[str], *, legacy: bool) -> Iterator[Row]:

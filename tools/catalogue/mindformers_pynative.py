@@ -10,8 +10,8 @@ from launcher.catalogue.checkout.classes import FieldSource, Module, Package, Un
 from launcher.catalogue.checkout.classes import evaluate as value_of
 from launcher.catalogue.checkout.hf_parser import union
 from tools.catalogue.mindformers import assigned, is_strict, merge, parameter_row, parameters, registered
-from tools.catalogue.mindformers_refusals import Refusal, compared, of_built_values, of_class, of_constructor
-from tools.catalogue.mindformers_types import annotation_type
+from tools.catalogue.mindformers_refusals import Refusal, compared, of_built_values, of_method
+from tools.catalogue.mindformers_types import annotation_type, is_optional
 from tools.catalogue.writer import Row
 
 _FOLDER = "mindformers/pynative"
@@ -41,12 +41,12 @@ def pynative(root: Path) -> tuple[dict[str, object], list[Row]]:
         rows["run_mode"] |= {"choices": modes}
     callbacks = registered(package, "CALLBACK")
     for name, source in callbacks.items():
-        found.refusals += [(f"callbacks.{name}", each) for each in of_constructor(source)]
+        found.refusals += [(f"callbacks.{name}", each) for each in of_method(source, "__init__")]
         for arg, value, owner in parameters(source, package):
             row = parameter_row(f"callbacks.{name}.{arg.arg}", arg, value, owner)
             rows[row["name"]] = row | {"owner": name}
     strict["callbacks"] = [name for name, source in callbacks.items() if is_strict(source, package)]
-    found.refusals += [(built.section, each) for built, each in of_built_values(package, root)]
+    found.refusals += [(built.section, each) for built, each in of_built_values(package, _FOLDER)]
     head: dict[str, object] = {
         "style": "yaml",
         "open_sections": sorted({*found.open_sections, *(f"callbacks.{name}" for name in callbacks)} - {""}),
@@ -54,7 +54,7 @@ def pynative(root: Path) -> tuple[dict[str, object], list[Row]]:
         "conditions": [
             {"section": section, "refused": each.text, "source": each.source}
             for section, each in found.refusals
-            if each.text and not _is_choice(section, each, rows)
+            if each.text and not _took_choices(section, each, rows)
         ],
     }
     return head, list(rows.values())
@@ -85,12 +85,12 @@ class _Found:
         chain = self.package.mro(name)
         if any(key == "allow_extra" and value_of(value) is True for key, value, _ in assigned(chain[0].node)):
             self.open_sections.append(prefix.rstrip("."))
-        self.refusals += [(prefix.rstrip("."), each) for each in of_class(chain[0])]
+        self.refusals += [(prefix.rstrip("."), each) for each in of_method(chain[0], "__post_init__")]
         for field in dataclass_fields(chain).values():
             nested = _nested(field, self.package)
             if nested and nested != "CallbackConfig":
                 self.walk(nested, f"{prefix}{field.name}.")
-                if _is_optional(field):
+                if is_optional(field.annotation):
                     row: Row = {"name": prefix + field.name, "owner": name, "source": field.source}
                     self.rows.append(row | {"type": "dict", "nullable": True, "default": None})
             else:
@@ -105,16 +105,12 @@ def _row(field: FieldSource, owner: str, prefix: str) -> Row:
         row["default_from"] = str(error)
     else:
         # check_type refuses None where the annotation does not name it (pynative/config/utils.py:33 @2.1.0).
-        required = default is ... or (default is None and not _is_optional(field))
+        required = default is ... or (default is None and not is_optional(field.annotation))
         row |= {"required": True} if required else {"default": default}
     row["type"] = annotation_type(field.annotation) + "|any" * _is_unchecked(field.annotation)
-    row["nullable"] = _is_optional(field)
+    row["nullable"] = is_optional(field.annotation)
     row["items"] = _items(field.annotation)
     return row
-
-
-def _is_optional(field: FieldSource) -> bool:
-    return "Optional" in ast.unparse(field.annotation)
 
 
 def _is_unchecked(annotation: ast.expr) -> bool:
@@ -137,8 +133,8 @@ def _nested(field: FieldSource, package: Package) -> str | None:
     return next((name for name in names if name.endswith("Config") and package.find(name)), None)
 
 
-def _is_choice(section: str, refusal: Refusal, rows: dict[str, Row]) -> bool:
-    """Put `key not in (...)` without another condition as choices into the row of the key; return whether it is one."""
+def _took_choices(section: str, refusal: Refusal, rows: dict[str, Row]) -> bool:
+    """Put what `key not in (...)` lists into the row of the key as choices; return whether the refusal is just that."""
     node = ast.parse(refusal.text, mode="eval").body
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotIn) and isinstance(node.left, ast.Name)):
         return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from launcher.catalogue.checkout.classes import ClassSource, Package, evaluate
 from launcher.catalogue.conditions import is_condition
@@ -21,7 +20,7 @@ class Refusal:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltValue:
     """A value that is looked up when the trainer is built, after its configuration was read.
 
@@ -41,59 +40,46 @@ class BuiltValue:
 
 BUILT = (
     BuiltValue(
-        "parallelism",
-        "context_parallel_method",
-        "context_parallel > 1",
-        "distributed/context_parallel.py",
-        "_validate_cp_method",
-        "cp_method",
+        section="parallelism",
+        key="context_parallel_method",
+        when="context_parallel > 1",
+        file="distributed/context_parallel.py",
+        function="_validate_cp_method",
+        variable="cp_method",
     ),
     BuiltValue(
-        "parallelism",
-        "pipeline_parallel_schedule",
-        "pipeline_parallel > 1",
-        "distributed/pipeline_parallel.py",
-        "_SCHEDULE_REGISTRY",
-        "",
+        section="parallelism",
+        key="pipeline_parallel_schedule",
+        when="pipeline_parallel > 1",
+        file="distributed/pipeline_parallel.py",
+        function="_SCHEDULE_REGISTRY",
+        variable="",
     ),
     # Read for every model that is distributed (base_models/gpt/parallelize.py:1396 @2.1.0).
     BuiltValue(
-        "parallelism",
-        "reshard_after_forward_policy",
-        "",
-        "distributed/fsdp.py",
-        "get_fsdp_reshard_after_forward_policy",
-        "reshard_after_forward_policy",
+        section="parallelism",
+        key="reshard_after_forward_policy",
+        when="",
+        file="distributed/fsdp.py",
+        function="get_fsdp_reshard_after_forward_policy",
+        variable="reshard_after_forward_policy",
     ),
     BuiltValue(
-        "parallelism",
-        "moe_token_dispatcher_type",
-        "expert_parallel > 1",
-        "base_models/gpt/parallelize.py",
-        "apply_moe_ep_tp",
-        "moe_token_dispatcher_type",
+        section="parallelism",
+        key="moe_token_dispatcher_type",
+        when="expert_parallel > 1",
+        file="base_models/gpt/parallelize.py",
+        function="apply_moe_ep_tp",
+        variable="moe_token_dispatcher_type",
     ),
 )
 
 
-def of_class(owner: ClassSource) -> Iterator[Refusal]:
-    """Yield the refusals of a dataclass's `__post_init__`, over its fields."""
+def of_method(owner: ClassSource, name: str) -> Iterator[Refusal]:
+    """Yield the refusals of a class's own method, over its parameters or the fields of the class."""
     methods = {node.name: node for node in owner.node.body if isinstance(node, ast.FunctionDef)}
-    if "__post_init__" in methods:
-        yield from _of_function(owner, methods["__post_init__"], methods)
-
-
-def of_constructor(owner: ClassSource) -> Iterator[Refusal]:
-    """Yield the refusals of a class's `__init__`, over its parameters."""
-    methods = {node.name: node for node in owner.node.body if isinstance(node, ast.FunctionDef)}
-    if "__init__" in methods:
-        yield from _of_function(owner, methods["__init__"], methods)
-
-
-def _of_function(
-    owner: ClassSource, function: ast.FunctionDef, methods: dict[str, ast.FunctionDef]
-) -> Iterator[Refusal]:
-    for condition, line in _Walk(methods=methods).block(function.body, []):
+    body = methods[name].body if name in methods else []
+    for condition, line in _Walk(methods=methods).block(body, []):
         text = "" if condition is None else ast.unparse(ast.fix_missing_locations(condition))
         yield Refusal(text if text and is_condition(text) else "", f"{owner.module.path}:{line}")
 
@@ -105,20 +91,23 @@ class _Walk:
         self.methods = methods
         self.aliases: dict[str, ast.expr] = {}
 
-    def block(self, body: list[ast.stmt], path: list[ast.expr]) -> Iterator[tuple[ast.expr | None, int]]:
+    def block(self, body: list[ast.stmt], path: list[ast.expr | None]) -> Iterator[tuple[ast.expr | None, int]]:
+        """Yield condition and line of each `raise`; None: no expression over keys leads to it."""
         for node in body:
             if isinstance(node, ast.If):
                 test = self._plain(node.test)
                 yield from self.block(node.body, [*path, test])
                 yield from self.block(node.orelse, [*path, ast.UnaryOp(op=ast.Not(), operand=test)])
+                if any(isinstance(each, ast.Return) for each in ast.walk(node)):
+                    path = [*path, None]  # what follows is reached under conditions that are not followed
             elif isinstance(node, ast.Raise):
                 yield _all_of(path), node.lineno
-            elif isinstance(node, ast.Try):
-                yield from ((None, each.lineno) for each in ast.walk(node) if isinstance(each, ast.Raise))
             elif isinstance(node, ast.Assign) and len(node.targets) == 1:
                 self._assign(node.targets[0], self._plain(node.value))
             elif isinstance(node, ast.Expr) and (method := self._called(node.value)) is not None:
                 yield from self.block(method.body, path)
+            else:
+                yield from ((None, each.lineno) for each in ast.walk(node) if isinstance(each, ast.Raise))
 
     def _called(self, node: ast.expr) -> ast.FunctionDef | None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
@@ -154,16 +143,23 @@ class _Names(ast.NodeTransformer):
         return self.aliases.get(node.id, node)
 
 
-def _all_of(path: list[ast.expr]) -> ast.expr:
+def _all_of(path: list[ast.expr | None]) -> ast.expr | None:
+    known = [each for each in path if each is not None]
+    if len(known) != len(path):
+        return None
     if not path:
         return _TRUE
-    return path[0] if len(path) == 1 else ast.BoolOp(op=ast.And(), values=path)
+    return known[0] if len(known) == 1 else ast.BoolOp(op=ast.And(), values=known)
 
 
-def of_built_values(package: Package, root: Path) -> Iterator[tuple[BuiltValue, Refusal]]:
-    """Yield the refusal of each value that the trainer looks up when it is built; a version may have none."""
+def of_built_values(package: Package, folder: str) -> Iterator[tuple[BuiltValue, Refusal]]:
+    """Yield the refusal of each value that the trainer looks up when it is built; a version may have none.
+
+    Args:
+        folder: the trainer's, below the package's root.
+    """
     for built in BUILT:
-        path = root / "mindformers/pynative" / built.file
+        path = package.root / folder / built.file
         if not path.is_file():
             continue
         module = package.module(path)
@@ -171,6 +167,7 @@ def of_built_values(package: Package, root: Path) -> Iterator[tuple[BuiltValue, 
         if built.function in constants:
             table = constants[built.function]
             assert isinstance(table, ast.Dict)
+            # Names are in lower case before they are looked up (distributed/pipeline_parallel.py:302 @2.1.0).
             allowed, folded, line = [evaluate(key) for key in table.keys if key is not None], True, table.lineno
         else:
             functions = [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)]
@@ -178,13 +175,11 @@ def of_built_values(package: Package, root: Path) -> Iterator[tuple[BuiltValue, 
             if function is None:
                 continue
             allowed, line = compared(function, built.variable)
-            folded = f"{built.variable} or" in ast.unparse(function) or f"{built.variable}.lower" in ast.unparse(
-                function
-            )
+            text = ast.unparse(function)
+            folded = f"{built.variable} or" in text or f"{built.variable}.lower" in text
         value = f"{built.key}.lower()" if folded else built.key
         parts = [built.when, built.key if folded else "", f"{value} not in {tuple(allowed)!r}"]
-        text = " and ".join(part for part in parts if part)
-        yield built, Refusal(text, f"{module.path}:{line}")
+        yield built, Refusal(" and ".join(filter(None, parts)), f"{module.path}:{line}")
 
 
 def compared(function: ast.AST, variable: str) -> tuple[list[str], int]:

@@ -52,6 +52,11 @@ def value_type(value: Any) -> str:
     return _NAMES.get(type(value).__name__, "any")
 
 
+def is_optional(annotation: ast.expr) -> bool:
+    """Return whether an annotation accepts None."""
+    return any(isinstance(member, ast.Constant) and member.value is None for member in union(annotation))
+
+
 def annotation_type(annotation: ast.expr) -> str:
     """Return the catalogue type of an annotation: unions joined with `|`, anything unusual is `any`."""
     kinds: list[str] = []
