@@ -14,6 +14,7 @@ from backends.mindformers.mapping.generation import generation_rows
 from backends.mindformers.mapping.graph import all_to_all_row, context_rows, sink_row
 from backends.mindformers.mapping.irrelevant import IRRELEVANT
 from backends.mindformers.mapping.kernels import kernel_rows, sparse_mode_row
+from backends.mindformers.mapping.latent import latent_attention_rows
 from backends.mindformers.mapping.legacy import legacy_rows, modern
 from backends.mindformers.mapping.loader import mask_rows, strategy_row
 from backends.mindformers.mapping.logging import loss_monitor_row, output_dir_row, tensorboard_row
@@ -21,7 +22,6 @@ from backends.mindformers.mapping.lora import lora_row
 from backends.mindformers.mapping.memory import memory_rows
 from backends.mindformers.mapping.model import (
     dropout_row,
-    latent_attention_rows,
     model_rows,
     prediction_rows,
     rotation_and_residual_rows,
