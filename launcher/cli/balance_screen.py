@@ -9,6 +9,7 @@ from launcher.balance.solve_job import Answer
 from launcher.balance.strategy import strategy
 from launcher.estimate.memory import GIB
 from launcher.job import Value, override_text
+from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.report.text_page import Page
 from launcher.report.text_table import table
 from launcher.syntax import escaped
@@ -96,7 +97,7 @@ def _parts(answer: Answer) -> str:
     words = [text for path, text in names.items() if answer.part.get(path)]
     modules = answer.part.get("recompute.modules")
     if answer.part.get("recompute.granularity") == "selective" and not modules:
-        modules = ("core_attn",)
+        modules = SELECTIVE_MODULES
     return ", ".join([*words, *(str(module) for module in modules)] if isinstance(modules, tuple) else words)
 
 

@@ -24,6 +24,7 @@ from launcher.estimate.stored import (
 from launcher.job import Job
 from launcher.job.number_formats import copies_of, format_of
 from launcher.job.quantisation import Recipe
+from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.pipeline_schedule.layout import parse_layout
 from launcher.pipeline_schedule.order import PLAIN as PLAIN_SCHEDULE
 from launcher.pipeline_schedule.order import SIMULATED
@@ -494,5 +495,5 @@ def _recompute(job: Job) -> tuple[str, tuple[str, ...]]:
     if recompute.granularity == "full":
         return ("block" if recompute.method == "block" else "full"), tuple(sorted(modules))
     if recompute.granularity == "selective" and not recompute.modules:
-        modules.add("core_attn")
+        modules.update(SELECTIVE_MODULES)
     return ("selective" if modules else "none"), tuple(sorted(modules))

@@ -5,6 +5,8 @@ from launcher.job.sources import TRANSFORMER_CONFIG
 from launcher.records import dataclass
 
 _ASCEND = "Ascend MindSpeed features"
+# What `selective` recomputes where `modules` lists nothing, on every backend.
+SELECTIVE_MODULES = ("core_attn",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from launcher.rules.variants import Variants
 from launcher.search.found import Found
 from launcher.search.points import SWITCHED, nothing_recomputed
 from launcher.search.search import Search
-from launcher.search.space import axes_of
+from launcher.search.space import FIELDS, axes_of
 from launcher.search.switches import SWITCHES, paths_of
 from launcher.search.validity import ValidityCache
 
@@ -78,8 +78,6 @@ def _of_layout(finding: Finding) -> bool:
 
 def _searched() -> set[str]:
     """Return the fields that a search may change."""
-    from launcher.search.space import FIELDS
-
     return {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), *SWITCHED, "parallel.dp"}
 
 
@@ -127,8 +125,6 @@ def varied(job: Job) -> list[Finding]:
 
     Values of a recipe are only the start of a search, and an axis in `search.axes` is meant to vary.
     """
-    from launcher.search.space import FIELDS
-
     paths = {
         **{axis: (path,) for axis, path in FIELDS.items()},
         "recompute": tuple(nothing_recomputed()),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from launcher.balance.from_job import layers_of
 from launcher.balance.parts import MODULES
 from launcher.job import Job, Value, with_values
+from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.search.points import in_block
 
 Values = dict[str, Value]
@@ -62,5 +63,5 @@ def _counts(stages: Sequence[int], layers: Sequence[int], pp: int) -> tuple[int,
 def _with(point: Values, counts: tuple[int, ...]) -> Values:
     if path_of(point) == IN_FULL:
         return {**point, **in_block(max(1, *counts)), IN_FULL: counts}
-    named = point[MODULES] or (("core_attn",) if point["recompute.granularity"] else ())
+    named = point[MODULES] or (SELECTIVE_MODULES if point["recompute.granularity"] else ())
     return {**point, MODULES: named, IN_PART: counts}

@@ -11,6 +11,7 @@ from itertools import combinations
 
 from launcher.balance.parts import MODULES, PARTS, modules_of, union
 from launcher.job import Value
+from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.rules.variants import Variants
 from launcher.search.found import Candidate
 from launcher.search.points import in_part
@@ -28,7 +29,7 @@ def _members(part: Mapping[str, Value]) -> frozenset[str]:
 
 
 class Partial:
-    """The sets of parts that all backends can recompute.
+    """The sets of parts of which all backends can recompute each.
 
     Args:
         searched: fields that the search varies.
@@ -38,15 +39,14 @@ class Partial:
     def __init__(self, judges: Sequence[Variants], searched: frozenset[str], reads: tuple[str, ...]) -> None:
         self._single = [part for part in PARTS if possible(part, judges, searched - set(part))]
         sets: dict[frozenset[str], Values] = {}
-        whole: Values = {}
+        whole: Values = {}  # in the end the union of all parts
         for count in range(1, len(self._single) + 1):
             for parts in combinations(self._single, count):
                 whole = {}
                 for part in parts:
                     whole = union(whole, part)
                 sets.setdefault(_members(whole), whole)
-        self._sets, self._reads = sets, reads
-        self._most: Values = whole if self._single else {}
+        self._sets, self._reads, self._most = sets, reads, whole
         self._shares: dict[tuple[Value, ...], dict[frozenset[str], tuple[float, float]]] = {}
 
     def __len__(self) -> int:
@@ -112,6 +112,7 @@ class Partial:
     @staticmethod
     def members(point: Point) -> frozenset[str]:
         """Return the parts that a point recomputes."""
-        if point["recompute.granularity"] == "selective" and not point[MODULES]:
-            return frozenset({"core_attn"})
-        return _members({path: value for path, value in point.items() if path.startswith("recompute.")})
+        values = {path: value for path, value in point.items() if path.startswith("recompute.")}
+        if values["recompute.granularity"] == "selective" and not values[MODULES]:
+            values[MODULES] = SELECTIVE_MODULES
+        return _members(values)

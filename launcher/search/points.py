@@ -10,6 +10,7 @@ from launcher.balance.local import even
 from launcher.balance.parts import MODULES
 from launcher.balance.problem import Kind, Mode, Problem
 from launcher.job import Job, Value, value_at
+from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.search.space import FIELDS, axes_of
 from launcher.search.switches import SWITCHES, paths_of
 
@@ -78,8 +79,8 @@ def nothing_recomputed() -> dict[str, Value]:
 
 
 def in_part(part: Mapping[str, Value]) -> dict[str, Value]:
-    """Return recomputation of parts of every layer. Megatron-core's default for `selective` is core attention."""
-    plain = {MODULES: ()} if part.get(MODULES) == ("core_attn",) else {}
+    """Return recomputation of parts of every layer; modules that `selective` means without a list are not listed."""
+    plain = {MODULES: ()} if part.get(MODULES) == SELECTIVE_MODULES else {}
     return {**RECOMPUTED, **part, **plain}
 
 

@@ -254,24 +254,17 @@ class Switching:
         self._chosen = _Group(job, [each for each in kept if each not in ordered and not each[0].relief])
         self._free = _Group(job, [each for each in ordered if each[0].free])
         self._fastest = _Group(job, [each for each in ordered if each[0].fastest_first])
-        self._relief = tuple(self._relieving(kept))
+        self._relief: tuple[Option, ...] = ()
+        for switch, options in kept:
+            if switch.relief:
+                relieving, start = _relieving(job, switch, options)
+                self._relief += relieving
+                self._own |= start
         self.in_layers = paths_of([switch.axis for switch, _ in kept if switch.in_layers])
         self.fastest = _FEWEST_COPIES if "dispatcher" in axes else Values()
         for _, options in self._fastest.kept:
             self.fastest = self.fastest | options[0].values
         self.free_paths = frozenset(paths_of([switch.axis for switch, _ in self._free.kept]))
-
-    def _relieving(self, kept: _Kept) -> Iterator[Option]:
-        """Yield what needs less memory; what the job itself keeps on the host is one of them, no longer the start."""
-        for switch, options in kept:
-            if switch.relief:
-                own = {path: self._own[path] for path in paths_of([switch.axis])}
-                yield from options
-                if any(value for path, value in own.items() if path.startswith("offload.")):
-                    off = dict.fromkeys(own) | switch.off
-                    self._own = {**self._own, **off}
-                    if all(off | option.values != own for option in options):
-                        yield Option(values=own)
 
     @cached_property
     def combinations(self) -> int:
@@ -300,6 +293,16 @@ class Switching:
                 yield option.values
 
 
+def _relieving(job: Job, switch: Switch, options: Sequence[Option]) -> tuple[tuple[Option, ...], Values]:
+    """Return what needs less memory, and the values to start from: what the job keeps on the host is an option."""
+    own = {path: value_at(job, path) for path in paths_of([switch.axis])}
+    if not any(value for path, value in own.items() if path.startswith("offload.")):
+        return tuple(options), {}
+    off = dict.fromkeys(own) | switch.off
+    listed = any(off | option.values == own for option in options)
+    return (*options, *(() if listed else (Option(values=own),))), off
+
+
 def _equal(one: Value, other: Value) -> bool:
     """Return whether two values of a switch mean the same: none and off do."""
     return (one or None) == (other or None)
@@ -317,7 +320,7 @@ def possible(values: Values, judges: Sequence[Variants], searched: frozenset[str
     """Return whether all backends have arguments for these values, and refuse them for no reason that is not searched.
 
     Args:
-        searched: fields that the search varies, switches excepted.
+        searched: fields that the search varies: a refusal that names one of them may depend on it.
     """
     used = {path for path, value in values.items() if value is not None}
     for judge in judges:

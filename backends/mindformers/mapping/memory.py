@@ -6,6 +6,7 @@ from backends.mindformers.mapping.parallel import PP, effective_vpp
 from backends.mindformers.mapping.stages import Matrix, layers_per_chunk
 from backends.mindformers.mapping.support import frozen, is_legacy, key, require
 from launcher.job import Job, Value
+from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.mapping.rows import NativeView, Row, same
 
 _FULL = "recompute_config.recompute"
@@ -156,7 +157,7 @@ def _wanted_modules(job: Job) -> tuple[str, ...]:
     if recompute.granularity != "selective" and not (recompute.granularity and recompute.selective_layers_per_chunk):
         return ()
     model = job.model
-    modules = recompute.modules or (("core_attn",) if recompute.granularity == "selective" else ())
+    modules = recompute.modules or (SELECTIVE_MODULES if recompute.granularity == "selective" else ())
     path = "recompute.modules"
     mixed = model.mixes_dense_layers
     why = "dense and MoE layers both call it mlp here, and this model has both kinds"
