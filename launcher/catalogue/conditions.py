@@ -21,7 +21,8 @@ COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda left, right: left in right,
     ast.NotIn: lambda left, right: left not in right,
 }
-_METHODS = frozenset({"lower", "strip"})
+_METHODS: Mapping[str, Callable[[str], str]] = {"lower": str.lower, "strip": str.strip}
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"len": len, "str": str}
 _QUANTIFIERS: Mapping[str, Callable[[Any], bool]] = {"all": all, "any": any}
 
 
@@ -158,7 +159,7 @@ def _checked_call(node: ast.Call, local: frozenset[str]) -> list[str]:
         return _checked(node.func.value, local)
     if name == "isinstance" and len(node.args) == 2 and _kinds(node.args[1]):
         return _checked(node.args[0], local)
-    if name in ("len", "str") and len(node.args) == 1:
+    if name in _FUNCTIONS and len(node.args) == 1:
         return _checked(node.args[0], local)
     if name in _QUANTIFIERS and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
         each, *nested = node.args[0].generators
@@ -214,10 +215,7 @@ def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
 
 def _called(node: ast.Call, values: Mapping[str, Any]) -> Any:
     if isinstance(node.func, ast.Attribute):
-        text = _value(node.func.value, values)
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is no text")
-        return text.lower() if node.func.attr == "lower" else text.strip()
+        return _METHODS[node.func.attr](_value(node.func.value, values))
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     first = node.args[0]
     if name == "isinstance":
@@ -227,7 +225,6 @@ def _called(node: ast.Call, values: Mapping[str, Any]) -> Any:
         target = each.target.id if isinstance(each.target, ast.Name) else ""
         items = _value(each.iter, values)
         return _QUANTIFIERS[name](_value(first.elt, {**values, target: item}) for item in items)
-    if name in ("len", "str"):
-        value = _value(first, values)
-        return len(value) if name == "len" else str(value)
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name](_value(first, values))
     raise NotACondition(ast.unparse(node))

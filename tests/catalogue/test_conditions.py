@@ -23,6 +23,10 @@ _DEFAULTED = "(name or 'a') not in ('a', 'b')"
         ("(size and limit) == 8", {"size": 4, "limit": 8}, True),
         ("size and limit", {"size": 0, "limit": 8}, False),
         ("size < 1", {"size": "many"}, False),
+        ("name.lower() not in ('a',)", {"name": "A"}, False),
+        ("name.lower() not in ('a',)", {"name": 1}, False),
+        ("not str(name).strip()", {"name": "  "}, True),
+        ("len(sizes) != 3", {"sizes": [1, 2]}, True),
     ],
 )
 def test_a_condition_is_evaluated_as_python_does(text: str, values: dict[str, Any], expected: bool) -> None:
