@@ -1,18 +1,22 @@
 """Converts the `TrainConfig` of MindFormers' pynative trainer (2.x) to the equivalent static graph file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from backends.mindformers.mapping.loader import columns_of_file, strategy
 from backends.mindformers.pynative_keys import typed
+from backends.mindformers.pynative_lora import CONCATENATED, SECTION, static_lora
+from backends.mindformers.pynative_recompute import OFFSET, Recomputation, chunks_of, offset_of_chunks
 from launcher.catalogue.catalogue import Catalogue, load
+from launcher.mapping.backend import FileNote
 from launcher.mapping.rows import NativeView
 
 _DEVICES = 8  # World size assumed for data_parallel_shard -1, as a file does not set it: one node.
 # Spelt otherwise by the static graph (parallel_core/transformer_config.py:2000 @2.1.0).
 _DISPATCHERS = {"alltoall_deredundancy": "alltoall_deredundency"}
+_SPLIT = "pipeline_parallel_layers_per_stage"
 _CP = {"colossal": "colossalai_cp", "ulysses": "ulysses_cp", "hybrid": "hybrid_cp"}
 # Section and name in TrainConfig to the path in the static graph's file.
 _RENAMED: Mapping[str, Mapping[str, str]] = {
@@ -80,11 +84,12 @@ def is_pynative(tree: Mapping[str, Any]) -> bool:
     return isinstance(tree.get("parallelism"), Mapping) and isinstance(tree.get("training"), Mapping)
 
 
-def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the equivalent arguments of the static graph; settings without one keep their path.
+def static_of(tree: Mapping[str, Any]) -> tuple[dict[str, Any], list[FileNote]]:
+    """Return the equivalent arguments of the static graph, and what LoRA and recomputation lose.
 
-    For data parallelism derived from the world size (-1), one node of 8 devices is assumed. Sharded weights
-    (optim_grads_params) have no counterpart: optimizer states and gradients are sharded.
+    Settings without a counterpart keep their path. For data parallelism derived from the world size (-1), one node of
+    8 devices is assumed. Sharded weights (optim_grads_params) have no counterpart: optimizer states and gradients are
+    sharded.
     """
     kept = typed(tree, _catalogue())
     sections = {section: dict(node) for section, node in kept.items() if isinstance(node, Mapping)}
@@ -92,18 +97,19 @@ def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
     for section, names in _RENAMED.items():
         node = sections.get(section, {})
         found |= {path: node.pop(name) for name, path in names.items() if node.get(name) is not None}
+    model = dict(sections.get("model", {}))
     _set_model(sections, found)
+    notes = [*_set_lora(sections, found, model), *_set_recompute(sections, found, model)]
     _set_parallelism(sections, found)
     _set_batch(sections, found)
     _set_training(sections, found)
     _set_data(sections, found)
-    _set_checkpoint(sections, found)
-    _set_recompute(sections, found)
+    notes += _set_checkpoint(sections, found)
     rest = {f"{section}.{name}": value for section, node in sections.items() for name, value in node.items()}
-    return {
-        **found,
-        **{path: value for path, value in rest.items() if value is not None and not _is_default(path, value)},
+    kept_as_written = {
+        path: value for path, value in rest.items() if value is not None and not _is_default(path, value)
     }
+    return {**found, **kept_as_written}, notes
 
 
 def _is_default(path: str, value: Any) -> bool:
@@ -150,8 +156,8 @@ def _set_parallelism(sections: dict[str, dict[str, Any]], found: dict[str, Any])
         found["model.model_config.pp_interleave_num"] = chunks
         found["parallel.pipeline_config.pipeline_interleave"] = True
         found["parallel.pipeline_config.pipeline_scheduler"] = schedule
-    if node.get("pipeline_parallel_layers_per_stage") == "auto":
-        node.pop("pipeline_parallel_layers_per_stage")
+    if node.get(_SPLIT) == "auto":
+        node.pop(_SPLIT)
         found["model.model_config.offset"] = 0
     strategy = node.pop("data_parallel_shard_strategy", "optim_grads_params")
     found["parallel.enable_parallel_optimizer"] = True
@@ -243,14 +249,25 @@ def _global_batch(found: Mapping[str, Any]) -> int:
     return size
 
 
-def _set_checkpoint(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+def _set_checkpoint(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> Iterator[FileNote]:
     node = sections.get("checkpoint", {})
     saved = {there: node.pop(name) for name, there in _SAVED.items() if node.get(name) not in (None, "")}
     if node.pop("enable_save", True):
         saved.setdefault("save_checkpoint_steps", 1000)
         saved.setdefault("integrated_save", False)
         found |= {f"callbacks.CheckpointMonitor.{name}": value for name, value in saved.items()}
+    if node.pop("save_trainable_only", False):
+        found["callbacks.CheckpointMonitor.save_trainable_params"] = True
     load, fresh = node.pop("load_path", ""), node.pop("no_load_optim", False)
+    base = node.pop("base_load_path", "").strip()
+    if base and load:
+        text = (
+            "is loaded before adapters, and the static graph loads one checkpoint, that of load_path: it needs the "
+            "base weights, too"
+        )
+        yield FileNote(key="checkpoint.base_load_path", text=text)
+    elif base:  # only weights are read from it (pynative/trainer/trainer.py:935 @2.1.0)
+        load, fresh = base, True
     if load:
         found |= {"load_checkpoint": load, "auto_trans_ckpt": True, "resume_training": not fresh}
     tensorboard = sections.get("monitor", {}).pop("tensorboard", None) or {}
@@ -259,14 +276,28 @@ def _set_checkpoint(sections: dict[str, dict[str, Any]], found: dict[str, Any]) 
     found["callbacks.MFLossMonitor.per_print_times"] = tensorboard.get("log_interval", 1)
 
 
-def _set_recompute(sections: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
-    node = sections.get("recompute", {})
-    mode, layers = node.get("mode", "None"), found.get("model.model_config.num_hidden_layers")
-    if mode == "None":
-        sections.pop("recompute", None)
-    elif mode == "full" and node.get("full_recompute_layer") in (
-        [f"0-{(layers or 0) - 1}"],
-        (f"0-{(layers or 0) - 1}",),
-    ):
-        sections.pop("recompute")
-        found["recompute_config.recompute"] = True
+def _set_lora(
+    sections: dict[str, dict[str, Any]], found: dict[str, Any], model: Mapping[str, Any]
+) -> Iterable[FileNote]:
+    section = sections.pop(SECTION, None)
+    arguments, notes = static_lora(section, model) if section is not None else ({}, [])
+    found |= arguments
+    return notes
+
+
+def _set_recompute(
+    sections: dict[str, dict[str, Any]], found: dict[str, Any], model: Mapping[str, Any]
+) -> Iterable[FileNote]:
+    parallelism, layers = sections.get("parallelism", {}), model.get("num_hidden_layers")
+    section, communication = sections.pop("recompute", {}), sections.pop("recompute_comm", {})
+    stages = _counted(found.get("parallel_config.pipeline_stage", 1))
+    chunks = chunks_of({**parallelism, "pipeline_parallel": stages}, layers if isinstance(layers, int) else 0)
+    if chunks and stages > 1 and isinstance(parallelism.get(_SPLIT), (list, tuple)):
+        found[OFFSET] = offset_of_chunks(chunks, stages)
+        parallelism.pop(_SPLIT)
+    layout = {"mla_qkv_concat": found.get(CONCATENATED, True)}
+    recomputation = Recomputation(chunks, stages, {**model, **layout})
+    recomputation.read(section)
+    recomputation.read_communication(communication)
+    found |= recomputation.arguments
+    return recomputation.notes

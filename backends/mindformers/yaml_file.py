@@ -52,7 +52,7 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
     A pynative `TrainConfig` is converted to the equivalent arguments of the static graph.
     """
     if is_pynative(tree):
-        return {path: frozen(value) for path, value in static_of(tree).items()}
+        return {path: frozen(value) for path, value in static_of(tree)[0].items()}
     flat: dict[str, Value] = {}
     for name, node in tree.items():
         if name in _TEMPLATE and (node is None or (node in ({}, []) and name != _TASK)):
@@ -76,8 +76,11 @@ def file_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
         yield FileNote(key="parallelism", text=text, refused=True, whole=True)
         return
     found = [*key_notes(tree, catalogue, version), *callback_notes(tree, catalogue, version)]
+    static, lost = static_of(tree)
+    known = {note.key for note in found}
     yield from found
-    yield from unwritten_notes(static_of(tree), catalogue, version, {note.key for note in found})
+    yield from (note for note in lost if note.key not in known)
+    yield from unwritten_notes(static, catalogue, version, known)
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Value]) -> None:

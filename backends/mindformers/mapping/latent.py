@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from backends.mindformers.mapping.support import aliased, drop, is_file, is_mla, key, written_class
+from backends.mindformers.mapping.support import aliased, drop, has_latent, is_file, is_mla, key, written_class
 from launcher.job import Value
 from launcher.mapping.rows import NativeView, Row
 
@@ -11,7 +11,7 @@ def _latent() -> Row:
     flag = key("multi_latent_attention")
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if _has_latent(view):
+        if has_latent(view):
             drop(view, {flag: True})
         return {}
 
@@ -25,15 +25,11 @@ def _latent() -> Row:
     )
 
 
-def _has_latent(view: NativeView) -> bool:
-    return key("kv_lora_rank") in view.values or written_class(view) == "deepseek_v3"
-
-
 def _latent_layout() -> Row:
     flag, path = key("mla_qkv_concat"), "kernels.qkv_concat"
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if not _has_latent(view) or not (view.has(flag) or is_file(view)):
+        if not has_latent(view) or not (view.has(flag) or is_file(view)):
             return {}
         return {path: True if view.take(flag, True) else None}
 

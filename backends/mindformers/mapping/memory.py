@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.parallel import PP, effective_vpp
 from backends.mindformers.mapping.stages import Matrix, layers_per_chunk
-from backends.mindformers.mapping.support import frozen, is_legacy, key, require
+from backends.mindformers.mapping.support import (
+    dense_layers_of,
+    frozen,
+    has_experts,
+    is_concatenated,
+    is_legacy,
+    key,
+    require,
+)
 from launcher.job import Job, Value
 from launcher.job.recompute import SELECTIVE_MODULES
 from launcher.mapping.rows import NativeView, Row, same
@@ -31,6 +39,28 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "mla_up_proj": (r"self_attention\.linear_q_up_proj", r"self_attention\.linear_kv_up_proj"),
     "moe_act": (),  # The experts' SwiGLU is always recomputed (moe/ffn.py:131 @2.1.0).
 }
+# With mla_qkv_concat (training_graph/base_models/gpt/gpt_layer_specs.py:131 @2.1.0).
+_CONCATENATED = {"mla_up_proj": (r"self_attention\.linear_qb", r"self_attention\.linear_kvb")}
+_READ = ("core_attn", "mlp", "moe", "shared_experts", "layernorm", "mla_up_proj")
+
+
+def cells_of(module: str, *, concatenated: bool = False) -> tuple[str, ...]:
+    """Return the cells of a module of `recompute.modules`.
+
+    Args:
+        concatenated: both down projections of latent attention are one matrix.
+    """
+    return _CONCATENATED.get(module, MODULES[module]) if concatenated else MODULES[module]
+
+
+def _modules_of_file(view: NativeView) -> dict[str, tuple[str, ...]]:
+    """Return the modules that can be read from a file, and their cells.
+
+    Dense and MoE layers both have a cell mlp: which of them is meant is clear where a model has one kind.
+    """
+    unclear = {"moe"} if not has_experts(view) else {"mlp", "moe"} if dense_layers_of(view) else {"mlp"}
+    concatenated = is_concatenated(view)
+    return {name: cells_of(name, concatenated=concatenated) for name in _READ if name not in unclear}
 
 
 def _swaps(job: Job) -> bool:
@@ -187,7 +217,8 @@ def _selective(version: str) -> Row:
         recompute = job.recompute
         chosen: dict[str, Value] = {}
         for module in _wanted_modules(job):
-            chosen.update(dict.fromkeys(MODULES[module], _counts(job, None)))
+            cells = cells_of(module, concatenated=job.model.is_mla and bool(job.kernels.qkv_concat))
+            chosen.update(dict.fromkeys(cells, _counts(job, None)))
         if recompute.activation:
             chosen.update(dict.fromkeys(ACTIVATION, _counts(job, recompute.activation_num_layers)))
         if recompute.norm:
@@ -206,9 +237,9 @@ def _selective(version: str) -> Row:
         if isinstance(written, bool):
             found: Mapping[str, Value] = {"recompute.activation": True} if written else {}
         elif isinstance(written, tuple) and all(isinstance(name, str) for name in written):
-            found = _read_patterns(dict.fromkeys(written, True), view.peek(PP, 1), view.peek(_FULL) in (False, None))
+            found = _read_patterns(view, dict.fromkeys(written, True))
         elif isinstance(written, Mapping):
-            found = _read_patterns(dict(written), view.peek(PP, 1), view.peek(_FULL) in (False, None))
+            found = _read_patterns(view, dict(written))
             found = found or _read_in_part(view, dict(written))
         else:
             return {}
@@ -221,13 +252,14 @@ def _selective(version: str) -> Row:
     return Row(fields=("recompute.granularity", *paths), flags=flags, emit=emit, read=read, note=note)
 
 
-def _read_patterns(written: dict[str, Value], pp: int, selective: bool) -> dict[str, Value]:
+def _read_patterns(view: NativeView, written: dict[str, Value]) -> dict[str, Value]:
+    pp, selective = view.peek(PP, 1), view.peek(_FULL) in (False, None)
     found: dict[str, Value] = {}
     groups: tuple[tuple[str, tuple[str, ...]], ...] = (("activation", ACTIVATION), ("norm", NORMS))
     for name, patterns in groups:
         values = {str(written.get(pattern)): written.get(pattern) for pattern in patterns}
         value = next(iter(values.values()))
-        counted = isinstance(value, tuple) and len(value) == pp and len(set(value)) == 1
+        counted = isinstance(value, tuple) and len(value) == pp and len(set(value)) == 1 and isinstance(value[0], int)
         if len(values) != 1 or not (counted or (value is True and name == "activation")):
             continue
         for pattern in patterns:
@@ -236,8 +268,7 @@ def _read_patterns(written: dict[str, Value], pp: int, selective: bool) -> dict[
         if isinstance(value, tuple) and counted:
             found[f"recompute.{name}_num_layers"] = value[0]
     modules = []
-    for module in ("core_attn", "moe", "shared_experts", "layernorm", "mla_up_proj"):
-        patterns = MODULES[module]
+    for module, patterns in _modules_of_file(view).items():
         if all(written.get(pattern) is True for pattern in patterns):
             modules.append(module)
             for pattern in patterns:
@@ -276,9 +307,9 @@ def _read_in_part(view: NativeView, written: dict[str, Value]) -> dict[str, Valu
     if left >= set(ACTIVATION):
         left -= set(ACTIVATION)
         found["recompute.activation"] = True
-    for module in ("core_attn", "moe", "shared_experts", "layernorm", "mla_up_proj"):
-        if left >= set(MODULES[module]):
-            left -= set(MODULES[module])
+    for module, cells in _modules_of_file(view).items():
+        if left >= set(cells):
+            left -= set(cells)
             modules.append(module)
     if modules:
         found["recompute.modules"] = tuple(modules)

@@ -13,6 +13,7 @@ from backends.mindformers.mapping.support import (
     first_written,
     follows,
     from_directory,
+    has_latent,
     is_like_deepseek,
     key,
     require,
@@ -271,7 +272,7 @@ def _rope_scaling() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         written = view.peek(_ROPE)
         if not isinstance(written, Mapping):
-            latent = key("kv_lora_rank") in view.values or written_class(view) == "deepseek_v3"
+            latent = has_latent(view)
             if latent and not view.peek(WEIGHTS):
                 view.values.setdefault(_NO_SCALING, 40.0)  # The default if a file omits it: kept as a native argument.
                 drop(view, {_NO_SCALING: 1.0})

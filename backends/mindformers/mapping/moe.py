@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.batch_arithmetic import micro_batches
 from backends.mindformers.mapping.support import (
+    EXPERTS,
     KIND,
     aliased,
     drop,
@@ -18,20 +19,18 @@ from backends.mindformers.mapping.support import (
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, same
 
-_EXPERTS = tuple(key(name) for name in ("num_experts", "n_routed_experts", "num_moe_experts", "expert_num"))
-
 
 def _experts() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         # The name under which the config class has its default; both names at once are rejected.
-        yield _EXPERTS[1 if is_like_deepseek(job) else 0], job.model.num_experts
+        yield EXPERTS[1 if is_like_deepseek(job) else 0], job.model.num_experts
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = first_written(view, _EXPERTS)
+        given = first_written(view, EXPERTS)
         # Without a class the given name must be kept: config.json also has one of them.
         return {"model.num_experts": view.take(given)} if given and view.peek(KIND) is not None else {}
 
-    return Row(fields=("model.num_experts",), flags=_EXPERTS, emit=emit, read=read, when=is_moe)
+    return Row(fields=("model.num_experts",), flags=EXPERTS, emit=emit, read=read, when=is_moe)
 
 
 def _shared_experts() -> Row:

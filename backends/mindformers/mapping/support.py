@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from backends.mindformers.class_defaults import CLASSES
 from launcher.job import Job, Value, fields, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported
 
@@ -16,6 +17,10 @@ KIND = f"{MODEL}model_type"
 def key(name: str) -> str:
     """Return the dotted path of a key of the model section."""
     return MODEL + name
+
+
+EXPERTS = tuple(key(name) for name in ("num_experts", "n_routed_experts", "num_moe_experts", "expert_num"))
+"""Keys for the number of experts."""
 
 
 def first_written(view: NativeView, flags: Iterable[str]) -> str | None:
@@ -162,6 +167,30 @@ def is_file(view: NativeView) -> bool:
 def legacy_file(view: NativeView) -> bool:
     """Return whether a file builds legacy models, which is the default (template.py @2.1.0)."""
     return is_file(view) and bool(view.peek("use_legacy", True))
+
+
+def has_latent(view: NativeView) -> bool:
+    """Return whether the model of a file has multi-head latent attention."""
+    return key("kv_lora_rank") in view.values or written_class(view) == "deepseek_v3"
+
+
+def is_concatenated(view: NativeView) -> bool:
+    """Return whether a file's latent attention has both down projections in one matrix, which is the default."""
+    return has_latent(view) and bool(view.peek(key("mla_qkv_concat"), is_file(view)))
+
+
+def has_experts(view: NativeView) -> bool:
+    """Return whether the model of a file has experts, as far as its keys and its class tell."""
+    given = any((view.peek(name) or 1) != 1 for name in EXPERTS)
+    known = CLASSES.get(str(written_class(view)), {})
+    return given or any(known.get(name.removeprefix(MODEL)) for name in EXPERTS)
+
+
+def dense_layers_of(view: NativeView) -> bool:
+    """Return whether some layers of a file's model with experts have none."""
+    known = CLASSES.get(str(written_class(view)), {})
+    first = view.peek(key("first_k_dense_replace"), known.get("first_k_dense_replace"))
+    return bool(first) or view.peek(key("moe_layer_freq"), 1) not in (None, 1)
 
 
 def is_moe(job: Job) -> bool:

@@ -170,6 +170,7 @@ def accepts(version: str) -> Accepts:
 
 # Keys whose text is looked up after TrainConfig has taken it, and texts that are found.
 BUILT = {
+    "recompute.mode": "None",  # the others need layers or modules when the model is built
     "optimizer.type": "AdamW",
     "train_dataset.dataloader.type": "HFDataLoader",
     "parallelism.reshard_after_forward_policy": "never",
