@@ -41,10 +41,10 @@ from tools.resumable import ROOT, commit, digest, load, save, state_file
 
 STATE = state_file("rehearsal_matrix")
 PAGE = ROOT / "docs" / "rehearsal.md"
-MARKS = {part: (f"<!-- {part}: begin -->", f"<!-- {part}: end -->") for part in ("layouts", "recipes")}
 PROGRAM = ("launcher", "backends", "conf", "recipes")
 """What decides the results, beside the jobs: other changes of the sources do not forget them."""
 PARTS = ("layouts", "drawn", "recipes")
+MARKS = {part: (f"<!-- {part}: begin -->", f"<!-- {part}: end -->") for part in PARTS}
 
 
 def cases() -> Iterator[tuple[str, Layout]]:
@@ -81,11 +81,12 @@ def main() -> int:
             good = fits(known[key])
             bad += not good
             print(f"{'' if good else 'NOT EXPECTED  '}{key}: {_shown(known[key])}", flush=True)
-    text = {"layouts": "\n".join(layout_tables(known)), "recipes": "\n".join(recipe_tables(known))}
+    tables = {"layouts": layout_table, "drawn": drawn_line, "recipes": recipe_tables}
+    text = {part: "\n".join(table(known)) for part, table in tables.items()}
     if options.markdown:
         print("\n\n".join(text.values()))
     if options.docs:
-        _write({part: table for part, table in text.items() if part in options.part and table})
+        write_tables({part: table for part, table in text.items() if part in options.part and table})
     return int(bad > 0)
 
 
@@ -118,20 +119,23 @@ def _shown(result: Result) -> str:
     return f"{result.verdict}: {result.seen[:200]}{differences}"
 
 
-def layout_tables(known: Mapping[str, Result]) -> Iterator[str]:
-    """Yield the lines of the table of layouts, and of those drawn at random."""
-    today = datetime.date.today().isoformat()
+def layout_table(known: Mapping[str, Result]) -> Iterator[str]:
+    """Yield the lines of the table of layouts."""
     found = {key: each for key, each in known.items() if key.startswith("layouts ")}
     if found:
-        yield f"{_counted(found.values())} ({today}, {commit()})."
+        yield f"{_counted(found.values())} ({_measured()})."
         yield from ("", f"| layout | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}")
         for name, layout in {layout.name: layout for layout in LAYOUTS}.items():  # one name may be listed by kinds
             results = [found.get(_key("layouts", kind, layout)) for kind in KINDS]
             if any(results):
                 yield f"| `{name}` | {' | '.join(map(_cell, results))} |"
+
+
+def drawn_line(known: Mapping[str, Result]) -> Iterator[str]:
+    """Yield the line of the layouts drawn at random."""
     draws = [each for key, each in known.items() if key.startswith("drawn ")]
     if draws:
-        yield from ("", f"Layouts drawn at random: {_counted(draws)}.")
+        yield f"Layouts drawn at random: {_counted(draws)} ({_measured()})."
 
 
 def recipe_tables(known: Mapping[str, Result]) -> Iterator[str]:
@@ -139,6 +143,10 @@ def recipe_tables(known: Mapping[str, Result]) -> Iterator[str]:
     tried = {key.partition(" ")[2]: each for key, each in known.items() if key.startswith("recipes ")}
     if tried:
         yield from _recipes(tried)
+
+
+def _measured() -> str:
+    return f"{datetime.date.today().isoformat()}, {commit()}"
 
 
 def _counted(results: Iterable[Result]) -> str:
@@ -164,8 +172,7 @@ def _cell(result: Result | None) -> str:
 
 def _recipes(tried: Mapping[str, Result]) -> Iterator[str]:
     trained = {name: each for name, each in tried.items() if each.verdict == TRAINED}
-    today = datetime.date.today().isoformat()
-    yield f"{len(trained)} of {len(tried)} recipes, shrunken, train {ITERATIONS} iterations here ({today}, {commit()}):"
+    yield f"{len(trained)} of {len(tried)} recipes, shrunken, train {ITERATIONS} iterations here ({_measured()}):"
     yield from ("", "| recipe | trained by, loss |", "|---|---|")
     yield from (f"| `{name}` | {each.seen} |" for name, each in trained.items())
     others = [each for each in tried.items() if each[0] not in trained]
@@ -177,8 +184,8 @@ def _first(seen: str) -> str:
     return seen.partition(";")[0].replace("|", "\\|")[:200]
 
 
-def _write(tables: Mapping[str, str]) -> None:
-    """Replace the tables of the documentation that were made, between their marks."""
+def write_tables(tables: Mapping[str, str]) -> None:
+    """Replace these tables of the documentation, between their marks; the others stay with their own date."""
     text = PAGE.read_text(encoding="utf-8")
     for part, table in tables.items():
         begin, end = MARKS[part]
@@ -200,6 +207,8 @@ def _options() -> argparse.Namespace:
         "--docs", action="store_true", help=f"write the tables of the parts into {PAGE.relative_to(ROOT)}"
     )
     options = parser.parse_args()
+    if options.docs and options.only:
+        parser.error("--docs writes whole tables: it goes with --part, not with --only")
     options.part = options.part or PARTS
     return options
 
