@@ -14,7 +14,7 @@ from typing import Any
 from launcher.budgets import BeyondBudget
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.model_folders import CONFIG, offered_models
-from launcher.compose.presets import Preset, named_like, preset_named, with_model_of_checkpoint
+from launcher.compose.presets import Preset, named_like, preset_named, preset_of_folder, with_model_of_checkpoint
 from launcher.compose.search_path import SearchPath
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.config_names import with_config_names
@@ -139,6 +139,10 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
     if not file.is_file() and on_other_machine and not folder.exists():
         # A job written for another machine (`launch import`): its own architecture fields and the overrides apply.
         # Where all of them are overrides they are the architecture, not changes to one.
+        preset = preset_of_folder(str(folder)) if files.preset is None and job.model.hidden_size is None else None
+        if preset is not None:
+            there = f"conf/model/{preset.name}.yaml, by the name of {job.model.path}"
+            return filled(job, _model_of(preset.fields), there, _specified(job, None))
         return _with_typed(job) if files.here or files.preset is not None else job
     if not file.is_file():
         what = f"model.path: {file} does not exist; a model's folder is expected (a name on a hub: model.hub_id)"

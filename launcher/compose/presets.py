@@ -62,6 +62,22 @@ def preset_named(name: str) -> Preset | None:
     return Preset(name=own.name, fields={**own.fields, **changed}, differs=changed)
 
 
+def preset_of_folder(path: str) -> Preset | None:
+    """Return the preset of the model that a folder is named after, or None.
+
+    The caches of huggingface_hub (`models--ORG--NAME/snapshots/HASH`) and of ModelScope (`___` for a dot) name the
+    model, too; `-hf` tells the format of the weights.
+
+    >>> preset_of_folder("/data/Qwen3-8B").fields["hub_id"]
+    'Qwen/Qwen3-8B'
+    """
+    parts = path.rstrip("/").split("/")
+    if parts[-2:-1] == ["snapshots"]:
+        parts = parts[:-2]
+    leaf = parts[-1].rsplit("--", 1)[-1].replace("___", ".") if parts else ""
+    return preset_named(leaf) or preset_named(leaf.removesuffix("-hf"))
+
+
 @cache
 def _known() -> Mapping[str, tuple[str, Path, Variant | None]]:
     """Return hub id, file and variant of every known model by its name without the owner, in lower case."""

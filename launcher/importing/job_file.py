@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from launcher.importing.imported import Imported
-from launcher.importing.presets import PREDICTION, preset_of, specified_model_fields, without_preset
+from launcher.importing.presets import PREDICTION, named_by_folder, preset_of, specified_model_fields, without_preset
 from launcher.job import Job, Value, as_tree, fields, value_at
 from launcher.job.file_text import job_file_text
 
@@ -74,6 +74,8 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
         specified.add(PREDICTION)
     tree = job_tree(job, {f"model.{name}" for name in specified})
     if preset is not None:
+        if job.model.path is not None:
+            tree["model"]["hub_id"] = None  # the folder is the model's name, not the preset's
         without_preset(tree, preset)
     backend = tree.setdefault("backend", {})
     backend.pop("version", None)
@@ -83,7 +85,7 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
         del tree["backend"]
     head = [
         f"# Imported from {source} ({imported.program or 'arguments'}, {imported.backend} {imported.version}).",
-        *(f"# note: {note}" for note in imported.warnings),
+        *(f"# note: {note}" for note in (*imported.warnings, *named_by_folder(job))),
         *(f"# not imported: {note}" for note in imported.problems),
     ]
     if imported.exact:

@@ -10,7 +10,7 @@ from launcher.importing.accounts import Account, Outcome, accounts
 from launcher.importing.exact import as_loaded
 from launcher.importing.imported import Imported, source_of
 from launcher.importing.notes import Note
-from launcher.importing.presets import with_preset
+from launcher.importing.presets import named_by_folder, with_preset
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
@@ -86,7 +86,7 @@ def ported(
         accounts=tuple(_accounts(imported, result, outcome)),
         variables=tuple(name for name in job.backend.env if name not in outcome.job.backend.env),
         findings=outcome.findings,
-        notes=() if not name else (_named_by_checkpoint(name, job),),
+        notes=(_named_by_checkpoint(name, job),) if name else named_by_folder(start),
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BeyondBudget
-from launcher.compose.presets import Preset, preset_named
+from launcher.compose.presets import Preset, preset_named, preset_of_folder
 from launcher.families.config_json import read_config
 from launcher.families.config_names import with_config_names
 from launcher.families.determined import determined_fields
@@ -13,6 +13,7 @@ from launcher.families.fill import filled, model_of, model_value
 from launcher.families.source import ModelConfigError
 from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.importing.imported import Imported
+from launcher.importing.notes import Note
 from launcher.job import Job
 from launcher.job.derive import with_fields
 from launcher.job.model import Model
@@ -25,11 +26,25 @@ _MODELS: dict[str, Model] = {}
 
 
 def preset_of(job: Job) -> Preset | None:
-    """Return the preset of the model that the job names by its hub id, unless the job describes an architecture."""
-    if job.model.path is not None or job.model.hub_id is None:
-        return None
-    preset, known = preset_named(job.model.hub_id), job.model.hidden_size
+    """Return the preset of the model that the job names, unless the job describes an architecture.
+
+    It is named by its hub id, or by a folder that is not on this machine.
+    """
+    model, known = job.model, job.model.hidden_size
+    if model.path is not None:
+        preset = None if Path(model.path).expanduser().exists() else preset_of_folder(model.path)
+    else:
+        preset = preset_named(model.hub_id) if model.hub_id is not None else None
     return None if preset is None or known not in (None, preset.fields.get("hidden_size")) else preset
+
+
+def named_by_folder(job: Job) -> tuple[Note, ...]:
+    """Return what says that the sizes come from the name of a folder that is not on this machine."""
+    preset = preset_of(job)
+    if preset is None or job.model.path is None:
+        return ()
+    message = f"the sizes are those of {preset.fields['hub_id']}, by the name of model.path={job.model.path}, which is "
+    return (Note(message=f"{message}not on this machine", works=("model.path=DIR with its config.json",)),)
 
 
 def specified_model_fields(imported: Imported) -> frozenset[str]:
@@ -81,7 +96,8 @@ def _with_fields(job: Job, preset: Preset, specified: Collection[str], unchanged
     key = str(preset.fields.get("hub_id", preset.name))
     if key not in _MODELS:
         _MODELS[key] = model_of(preset.fields)
-    return filled(job, _MODELS[key], f"conf/model/{preset.name}.yaml", specified, unchanged)
+    named = f", by the name of {job.model.path}" if job.model.path is not None else ""
+    return filled(job, _MODELS[key], f"conf/model/{preset.name}.yaml{named}", specified, unchanged)
 
 
 def _kept(job: Job) -> set[str]:
