@@ -82,6 +82,14 @@ ROWS = (
         when=_is_graph,
     ),
     StackFigure(
+        name="repeats_unread",
+        value=False,
+        source="mindspore nn/cell.py:3603 (2.7.0), ccsrc/frontend/optimizer/recompute.cc @08c54eb9 "
+        "(InsertRecomputedNodes): what feeds the backward is made again, with its inputs; the last product of a layer, "
+        "which is added to the layer's input, feeds nothing of it",
+        when=_is_graph,
+    ),
+    StackFigure(
         name="late_weights",
         value=True,
         source="mindspore ccsrc/frontend/parallel/pipeline_transformer/zero_bubble_v.cc (steps 7 and 8: nWB0, nW)",

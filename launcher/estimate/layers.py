@@ -17,6 +17,7 @@ from launcher.estimate.operation import (
     bound_by_host,
     checkpointed,
     overlapped_with_micro_batch,
+    read_by_backward,
     recomputed,
     walk,
 )
@@ -292,7 +293,8 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str, offload: b
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual
         group = sizes.recompute_layers if sizes.recompute == "full" else 1
-        return checkpointed(operations, residual, saved, group, machine.launch)
+        repeated = operations if sizes.repeats_unread else read_by_backward(operations)
+        return checkpointed(operations, repeated, residual, saved, group, machine.launch)
     if recompute == "selective":
         operations = recomputed(operations, sizes)
     places = _captured(sizes, operations)

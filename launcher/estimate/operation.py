@@ -169,27 +169,40 @@ def overlapped_with_micro_batch(layer: Layer, operations: list[Operation]) -> La
     )
 
 
-def checkpointed(operations: list[Operation], residual: float, saved: float, group: int, launch: float) -> Layer:
-    """Return a layer whose whole forward runs again in the backward.
+def read_by_backward(operations: list[Operation]) -> list[Operation]:
+    """Return the kernels of a layer without its last product (or combination), which only the residual addition reads.
+
+    The backward of that addition reads no value.
+    """
+    last = max(place for place, op in enumerate(operations) if op.module != "residual")
+    return operations[:last]
+
+
+def checkpointed(
+    operations: list[Operation], again: list[Operation], residual: float, saved: float, group: int, launch: float
+) -> Layer:
+    """Return a layer whose forward runs again in the backward.
 
     Args:
+        again: what runs again.
         saved: bytes of the layer's input as it is kept.
         group: layers that share one kept input (method uniform); the last of the group holds the others' tensors.
         launch: seconds of the host for one kernel.
     """
     plain = bound_by_host(walk(operations, residual), operations, launch)
+    more = plain if again is operations else bound_by_host(walk(again, residual), again, launch)
     transient = max(op.forward_needs for op in operations) + residual
     repeated = max(plain.forward_peak, plain.backward_peak) + (group - 1) * plain.keeps
     return Layer(
         keeps=saved / group,
         forward_peak=saved / group + transient,
         backward_peak=saved / group + repeated,
-        backward=plain.backward + plain.forward,
-        backward_comm=plain.backward_comm + plain.forward_comm,
+        backward=plain.backward + more.forward,
+        backward_comm=plain.backward_comm + more.forward_comm,
         forward=plain.forward,
         forward_comm=plain.forward_comm,
         flops=plain.flops,
-        recompute=plain.forward,
+        recompute=more.forward,
         weights=plain.weights,
         products=plain.products,
     )

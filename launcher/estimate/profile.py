@@ -41,6 +41,8 @@ class Profile:
             setting.
         parts_exposed: share of the communication of tensor parallelism that stays exposed with overlap.sequence_parts
             above 1, 0 to 1.
+        repeats_unread: full recomputation runs all kernels of a layer again, as torch's does; otherwise not those whose
+            output the backward does not read.
         late_weights: the schedule dualpipev computes the last micro-batches' gradients of weights after those of all
             inputs, without a setting.
         cuda_graphs: kernels.cuda_graph captures kernels.
@@ -67,6 +69,7 @@ class Profile:
     fragments: bool = True
     overlaps_data_parallel: bool = False
     parts_exposed: float = 1.0
+    repeats_unread: bool = True
     late_weights: bool = False
     cuda_graphs: bool = True
     group_buffer_gib: float = 0.0

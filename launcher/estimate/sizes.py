@@ -129,6 +129,7 @@ class Sizes:
     recompute_layers: int
     per_stage: bool
     saved_over_tp: bool
+    repeats_unread: bool
     copied_gradients: bool
     offload_modules: tuple[str, ...]
     offload_smallest: float
@@ -405,6 +406,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         recompute_layers=job.recompute.num_layers or 1,
         per_stage=bool(job.recompute.per_pp_rank),
         saved_over_tp=bool(job.recompute.distribute_saved_activations),
+        repeats_unread=profile.repeats_unread,
         copied_gradients=job.hardware.reduce_scatter_copies,
         offload_modules=offloaded_modules(job),
         offload_smallest=profile.offload_smallest,
