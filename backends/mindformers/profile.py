@@ -43,6 +43,13 @@ ROWS = (
         when=lambda job: bool(job.model.legacy) and not job.moe.grouped_gemm,
     ),
     StackFigure(
+        name="pads_to_capacity",
+        value=True,
+        source="mindformers 1.3.2, 1.6.0 modules/transformer/moe.py (calculate_expert_capacity_v2, "
+        "TopkRouterV2.dispatch): the tokens of an expert are a tensor of constant size, filled up with zeros",
+        when=lambda job: bool(job.model.legacy) and not job.moe.grouped_gemm,
+    ),
+    StackFigure(
         name="fragments",
         value=False,
         source="mindspore.cn docs r2.9.0, Memory Management: static reuse near the optimum, the pool is defragmented",

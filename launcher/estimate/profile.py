@@ -36,6 +36,8 @@ class Profile:
         update_copies: the update makes fp32 copies of all gradients at once (distrib_optimizer.py,
             _copy_model_grads_to_main_grads, megatron-core 0.16.1).
         experts_over_tp: weights of experts are split over tensor parallelism beside expert parallelism.
+        pads_to_capacity: with moe.capacity_factor every expert computes and gets its capacity, also where fewer tokens
+            chose it (moe.pad_to_capacity).
         fragments: the allocator leaves gaps (estimate.mem_factor).
         overlaps_data_parallel: gradients are reduced during backward and weights gathered during forward, without a
             setting.
@@ -66,6 +68,7 @@ class Profile:
     main_weight_bytes: int | None = None
     update_copies: bool = True
     experts_over_tp: bool = False
+    pads_to_capacity: bool = False
     fragments: bool = True
     overlaps_data_parallel: bool = False
     parts_exposed: float = 1.0

@@ -318,7 +318,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     products = format_of(precision)
     variants, missing = read_variants(model)
     assumed += missing
-    padded = bool(moe.capacity_factor and moe.pad_to_capacity)
+    padded = bool(moe.capacity_factor and (moe.pad_to_capacity or profile.pads_to_capacity))
     if is_moe and not padded and not moe.force_load_balancing and job.estimate.expert_imbalance == 1:
         assumed.append("routing: every expert gets the same number of tokens")
     sizes = Sizes(
@@ -431,9 +431,9 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         flex=moe.token_dispatcher_type == "flex" or bool(moe.deepep),
         groups=(model.n_group or 1) if is_moe else 1,
         topk_groups=(model.topk_group or model.n_group or 1) if is_moe else 1,
-        capacity=_capacity(job),
-        padded_capacity=bool(moe.pad_to_capacity),
-        received=_received(job, ep),
+        capacity=_capacity(job, padded=padded),
+        padded_capacity=padded,
+        received=_received(job, ep, padded=padded),
         probs=job.estimate.dispatch_probs,
         overlap_grad=bool(job.overlap.grad_reduce) or profile.overlaps_data_parallel,
         overlap_param=bool(job.overlap.param_gather) or profile.overlaps_data_parallel,
@@ -449,18 +449,18 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     return sizes, assumed
 
 
-def _capacity(job: Job) -> float | None:
+def _capacity(job: Job, *, padded: bool) -> float | None:
     """Return an expert's tokens relative to balanced routing: its capacity if padded, else at most one."""
     factor = job.moe.capacity_factor
     if factor is None:
         return None
-    return factor if job.moe.pad_to_capacity else min(1.0, factor)
+    return factor if padded else min(1.0, factor)
 
 
-def _received(job: Job, ep: int) -> float:
+def _received(job: Job, ep: int, *, padded: bool) -> float:
     """Return the tokens that the experts of the busiest rank get, relative to balanced routing."""
     moe, factor = job.moe, job.moe.capacity_factor
-    if factor is not None and moe.pad_to_capacity:
+    if factor is not None and padded:
         return factor
     imbalance = 1.0 if ep == 1 or moe.force_load_balancing else job.estimate.expert_imbalance
     return imbalance if factor is None else min(imbalance, factor)

@@ -11,7 +11,7 @@ from launcher.estimate.profile import FIGURES, PLAIN, profile_of
 from launcher.job import Job
 from launcher.mapping.backend import backend_names, get_backend
 from tests.conftest import Launch
-from tests.estimate.estimate_jobs import job_with
+from tests.estimate.estimate_jobs import MOE, job_with
 
 NPU = {"hardware": {"device": "npu", "memory_gib": 64.0, "reserved_gib": None}}
 
@@ -82,6 +82,20 @@ def test_mindformers_recomputes_what_the_backward_reads() -> None:
     assert graph is not None
     assert eager is not None
     assert 1 - graph.recompute_s / eager.recompute_s == pytest.approx(16.8 / 62.9, rel=0.2)
+
+
+def test_mindformers_older_classes_compute_whole_capacities() -> None:
+    """With a capacity of 1.5 their experts compute half as much again; elsewhere it is a limit only."""
+    batch = {"micro_batch_size": 4, "global_batch_size": 32}
+    plain, limited = (
+        job_with(**NPU, batch=batch, model={**MOE, "legacy": True}, parallel={"ep": 8}, moe={"capacity_factor": factor})
+        for factor in (None, 1.5)
+    )
+    for backend, is_longer in (("mindformers", True), ("mindspeed", False)):
+        without, with_limit = answer(backend, plain).time, answer(backend, limited).time
+        assert without is not None
+        assert with_limit is not None
+        assert (with_limit.forward_s > 1.05 * without.forward_s) == is_longer
 
 
 def test_mindspeed_counts_the_buffers_of_its_groups() -> None:
