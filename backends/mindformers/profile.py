@@ -43,6 +43,12 @@ ROWS = (
         when=lambda job: bool(job.model.legacy) and not job.moe.grouped_gemm,
     ),
     StackFigure(
+        name="grouped_experts",
+        value=False,
+        source="mindformers 1.6.0 modules/layers.py:475: BatchMatMul, a product of the same size for each expert",
+        when=lambda job: bool(job.model.legacy),
+    ),
+    StackFigure(
         name="pads_to_capacity",
         value=True,
         source="mindformers 1.3.2, 1.6.0 modules/transformer/moe.py (calculate_expert_capacity_v2, "

@@ -253,9 +253,12 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     size = rows * (inner + outer) * act + local * inner * outer * act
     gradient = rows * (inner + outer) * act + builder.written(local * inner * outer)
     tokens = max(1.0, rows / local)
-    count = 1 if s.grouped else local
-    seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
-    back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
+    if s.grouped:
+        seconds = machine.experts(flops, size, tokens)
+        back = seconds + machine.experts(flops, gradient, tokens, gradient=True)
+    else:  # an ordinary product for each expert
+        seconds = local * machine.linear(flops / local, size / local)
+        back = seconds + local * machine.linear(flops / local, gradient / local, gradient=True)
     back += builder.copied(local * inner * outer)
     if s.fp8 and not s.flex:  # copied to and from a multiple of rows (experts.py, Fp8Padding, Fp8Unpadding)
         copied = machine.moved(2 * rows * (inner if name == "expert up" else outer) * act)

@@ -36,6 +36,8 @@ class Profile:
         update_copies: the update makes fp32 copies of all gradients at once (distrib_optimizer.py,
             _copy_model_grads_to_main_grads, megatron-core 0.16.1).
         experts_over_tp: weights of experts are split over tensor parallelism beside expert parallelism.
+        grouped_experts: the products of a rank's experts are one kernel for unequal numbers of tokens, unless
+            moe.grouped_gemm says otherwise.
         pads_to_capacity: with moe.capacity_factor every expert computes and gets its capacity, also where fewer tokens
             chose it (moe.pad_to_capacity).
         fragments: the allocator leaves gaps (estimate.mem_factor).
@@ -68,6 +70,7 @@ class Profile:
     main_weight_bytes: int | None = None
     update_copies: bool = True
     experts_over_tp: bool = False
+    grouped_experts: bool = True
     pads_to_capacity: bool = False
     fragments: bool = True
     overlaps_data_parallel: bool = False

@@ -425,7 +425,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fused_router=bool(moe.router_fusion),
         # For MLA the kernel supports YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
         fused_rope=kernels.rope_fusion is not False and not (model.is_mla and model.rope_scaling.type != "yarn"),
-        grouped=moe.grouped_gemm is not False,
+        grouped=profile.grouped_experts if moe.grouped_gemm is None else moe.grouped_gemm,
         captured=captured_scope(job, profile),
         dispatcher=moe.token_dispatcher_type,
         flex=moe.token_dispatcher_type == "flex" or bool(moe.deepep),

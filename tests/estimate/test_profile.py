@@ -98,6 +98,19 @@ def test_mindformers_older_classes_compute_whole_capacities() -> None:
         assert (with_limit.forward_s > 1.05 * without.forward_s) == is_longer
 
 
+def test_mindformers_older_classes_compute_experts_as_ordinary_products() -> None:
+    """Grouped products (0.55 of the peak where nothing is measured) are slower than ordinary ones (0.65) when large."""
+    batch = {"micro_batch_size": 8, "global_batch_size": 64}
+    plain, grouped = (
+        job_with(**NPU, batch=batch, model={**MOE, "legacy": True}, parallel={"ep": 8}, moe={"grouped_gemm": value})
+        for value in (None, True)
+    )
+    ordinary, together = answer("mindformers", plain).time, answer("mindformers", grouped).time
+    assert ordinary is not None
+    assert together is not None
+    assert ordinary.forward_s < together.forward_s
+
+
 def test_mindspeed_counts_the_buffers_of_its_groups() -> None:
     """HCCL takes two buffers of 200 MiB a group: tp and pp add one each."""
     alone = answer("mindspeed").outside
