@@ -10,6 +10,10 @@ def _is_graph(job: Job) -> bool:
     return job.graph.mode != "eager"
 
 
+def _is_legacy_graph(job: Job) -> bool:
+    return bool(job.model.legacy) and _is_graph(job)
+
+
 ROWS = (
     StackFigure(
         name="host_launch",
@@ -101,6 +105,19 @@ ROWS = (
         "(InsertRecomputedNodes): what feeds the backward is made again, with its inputs; the last product of a layer, "
         "which is added to the layer's input, feeds nothing of it",
         when=_is_graph,
+    ),
+    StackFigure(
+        name="rope_bytes",
+        value=13.0,
+        source="mindformers 1.6.0 modules/layers.py (RotaryEmbedding.construct): halves are swapped by a BatchMatMul; "
+        "two products and their sum are counted as one kernel; 10 bytes forward, 16 backward",
+        when=_is_legacy_graph,
+    ),
+    StackFigure(
+        name="rope_bytes",
+        value=26.0,
+        source="the same in rotary_dtype float32: query and key are cast first and last; 24 bytes forward, 28 backward",
+        when=lambda job: _is_legacy_graph(job) and bool(job.precision.rope_in_fp32),
     ),
     StackFigure(
         name="late_weights",

@@ -102,6 +102,9 @@ class LayerBuilder(Builder):
             rope = replace(
                 rope, forward=seconds, backward=seconds, forward_needs=3 * rotated, backward_needs=3 * rotated
             )
+        elif s.rope_bytes:
+            seconds = self.machine.moved(s.rope_bytes * self.tokens * (query + key))
+            rope = replace(rope, forward=seconds, backward=seconds)
         operations.append(rope)
         operations += self._core(query, key, key, s.heads // s.tp, s.head_dim, s.head_dim)
         if gate:

@@ -47,6 +47,8 @@ class Profile:
             above 1, 0 to 1.
         repeats_unread: full recomputation runs all kernels of a layer again, as torch's does; otherwise not those whose
             output the backward does not read.
+        rope_bytes: bytes that rotary positions move for an element of query and key, each way, where they are not one
+            kernel; 0: they are.
         late_weights: the schedule dualpipev computes the last micro-batches' gradients of weights after those of all
             inputs, without a setting.
         cuda_graphs: kernels.cuda_graph captures kernels.
@@ -76,6 +78,7 @@ class Profile:
     overlaps_data_parallel: bool = False
     parts_exposed: float = 1.0
     repeats_unread: bool = True
+    rope_bytes: float = 0.0
     late_weights: bool = False
     cuda_graphs: bool = True
     group_buffer_gib: float = 0.0

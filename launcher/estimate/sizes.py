@@ -9,6 +9,7 @@ from launcher.estimate.profile import profile_of
 from launcher.estimate.stored import (
     BYTES,
     bucket_copy,
+    capacity_of,
     captured_scope,
     copy_bytes,
     exposed_tp,
@@ -17,6 +18,7 @@ from launcher.estimate.stored import (
     instances,
     offloaded_modules,
     optimizer_bytes,
+    received_tokens,
     resident_optimizer,
     step_bytes,
     stored_bytes,
@@ -148,6 +150,7 @@ class Sizes:
     duplicated_mla: bool
     fused_router: bool
     fused_rope: bool
+    rope_bytes: float
     grouped: bool
     captured: tuple[str, ...]
     # -- experts
@@ -425,15 +428,16 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fused_router=bool(moe.router_fusion),
         # For MLA the kernel supports YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
         fused_rope=kernels.rope_fusion is not False and not (model.is_mla and model.rope_scaling.type != "yarn"),
+        rope_bytes=profile.rope_bytes,
         grouped=profile.grouped_experts if moe.grouped_gemm is None else moe.grouped_gemm,
         captured=captured_scope(job, profile),
         dispatcher=moe.token_dispatcher_type,
         flex=moe.token_dispatcher_type == "flex" or bool(moe.deepep),
         groups=(model.n_group or 1) if is_moe else 1,
         topk_groups=(model.topk_group or model.n_group or 1) if is_moe else 1,
-        capacity=_capacity(job, padded=padded),
+        capacity=capacity_of(job, padded=padded),
         padded_capacity=padded,
-        received=_received(job, ep, padded=padded),
+        received=received_tokens(job, ep, padded=padded),
         probs=job.estimate.dispatch_probs,
         overlap_grad=bool(job.overlap.grad_reduce) or profile.overlaps_data_parallel,
         overlap_param=bool(job.overlap.param_gather) or profile.overlaps_data_parallel,
@@ -447,23 +451,6 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         lora=job.lora.rank or 0,
     )
     return sizes, assumed
-
-
-def _capacity(job: Job, *, padded: bool) -> float | None:
-    """Return an expert's tokens relative to balanced routing: its capacity if padded, else at most one."""
-    factor = job.moe.capacity_factor
-    if factor is None:
-        return None
-    return factor if padded else min(1.0, factor)
-
-
-def _received(job: Job, ep: int, *, padded: bool) -> float:
-    """Return the tokens that the experts of the busiest rank get, relative to balanced routing."""
-    moe, factor = job.moe, job.moe.capacity_factor
-    if factor is not None and padded:
-        return factor
-    imbalance = 1.0 if ep == 1 or moe.force_load_balancing else job.estimate.expert_imbalance
-    return imbalance if factor is None else min(imbalance, factor)
 
 
 def _chunks_per_stage(job: Job) -> int:

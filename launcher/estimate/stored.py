@@ -1,4 +1,4 @@
-"""What a stack keeps of a parameter and of activations, and what it hides: a job's fields read by its profile."""
+"""What a stack keeps of a parameter and of activations, what it hides, what experts get: fields read by its profile."""
 
 from launcher.estimate.profile import Profile
 from launcher.job import Job
@@ -131,3 +131,20 @@ def bucket_copy(job: Job, dtype: int, grad_bytes: int, fsdp: str) -> int:
     """
     copies = fsdp == "megatron" and not job.lora.rank
     return dtype + grad_bytes if copies and job.kernels.gradient_accumulation_fusion is False else 0
+
+
+def capacity_of(job: Job, *, padded: bool) -> float | None:
+    """Return an expert's tokens relative to balanced routing: its capacity if padded, else at most one."""
+    factor = job.moe.capacity_factor
+    if factor is None:
+        return None
+    return factor if padded else min(1.0, factor)
+
+
+def received_tokens(job: Job, ep: int, *, padded: bool) -> float:
+    """Return the tokens that the experts of the busiest rank get, relative to balanced routing."""
+    moe, factor = job.moe, job.moe.capacity_factor
+    if factor is not None and padded:
+        return factor
+    imbalance = 1.0 if ep == 1 or moe.force_load_balancing else job.estimate.expert_imbalance
+    return imbalance if factor is None else min(imbalance, factor)

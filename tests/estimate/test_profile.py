@@ -111,6 +111,18 @@ def test_mindformers_older_classes_compute_experts_as_ordinary_products() -> Non
     assert ordinary.forward_s < together.forward_s
 
 
+def test_mindformers_older_classes_rotate_in_several_kernels() -> None:
+    """Query and key of 16 + 8 heads of 128 move 26 bytes an element in fp32 and 13 in 16 bits, each way."""
+    wide, narrow = (
+        job_with(**NPU, model={"legacy": True}, precision={"rope_in_fp32": value}) for value in (True, False)
+    )
+    first, second = answer("mindformers", wide).time, answer("mindformers", narrow).time
+    assert first is not None
+    assert second is not None
+    elements = 4096 * (16 + 8) * 128 * 16 * 8  # tokens, heads, layers, micro-batches
+    assert first.forward_s - second.forward_s == pytest.approx(13 * elements / (0.75 * 3000e9), rel=0.01)
+
+
 def test_mindspeed_counts_the_buffers_of_its_groups() -> None:
     """HCCL takes two buffers of 200 MiB a group: tp and pp add one each."""
     alone = answer("mindspeed").outside
