@@ -296,7 +296,9 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str, offload: b
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual
         group = sizes.recompute_layers if sizes.recompute == "full" else 1
-        repeated = operations if sizes.repeats_unread else read_by_backward(operations)
+        # The gate of a shared expert, in the layers that have one, is multiplied by what the last product makes.
+        gated = kind.moe and sizes.shared_gate
+        repeated = operations if gated or sizes.repeats_unread else read_by_backward(operations)
         return checkpointed(operations, repeated, residual, saved, group, machine.launch)
     if recompute == "selective":
         operations = recomputed(operations, sizes)
