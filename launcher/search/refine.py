@@ -1,10 +1,11 @@
 """After all layouts: the best are timed in full, and single layers are moved between their stages.
 
-Whether a rank depends on `top`: up to `REFINED` it cannot, since the same search runs. Above, a larger `top` only raises
-the time from which points are pruned (`Search._slowest`), which is never below 1.01 of the user's layout: what a lower
-bound prunes is slower than that in any case. That is no proof for all that is pruned: the gain of an uneven split and the
-cost of recomputed parts are expectations (`_MORE`, `Partial.least`), and with several chunks a stage only what is among
-the best is timed in full before recomputations of one layout are compared. No case is known (tests/search/test_rank.py).
+Whether a rank depends on `top`: up to `REFINED` it cannot, since the same search runs. Above, a larger `top` only
+raises the time from which points are pruned (`Search._slowest`), which is never below 1.01 of the user's layout: what a
+lower bound prunes is slower than that in any case. That is no proof for all that is pruned: the gain of an uneven split
+and the cost of recomputed parts are expectations (`_MORE`, `Partial.least`), and with several chunks a stage only what
+is among the best is timed in full before recomputations of one layout are compared. No case is known
+(tests/search/test_rank.py).
 """
 
 from __future__ import annotations
