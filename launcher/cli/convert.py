@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backends import BUILT_IN
 from launcher.cli.convert_merge import merge_body, merge_parser
 from launcher.cli.options import composed_of, parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
@@ -190,9 +191,18 @@ def _asked(options: argparse.Namespace) -> Asked:
 
 
 def _job(overrides: Sequence[str], config_dirs: Sequence[str], backend: str | None = None) -> Job | None:
-    """Return the job whose layout is used; None without overrides (Hydra is not imported then)."""
+    """Return the job whose layout is used; None without overrides.
+
+    Of a built-in backend, the file of its group holds only its name. Without other files, plain values need no Hydra.
+    """
     if not overrides:
         return None
+    if not config_dirs and (backend is None or backend in BUILT_IN):
+        from launcher.job.plain import plain_job
+
+        job = plain_job(overrides)
+        if job is not None:
+            return job
     named = any(word.startswith("backend=") for word in overrides)
     return composed_of([*overrides, *([f"backend={backend}"] if backend and not named else [])], config_dirs)
 

@@ -38,11 +38,6 @@ class Copied:
     wrong: int = 0
 
 
-def as_copy(copied: Copied) -> tuple[int, int, int, Path]:
-    """Return a range as plain copies are listed: (byte in the copy's file, byte in the original's, bytes, original)."""
-    return copied.there, copied.here, copied.count, copied.path
-
-
 def read_all(files: OpenFiles, path: Path, start: int, count: int, on_bytes: Callable[[memoryview], None]) -> None:
     """Map a range of a file, and call `on_bytes` with all bytes of it, in order."""
     for first in range(start, start + count, STEP):

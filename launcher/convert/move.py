@@ -6,27 +6,26 @@ import math
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.containers.transfer import STEP, OpenFiles, copy, pass_zeros, write
+from launcher.convert.containers.transfer import STEP, OpenFiles, copy, copy_rows, pass_zeros, write
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.mxfp4 import unpacked
 from launcher.convert.plan import Move
 from launcher.convert.scales import scale_values
 from launcher.convert.slices import narrowed, stored_dim
-from launcher.convert.spans import array, block, forget_slot, loaded, parts, runs
+from launcher.convert.spans import Copy, array, block, forget_slot, loaded, parts, runs
 
 # Elements per buffer: few enough for a processor's cache, from which they are written.
 BUFFER = 1024 * 1024
 Advance = Callable[[int], None]
 OnBytes = Callable[[memoryview], None]
-Copies = Sequence[tuple[int, int, int, Path]]
-"""Plain copies: (byte in the target file, byte in the source file, bytes, source file), in the target's order."""
+Copies = Sequence[Copy]
+"""Plain copies, in the target's order."""
 _of_thread = threading.local()
 
 
@@ -56,27 +55,29 @@ def fill(
         _assemble(files, source, target, moves, advance, losses, on_bytes)
         return
     end, last = target.slot.offset, target.slot.offset + nbytes(target.slot)
-    for there, here, count, path in copies:
+    for there, here, count, path, rows, step in copies:
         if on_bytes is not None:
             pass_zeros(there - end, on_bytes)
-        for done in range(0, count, STEP):
+        if rows > 1:
+            for size in copy_rows(files, path, here, target.slot.path, there, count, rows, step, on_bytes):
+                advance(size)
+        for done in range(0, count if rows == 1 else 0, STEP):
             size = min(STEP, count - done)
             copy(files, path, here + done, target.slot.path, there + done, size, on_bytes)
             advance(size)
-        end = there + count
+        end = there + count * rows
     if on_bytes is not None:
         pass_zeros(last - end, on_bytes)
 
 
 def plain_copies(source: Sequence[Content], target: Content, moves: Sequence[Move]) -> Copies | None:
     """Return the plain copies that a tensor consists of; None if not all of it does."""
-    found = []
+    found: list[Copy] = []
     for move in moves:
-        slot = source[move.source].slot
-        plain = runs(move, slot, target.slot)
+        plain = runs(move, source[move.source].slot, target.slot)
         if plain is None:
             return None
-        found += [(there, here, count, slot.path) for here, there, count in plain]
+        found += plain
     return sorted(found)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from launcher.convert.casts import word
 from launcher.convert.containers.dtypes import MXFP4, itemsize
@@ -17,6 +18,8 @@ from launcher.convert.slices import cut, narrowed, volume
 
 # Bytes of a copy below which many are slower than one block put together in memory.
 _SHORT = 64 * 1024
+# Bytes of a row below which many are put together faster by numpy than one by one.
+_SHORT_ROW = 512
 # A block is mapped at once unless that maps this many times its bytes.
 _SPARSE = 8
 
@@ -34,8 +37,27 @@ def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] 
     return first, total
 
 
-def runs(move: Move, source: Slot, target: Slot) -> list[tuple[int, int, int]] | None:
-    """Return the plain copies that make a move: (byte in the source file, byte in the target file, bytes), in order.
+class Copy(NamedTuple):
+    """A plain copy: `rows` pieces of `length` bytes each, adjacent in the target, `step` bytes apart in the source.
+
+    `there` is the first byte in the target's file, `here` that in the source's, which is `path`.
+    """
+
+    there: int
+    here: int
+    length: int
+    path: Path
+    rows: int = 1
+    step: int = 0
+
+    @property
+    def size(self) -> int:
+        """All bytes."""
+        return self.length * self.rows
+
+
+def runs(move: Move, source: Slot, target: Slot) -> list[Copy] | None:
+    """Return the plain copies that make a move, in order.
 
     None if elements are cast or transposed, or if there are many copies of a few elements each.
     """
@@ -51,28 +73,43 @@ def runs(move: Move, source: Slot, target: Slot) -> list[tuple[int, int, int]] |
         (narrowed(move.source_box, move.region), strides(source.shape)),
         (narrowed(move.target_box, move.region), strides(target.shape)),
     ]
-    axis, count = dims, 1  # of one copy: the elements of all axes from `axis` on
-    while axis and all(_continues(ranges[axis - 1 - dims], step[axis - 1 - dims], count) for ranges, step in sides):
+    axis, count = dims, size  # of one copy: the bytes of all axes from `axis` on
+    while axis and all(
+        _continues(ranges[axis - 1 - dims], step[axis - 1 - dims] * size, count) for ranges, step in sides
+    ):
         axis -= 1
         count *= sides[0][0][axis - dims].count
-    outer = [run.count for run in sides[0][0][len(source.shape) - dims :][:axis]]
-    if math.prod(outer) > 1 and count * size < _SHORT:
-        return None
+    # (copies, bytes apart in the source, in the target) along each axis before
+    outer = [
+        (
+            sides[0][0][number - dims].count,
+            *(ranges[number - dims].step * step[number - dims] * size for ranges, step in sides),
+        )
+        for number in range(axis)
+    ]
     here, there = (
         slot.offset + size * sum(run.start * step for run, step in zip(*side, strict=True))
         for slot, side in zip((source, target), sides, strict=True)
     )
-    found = [(here, there, count * size)]
-    for number in reversed(range(axis)):
-        source_step, target_step = (ranges[number - dims].step * step[number - dims] * size for ranges, step in sides)
+    rows, apart, adjacent = outer[-1] if outer else (1, 0, 0)
+    if rows > 1 and adjacent == count and _SHORT_ROW <= count < _SHORT:
+        outer.pop()
+    else:
+        rows, apart = 1, 0
+    if math.prod(times for times, _, _ in outer) > 1 and count * rows < _SHORT:
+        return None
+    found = [Copy(there, here, count, source.path, rows, apart)]
+    for times, source_step, target_step in reversed(outer):
         found = [
-            (a + source_step * i, b + target_step * i, length) for i in range(outer[number]) for a, b, length in found
+            copy._replace(there=copy.there + target_step * i, here=copy.here + source_step * i)
+            for i in range(times)
+            for copy in found
         ]
     return found
 
 
 def _continues(run: StridedRange, stride: int, count: int) -> bool:
-    """Return whether the indices of a dimension follow each other where `count` elements inside of it are adjacent."""
+    """Return whether the indices of a dimension follow each other where `count` bytes inside of it are adjacent."""
     return run.count == 1 or (run.step == 1 and stride == count)
 
 

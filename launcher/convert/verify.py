@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from launcher.convert.casts import decode, may_be_nan, not_finite, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.transfer import ZEROS, OpenFiles, is_hole, pass_zeros
-from launcher.convert.copies import Copied, as_copy, compare_copies, read_all
+from launcher.convert.copies import Copied, compare_copies, read_all
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, Copies, in_parallel, values
 from launcher.convert.plan import Move, all_shared
 from launcher.convert.slices import narrowed, volume
-from launcher.convert.spans import array, extent, forget_slot, loaded, parts, runs
+from launcher.convert.spans import Copy, array, extent, forget_slot, loaded, parts, runs
 from launcher.records import dataclass
 
 if TYPE_CHECKING:
@@ -153,18 +153,22 @@ def _compare_all(
     on_bytes = digest.add if digest is not None else _ignored
     copied = None if right.packed or files.is_sparse(slot.path) else _copied(left, right, pairs)
     if copied is not None:
-        copies = [copy for _, copy in copied]
         known = written.get((slot.path, slot.offset))
-        if known is not None and digest is not None and known.copies == sorted(map(as_copy, copies)):
+        if known is not None and digest is not None and known.copies == sorted(copy for _, copy in copied):
             read_all(files, slot.path, slot.offset, nbytes(slot), digest.add)
             if digest.value == known.digest:
-                advance(sum(copy.count for copy in copies))
+                advance(sum(copy.size for _, copy in copied))
                 return
             digest.clear()  # which elements differ, the comparison below says
-        compare_copies(files, slot.path, slot.offset, nbytes(slot), copies, on_bytes, advance)
-        for pair, copy in copied:
-            pair.wrong += copy.wrong
-        return
+        if all(copy.rows == 1 for _, copy in copied):
+            compared = [
+                Copied(path=copy.path, here=copy.here, there=copy.there, count=copy.length, size=size)
+                for _, copy in copied
+            ]
+            compare_copies(files, slot.path, slot.offset, nbytes(slot), compared, on_bytes, advance)
+            for (pair, _), each in zip(copied, compared, strict=True):
+                pair.wrong += each.wrong
+            return
     for first, shape, inside in parts(right.shape, [pair.move for pair in pairs], _PIECE):
         count = math.prod(shape) * size // (2 if right.packed else 1)
         start = slot.offset + first * size // (2 if right.packed else 1)
@@ -190,18 +194,14 @@ def _ignored(data: memoryview) -> None:
     """Take bytes of which no digest is wanted."""
 
 
-def _copied(left: Sequence[Content], right: Content, pairs: Sequence[_Pair]) -> list[tuple[_Pair, Copied]] | None:
+def _copied(left: Sequence[Content], right: Content, pairs: Sequence[_Pair]) -> list[tuple[_Pair, Copy]] | None:
     """Return the plain copies that a tensor consists of, with their pairs; None if not all of it does."""
-    size, found = itemsize(right.slot.dtype), []
+    found: list[tuple[_Pair, Copy]] = []
     for pair in pairs:
-        slot = left[pair.move.source].slot
-        plain = runs(pair.move, slot, right.slot)
+        plain = runs(pair.move, left[pair.move.source].slot, right.slot)
         if plain is None:
             return None
-        found += [
-            (pair, Copied(path=slot.path, here=here, there=there, count=count, size=size))
-            for here, there, count in plain
-        ]
+        found += [(pair, copy) for copy in plain]
     return found
 
 

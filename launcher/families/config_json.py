@@ -173,20 +173,42 @@ def language_part(config: Mapping[str, Any], where: str) -> tuple[Family, Mappin
 
 def _multimodal(config: Mapping[str, Any]) -> Family | None:
     """Return the known multimodal family of a file, or None."""
+    own = _named_by_both(config)
+    if own is not None:
+        return own if own.outer is not None else None
     named = config.get("architectures")
     names = [config.get("model_type"), *(named if isinstance(named, (list, tuple)) else ())]
     found = (each for each in FAMILIES.values() if each.outer is not None)
     return next((each for each in found if {each.model_type, each.architecture} & {str(name) for name in names}), None)
 
 
+def _named_by_both(config: Mapping[str, Any]) -> Family | None:
+    """Return the family of which a file has model_type and class, without reading the other families; None: unknown.
+
+    No two families have a name in common.
+    """
+    model_type, named = config.get("model_type"), config.get("architectures")
+    if not isinstance(model_type, str) or not isinstance(named, (list, tuple)) or len(named) != 1:
+        return None
+    family = FAMILIES.get(model_type)
+    return family if family is not None and named[0] in classes(family) else None
+
+
+def classes(family: Family) -> tuple[str, ...]:
+    """Return the names of a family's classes."""
+    return (*(family.stem + suffix for suffix in _SUFFIXES), family.architecture)
+
+
 def _family_of(config: Mapping[str, Any], where: str) -> Family:
+    own = _named_by_both(config)
+    if own is not None:
+        return own
     named = config.get("architectures")
     architecture = named[0] if isinstance(named, (list, tuple)) and named else None
     model_type = config.get("model_type")
     if architecture is None and model_type is None:
         raise ModelConfigError(where, (f"neither architectures nor model_type is given; known: {_known()}",))
-    by_class = {family.stem + suffix: family for family in FAMILIES.values() for suffix in _SUFFIXES}
-    by_class |= {family.architecture: family for family in FAMILIES.values()}
+    by_class = {name: family for family in FAMILIES.values() for name in classes(family)}
     by_type = {name: family for family in FAMILIES.values() for name in (family.model_type, *family.aliases)}
     for key, value in (("architectures", architecture), ("model_type", model_type)):
         if value is not None and not isinstance(value, str):

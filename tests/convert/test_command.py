@@ -15,6 +15,7 @@ import numpy
 import pytest
 import xxhash
 
+from backends import BUILT_IN
 from tests.convert.helpers import launch, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +76,8 @@ def test_nothing_heavy_is_imported_for_help_and_no_torch_for_a_conversion(
     )
     args = ["hf-to-mcore", "--model", str(model("llama")), "--out", str(tmp_path / "core")]
     copied = [*args[:-1], str(tmp_path / "copied"), "--no-verify"]
-    for extra, expected in ((["--help"], "[]"), (args, "['numpy']"), (copied, "[]")):
+    split = [*args[:-1], str(tmp_path / "split"), "--no-verify", "--backend", BUILT_IN[0], "parallel.tp=2"]
+    for extra, expected in ((["--help"], "[]"), (args, "['numpy']"), (copied, "[]"), (split, "[]")):
         done = subprocess.run(
             [sys.executable, "-c", code, "convert", *extra], cwd=ROOT, capture_output=True, text=True, check=True
         )

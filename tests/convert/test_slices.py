@@ -18,7 +18,7 @@ from launcher.convert.layouts.content import Content
 from launcher.convert.plan import Move, Plan, all_shared, make_plan
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, cut, moved, rows, shard, stacked, whole
-from launcher.convert.spans import block, chunks, parts, runs, span, within
+from launcher.convert.spans import Copy, block, chunks, parts, runs, span, within
 
 
 def _content(name: str, shape: tuple[int, ...], *boxes: TensorSlice, fill: int = 0) -> Content:
@@ -102,25 +102,44 @@ def test_everything_shared_is_compared(left: list[Content], right: list[Content]
         assert (counts == replicas).all()
 
 
+@pytest.mark.parametrize("short", [0, 2**30], ids=["copy by copy", "rows together"])
 @given(layouts(), layouts())
-def test_plain_copies_are_the_moves_of_which_they_are_made(left: list[Content], right: list[Content]) -> None:
+def test_plain_copies_are_the_moves_of_which_they_are_made(
+    short: int, left: list[Content], right: list[Content]
+) -> None:
     """Copied byte by byte, as the engine does where runs of bytes are long, tensors are the same as chunk by chunk."""
     tensors = {"t": (8, 12)}
     origin = [_content("o", (8, 12), whole("t", (8, 12)))]
     source = _run(make_plan(origin, left, tensors), [_logical((8, 12))], left)
     plan = make_plan(left, right, tensors)
-    with patch("launcher.convert.spans._SHORT", 0):
+    with patch.multiple("launcher.convert.spans", _SHORT=short, _SHORT_ROW=0):
         for content, moves, expected in zip(right, plan.moves, _run(plan, source, right), strict=True):
             copies = [(move.source, runs(move, left[move.source].slot, content.slot)) for move in moves]
             turned = any(move.source_box.transposed != move.target_box.transposed for move in moves)
-            assert turned == any(found is None for _, found in copies)
-            if turned:
+            unplanned = any(found is None for _, found in copies)
+            assert turned == unplanned or (short and not turned)
+            if unplanned:
                 continue
             made = bytearray(4 * math.prod(content.slot.shape))
             for number, found in copies:
-                for here, there, count in found or ():
-                    made[there : there + count] = source[number].tobytes()[here : here + count]
+                for there, here, count, _, rows, step in found or ():
+                    pieces = [source[number].tobytes()[here + row * step :][:count] for row in range(rows)]
+                    made[there : there + rows * count] = b"".join(pieces)
             assert bytes(made) == expected.tobytes()
+
+
+def test_columns_are_one_copy_of_many_rows() -> None:
+    """A row-parallel weight: each rank has a part of every row."""
+    (first, second) = (_content("r", shape, *boxes) for boxes, shape in _columns((4, 1024)))
+    original = _content("o", (4, 1024), whole("t", (4, 1024)))
+    plan = make_plan([original], [first, second], {"t": (4, 1024)})
+    for rank, target in enumerate((first, second)):
+        (move,) = plan.moves[rank]
+        assert runs(move, original.slot, target.slot) == [Copy(0, 2048 * rank, 2048, Path("o"), 4, 4096)]
+
+
+def _columns(shape: tuple[int, int]) -> list[tuple[tuple[TensorSlice, ...], tuple[int, ...]]]:
+    return [shard((whole("t", shape),), shape, Split(axis=1), rank, 2) for rank in range(2)]
 
 
 def test_interleaved_rows() -> None:

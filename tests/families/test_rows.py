@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from launcher.catalogue.versions import in_range
 from launcher.compose import compose
+from launcher.families.config_json import classes
+from launcher.families.record import Family
 from launcher.families.registry import FAMILIES, weights
 from launcher.job.model_types import MODEL_TYPES
 from launcher.job.shipped import shipped
@@ -29,6 +32,13 @@ PRESETS = {
     )
     for family in FAMILIES
 }
+
+
+@pytest.mark.parametrize("names", [classes, lambda family: {family.model_type, *family.aliases}], ids=["class", "type"])
+def test_no_two_families_have_a_name_in_common(names: Callable[[Family], Iterable[str]]) -> None:
+    """A config.json is read with the family that it names, without a look at the others."""
+    found = [name for family in FAMILIES.values() for name in set(names(family))]
+    assert sorted(found) == sorted(set(found))
 
 
 @pytest.mark.parametrize("backend", BUILT_IN)

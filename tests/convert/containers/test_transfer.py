@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
-from launcher.convert.containers.transfer import OpenFiles, allocated, copy, is_hole, write
+from launcher.convert.containers.transfer import OpenFiles, allocated, copy, copy_rows, is_hole, write
 from tests.sampling import examples
 
 SIZE = 3 * 2**20
@@ -38,6 +38,44 @@ def test_a_range_is_copied_and_nothing_around_it(start, count, to):
         target.write_bytes(b"-" * 60_000)
         assert copy(files, source, start, target, to, count) == count
         assert target.read_bytes() == b"-" * to + data[start : start + count] + b"-" * (60_000 - to - count)
+
+
+@given(
+    start=st.integers(0, 9000),
+    count=st.integers(1, 3000),
+    between=st.integers(0, 3000),
+    rows=st.integers(1, 8),
+    to=st.integers(0, 9000),
+)
+@examples(50)
+def test_rows_are_copied_next_to_each_other_and_nothing_around_them(start, count, between, rows, to):
+    data, step, seen = random.Random(1).randbytes(60_000), count + between, bytearray()
+    expected = b"".join(data[start + step * row :][:count] for row in range(rows))
+    with TemporaryDirectory() as place, OpenFiles() as files:
+        source, target = Path(place) / "source", Path(place) / "target"
+        source.write_bytes(data)
+        target.write_bytes(b"-" * 60_000)
+        assert sum(copy_rows(files, source, start, target, to, count, rows, step, seen.extend)) == count * rows
+        assert target.read_bytes() == b"-" * to + expected + b"-" * (60_000 - to - count * rows)
+    assert seen == expected
+
+
+def test_rows_of_many_buffers_are_copied(pair):
+    source, target = pair
+    count, step, seen = 1000, 1500, bytearray()
+    rows = SIZE // step
+    with OpenFiles() as files:
+        done = list(copy_rows(files, source, 0, target, 5, count, rows, step, seen.extend))
+    data = source.read_bytes()
+    assert len(done) > 1
+    assert seen == b"".join(data[step * row :][:count] for row in range(rows))
+    assert target.read_bytes() == bytes(5) + seen + bytes(SIZE - 5 - len(seen))
+
+
+def test_rows_beyond_the_end_of_their_file_are_an_error(pair):
+    source, target = pair
+    with OpenFiles() as files, pytest.raises(Damaged, match="truncated"):
+        list(copy_rows(files, source, SIZE - 2000, target, 0, 1000, 2, 1001))
 
 
 def test_threads_share_the_files(pair):
