@@ -14,7 +14,14 @@ from typing import Any
 from launcher.budgets import BeyondBudget
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.model_folders import CONFIG, offered_models
-from launcher.compose.presets import Preset, named_like, preset_named, preset_of_folder, with_model_of_checkpoint
+from launcher.compose.presets import (
+    Preset,
+    is_port,
+    named_like,
+    preset_named,
+    preset_of_folder,
+    with_model_of_checkpoint,
+)
 from launcher.compose.search_path import SearchPath
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.config_names import with_config_names
@@ -64,8 +71,7 @@ def with_model(job: Job, files: ModelFiles) -> Job:
     """
     if files.chosen:
         job = _of_variant(_of_chosen_preset(job, files), files)
-    other = job.imported.backend not in (None, job.backend.name)
-    changed, name = with_model_of_checkpoint(job) if other else (job, "")
+    changed, name = with_model_of_checkpoint(job) if is_port(job) else (job, "")
     preset = preset_named(name) if name else None
     if preset is not None:
         job = _of_preset(changed, preset)
@@ -139,7 +145,8 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
     if not file.is_file() and on_other_machine and not folder.exists():
         # A job written for another machine (`launch import`): its own architecture fields and the overrides apply.
         # Where all of them are overrides they are the architecture, not changes to one.
-        preset = preset_of_folder(str(folder)) if files.preset is None and job.model.hidden_size is None else None
+        is_open = is_port(job) and files.preset is None and job.model.hidden_size is None
+        preset = preset_of_folder(str(folder)) if is_open else None
         if preset is not None:
             there = f"conf/model/{preset.name}.yaml, by the name of {job.model.path}"
             return filled(job, _model_of(preset.fields), there, _specified(job, None))

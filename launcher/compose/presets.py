@@ -78,6 +78,11 @@ def preset_of_folder(path: str) -> Preset | None:
     return preset_named(leaf) or preset_named(leaf.removesuffix("-hf"))
 
 
+def is_port(job: Job) -> bool:
+    """Return whether the job was written for another backend than it is to run on."""
+    return job.imported.backend not in (None, job.backend.name)
+
+
 @cache
 def _known() -> Mapping[str, tuple[str, Path, Variant | None]]:
     """Return hub id, file and variant of every known model by its name without the owner, in lower case."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BeyondBudget
-from launcher.compose.presets import Preset, preset_named, preset_of_folder
+from launcher.compose.presets import Preset, is_port, preset_named, preset_of_folder
 from launcher.families.config_json import read_config
 from launcher.families.config_names import with_config_names
 from launcher.families.determined import determined_fields
@@ -28,11 +28,13 @@ _MODELS: dict[str, Model] = {}
 def preset_of(job: Job) -> Preset | None:
     """Return the preset of the model that the job names, unless the job describes an architecture.
 
-    It is named by its hub id, or by a folder that is not on this machine.
+    It is named by its hub id; in a port also by a folder that is not on this machine: the script's own backend reads
+    that folder where the job runs.
     """
     model, known = job.model, job.model.hidden_size
     if model.path is not None:
-        preset = None if Path(model.path).expanduser().exists() else preset_of_folder(model.path)
+        named = is_port(job) and not Path(model.path).expanduser().exists()
+        preset = preset_of_folder(model.path) if named else None
     else:
         preset = preset_named(model.hub_id) if model.hub_id is not None else None
     return None if preset is None or known not in (None, preset.fields.get("hidden_size")) else preset

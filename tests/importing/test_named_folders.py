@@ -112,10 +112,16 @@ def test_a_folder_on_this_machine_is_read(tmp_path: Path) -> None:
     assert job.origin("model.hidden_size").where == str(folder / "config.json")
 
 
-def test_a_job_written_by_hand_keeps_what_it_states(tmp_path: Path) -> None:
+def test_on_its_own_backend_the_folder_is_read_where_the_job_runs(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(job_yaml(read(ABSENT), "x", with_version=True), encoding="utf-8")
+    assert sizes(compose([f"+job={file}"])) == (None, None, None)
+
+
+def test_a_job_keeps_what_it_states(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     text = f"defaults:\n- override /backend: megatron_lm\nmodel:\n  path: {ABSENT}\n  num_hidden_layers: 4\n"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(f"{text}imported:\n  backend: megatron\n  version: 4.6.0\n", encoding="utf-8")
     job = compose([f"+job={file}"])
     assert sizes(job) == (4, 3584, 152064)
     assert job.model.overridden == ("num_hidden_layers",)
