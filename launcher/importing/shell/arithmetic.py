@@ -22,6 +22,12 @@ def _truncated(left: int, right: int) -> int:
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
+def _power(base: int, exponent: int) -> int:
+    if exponent < 0:
+        raise NotArithmetic("an exponent below 0")
+    return pow(base, exponent, 2**64)
+
+
 _BINARY: dict[str, Callable[[int, int], int]] = {
     "||": lambda a, b: int(bool(a) or bool(b)),
     "&&": lambda a, b: int(bool(a) and bool(b)),
@@ -34,14 +40,14 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     ">": lambda a, b: int(a > b),
     "<=": lambda a, b: int(a <= b),
     ">=": lambda a, b: int(a >= b),
-    "<<": lambda a, b: a << min(b, 63),
-    ">>": lambda a, b: a >> min(b, 63),
+    "<<": lambda a, b: a << (b & 63),
+    ">>": lambda a, b: a >> (b & 63),
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
     "/": _truncated,
     "%": lambda a, b: a - b * _truncated(a, b),
-    "**": lambda a, b: a ** min(b, 63),
+    "**": _power,
 }
 
 

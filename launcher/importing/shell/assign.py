@@ -1,7 +1,7 @@
 """Assignments of a script: variables, arrays, array elements, exports."""
 
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.expand import LONGEST_ARRAY, Expander
+from launcher.importing.shell.expand import LONGEST_ARRAY, Expander, with_item
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.placeholders import is_open, placeholder
 
@@ -38,7 +38,7 @@ class Assignments:
     def _assign_array(self, name: str, node: Node, adds: bool) -> None:
         old = self.state.variables.get(name)
         items = [child for child in node.children if child.is_named and child.type != "comment"]
-        if isinstance(old, dict) or (items and all(_key_of(item) is not None for item in items)):
+        if all(_key_of(item) is not None for item in items) and (items or isinstance(old, dict)):
             pairs = {}
             for item in items:
                 text = self.expander.text(item)
@@ -47,6 +47,10 @@ class Assignments:
             self.state.set(name, {**(old if adds and isinstance(old, dict) else {}), **pairs})
             return
         words = [word for item in items for word in self.expander.words(item)]
+        if adds and isinstance(old, dict):  # an array with gaps
+            following = max((int(key) for key in old if key.isdigit()), default=-1) + 1
+            self.state.set(name, {**old, **{str(at): word for at, word in enumerate(words, following)}})
+            return
         before = ([old] if isinstance(old, str) else list(old or [])) if adds else []
         self.state.set(name, [*before, *words])
 
@@ -56,17 +60,20 @@ class Assignments:
         key = self.expander.text(index) if index is not None else ""
         old = self.state.variables.get(name)
         if isinstance(old, dict):
-            self.state.set(name, {**old, key: (old.get(key, "") if adds else "") + text})
+            key = self.expander.key_in(old, key)
+            found = {**old, key: (old.get(key, "") if adds else "") + text}
+            has_gaps = all(each.isdigit() for each in found)
+            self.state.set(name, dict(sorted(found.items(), key=lambda item: int(item[0]))) if has_gaps else found)
             return
         items = [old] if isinstance(old, str) else list(old or [])
         try:
             at = evaluate(key, self.expander.look_up)
         except NotArithmetic:
             return
+        at += len(items) if at < 0 else 0
         if 0 <= at < LONGEST_ARRAY:
-            items += [""] * (at + 1 - len(items))
-            items[at] = (items[at] if adds else "") + text
-            self.state.set(name, items)
+            before = items[at] if adds and at < len(items) else ""
+            self.state.set(name, with_item(items, at, before + text))
 
     def _unset_item(self, name: str, key: str) -> None:
         """Evaluate `unset 'A[1]'`: the other elements keep their indices."""

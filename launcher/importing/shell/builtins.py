@@ -122,7 +122,7 @@ class Builtins(ABC):
             return None
 
     def _do_test(self, words: list[str], node: Node) -> bool | None:
-        return self.conditions.words(words[1:])
+        return self.conditions.command(node)
 
     def _do_cd(self, words: list[str], node: Node) -> bool:
         if len(words) > 1:
@@ -168,8 +168,8 @@ class Builtins(ABC):
         if text is None or ("a" not in options and len(names) > 1 and is_open(text)):
             for name in names if names != ["REPLY"] else []:
                 self.state.variables.pop(name, None)
-                if "a" in options:
-                    self.state.set(name, placeholder(f"${name}"))
+                if "a" in options or text is not None:
+                    self.state.set(name, placeholder(f"${name}", computed=text is not None))
             return None
         separators = self.expander.ifs()
         if "a" in options:

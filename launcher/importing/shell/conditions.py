@@ -1,13 +1,14 @@
 """Conditions of a script that can be decided without running it: true, false, or None for unknown."""
 
 import re
+from collections.abc import Callable, Iterator
 
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.expand import Expander, has_quotes
 from launcher.importing.shell.filters import CLASSES
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
-from launcher.importing.shell.placeholders import emptied, has_output, names
+from launcher.importing.shell.placeholders import emptied, has_output, names, placeholder
 
 _NUMBERS = {
     "-eq": lambda a, b: a == b,
@@ -17,8 +18,12 @@ _NUMBERS = {
     "-gt": lambda a, b: a > b,
     "-ge": lambda a, b: a >= b,
 }
-_JOINED = re.compile(r"\s-[ao]\s|^\[ !\s")
-_PUNCTUATION = frozenset({"[", "]", "[[", "]]", "(", ")", "((", "))"})
+_ORDERS = {"<": lambda a, b: a < b, ">": lambda a, b: a > b}
+_EQUALS = ("=", "==", "!=")
+_LETTERS = frozenset(f"-{letter}" for letter in "abcdefghkoprstuvwxGLNORS")  # of files, terminals and options
+_INTEGER = re.compile(r"\s*[-+]?\d+\s*")
+_EXPRESSIONS = ("binary_expression", "unary_expression", "parenthesized_expression")
+_PUNCTUATION = frozenset({"[", "]", "[[", "]]", "((", "))"})
 
 
 class Conditions:
@@ -29,108 +34,75 @@ class Conditions:
         self.state = expander.state
 
     def arithmetic(self, node: Node) -> bool | None:
-        """Evaluate `(( … ))`."""
+        """Evaluate `(( … ))`; unset variables are empty and recorded as assumed."""
         try:
-            return self.expander.number(node) != 0
+            return self.expander.number(node, self._assumed_at(node)) != 0
         except NotArithmetic:
             return None
 
     def test(self, node: Node) -> bool | None:
         """Evaluate a test_command."""
-        if text_of(node).startswith("(("):
-            return self.arithmetic(node)
-        inner = [child for child in node.children if child.type not in _PUNCTUATION]
         typed = text_of(node)
-        if typed.startswith("[ ") and _JOINED.search(typed):  # the grammar parses `-a` and `!` as in bash's [[
-            command = parse(f"test {typed[2:-1]}".encode(), self.state.script, line_of(node)).children[0]
-            return self.words([word for child in command.children[1:] for word in self.expander.words(child)])
-        return self.decide(inner[0]) if len(inner) == 1 else None
+        if typed.startswith("(("):
+            return self.arithmetic(node)
+        if typed.startswith("[["):
+            return _Expression(self, list(_tokens(node))).value()
+        # A command whose words are split, which the grammar reads as bash's [[.
+        command = parse(f"test {typed[1:-1]}".encode(), self.state.script, line_of(node)).children[0]
+        return self.command(command) if command.type == "command" else None
 
-    def decide(self, node: Node) -> bool | None:
-        """Evaluate an expression inside brackets."""
-        kind = node.type
-        if kind == "parenthesized_expression":
-            inner = [child for child in node.children if child.type not in _PUNCTUATION]
-            return self.decide(inner[0]) if len(inner) == 1 else None
-        if kind == "unary_expression":
-            return self._unary(node)
-        if kind == "binary_expression":
-            return self._binary(node)
-        text = self._text(node)
-        return None if text is None else text != ""
+    def command(self, node: Node) -> bool | None:
+        """Evaluate a command `test …`; files are not checked."""
+        words: list[str] = []
+        for child in node.children[1:]:
+            for word in self.expander.words(child):
+                if has_output(word):
+                    return None
+                self._assume(word, child)
+                if emptied(word) or has_quotes(child):  # An empty word without quotes is none.
+                    words.append(emptied(word))
+        try:
+            return _Test(words, self.expander).value()
+        except _WrongTest:
+            return False
 
-    def words(self, words: list[str]) -> bool | None:
-        """Evaluate `test WORDS`: `-o` binds least, then `-a`, then `!`; files are not checked."""
-        for sign, joined in (("-o", _either), ("-a", _both)):
-            if sign in words[1:-1]:
-                at = words.index(sign, 1)
-                return joined(self.words(words[:at]), self.words(words[at + 1 :]))
-        if len(words) > 1 and words[0] == "!":
-            value = self.words(words[1:])
-            return None if value is None else not value
-        if any(has_output(word) for word in words) or len(words) > 3:
-            return None
-        words = [emptied(word) for word in words]
-        if len(words) < 2:
-            return bool(words) and words[0] != ""
-        if len(words) == 2:
-            return (words[1] == "") == (words[0] == "-z") if words[0] in ("-z", "-n") else None
-        if words[1] in ("=", "==", "!="):
-            return (words[0] == words[2]) == (words[1] != "!=")
-        if words[1] in _NUMBERS and all(re.fullmatch(r"-?\d+", word) for word in words[::2]):
-            return bool(_NUMBERS[words[1]](int(words[0]), int(words[2])))
-        return None
-
-    def _unary(self, node: Node) -> bool | None:
-        operator = text_of(node.children[0])
-        operand = node.children[-1]
-        if operator == "!":
-            value = self.decide(operand)
-            return None if value is None else not value
+    def unary(self, operator: str, operand: Node) -> bool | None:
+        """Evaluate `-z $A` in `[[ … ]]`."""
         if operator == "-v":
             return self.expander.value(text_of(operand).strip("\"'")) is not None
-        if operator in ("-z", "-n"):
-            text = self._text(operand)
-            return None if text is None else (text == "") == (operator == "-z")
+        text = self.text(operand)
+        if operator in ("-z", "-n") and text is not None:
+            return (text == "") == (operator == "-z")
         return None  # files and terminals are not checked
 
-    def _binary(self, node: Node) -> bool | None:
-        operator_node = node.child_by_field_name("operator")
-        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        if operator_node is None or left is None or right is None:
-            return None
-        operator = text_of(operator_node)
-        if operator in ("&&", "-a"):
-            return _both(self.decide(left), self.decide(right))
-        if operator in ("||", "-o"):
-            return _either(self.decide(left), self.decide(right))
-        if operator in _NUMBERS:
-            return self._compared(left, operator, right)
-        return self._strings(left, operator, right)
+    def binary(self, left: Node, operator: str, right: Node) -> bool | None:
+        """Evaluate `$A == b*` in `[[ … ]]`."""
+        if operator == "=" and right.type == "regex":  # which the grammar reads as of `=~`, without its `$…`
+            test = parse(f"[[ x == {text_of(right)} ]]".encode(), self.state.script, line_of(right)).children[0]
+            *_, right = _tokens(test)
+        return (self._compared if operator in _NUMBERS else self._strings)(left, operator, right)
 
     def _compared(self, left: Node, operator: str, right: Node) -> bool | None:
+        texts = [self.text(side) for side in (left, right)]
         try:
-            numbers = [evaluate(self._text(side) or "", self.expander.look_up) for side in (left, right)]
+            # An empty word is 0.
+            numbers = [evaluate(text, self.expander.look_up) for text in texts if text is not None]
         except NotArithmetic:
             return None
-        if any(self._text(side) in (None, "") for side in (left, right)):
-            return None
-        return bool(_NUMBERS[operator](*numbers))
+        return bool(_NUMBERS[operator](*numbers)) if len(numbers) == len(texts) else None
 
     def _strings(self, left: Node, operator: str, right: Node) -> bool | None:
-        first, second = self._text(left), self._text(right)
+        first, second = self.text(left), self.text(right)
         if first is None or second is None:
             return None
-        if operator in ("=", "==", "!="):
+        if operator in _EQUALS:
             quoted = right.type in ("string", "raw_string")
             # In [[ ]] extended patterns hold without `shopt -s extglob`, too.
             same = first == second if quoted else patterns.matches(first, second, extended=True)
             return same == (operator != "!=")
-        if operator in ("<", ">"):
-            return first < second if operator == "<" else first > second
-        if operator == "=~":
-            return self._searched(first, second)
-        return None
+        if operator in _ORDERS:
+            return bool(_ORDERS[operator](first, second))
+        return self._searched(first, second) if operator == "=~" else None
 
     def _searched(self, text: str, pattern: str) -> bool | None:
         """Evaluate `[[ text =~ pattern ]]`; groups are stored in BASH_REMATCH."""
@@ -146,14 +118,190 @@ class Conditions:
             self.state.set("BASH_REMATCH", [found.group(), *(each or "" for each in found.groups())])
         return found is not None
 
-    def _text(self, node: Node) -> str | None:
+    def text(self, node: Node) -> str | None:
         """Return an operand's text; unset variables are empty and recorded as assumed; None for unknown output."""
         text = self.expander.text(node)
         if has_output(text):
             return None
+        self._assume(text, node)
+        return emptied(text)
+
+    def _assume(self, text: str, node: Node) -> None:
         for name in names(text):
             self.state.assumed.setdefault(name, f"{self.state.script}:{line_of(node)}")
-        return emptied(text)
+
+    def _assumed_at(self, node: Node) -> Callable[[str], str]:
+        """Return a text of an arithmetic expression with its unset variables as empty ones."""
+
+        def assumed(name: str) -> str:
+            if name.isidentifier() and self.expander.value(name) is None:
+                self._assume(placeholder(f"${name}"), node)
+            return self.expander.look_up(name)
+
+        return assumed
+
+
+class _Expression:
+    """Evaluates the tokens of `[[ … ]]`: `||` binds least, then `&&`, then `!`, which the grammar binds otherwise."""
+
+    def __init__(self, conditions: Conditions, tokens: list[str | Node]) -> None:
+        self.conditions, self.tokens = conditions, tokens
+
+    def value(self) -> bool | None:
+        return self._either(True)
+
+    def _taken(self, *signs: str) -> bool:
+        if self.tokens and self.tokens[0] in signs:
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def _either(self, live: bool) -> bool | None:
+        """Evaluate as bash does, which does not look at what is decided already: then `live` is false."""
+        value = self._both(live)
+        while self._taken("||"):
+            other = self._both(live and value is not True)
+            value = _either(value, other)
+        return value
+
+    def _both(self, live: bool) -> bool | None:
+        value = self._one(live)
+        while self._taken("&&"):
+            other = self._one(live and value is not False)
+            value = _both(value, other)
+        return value
+
+    def _one(self, live: bool) -> bool | None:
+        if self._taken("!"):
+            return _negated(self._one(live))
+        if self._taken("("):
+            value = self._either(live)
+            self._taken(")")
+            return value
+        if not self.tokens:
+            return None
+        first = self.tokens.pop(0)
+        if isinstance(first, str):
+            return self.conditions.unary(first, operand) if (operand := self._operand()) is not None and live else None
+        if not (self.tokens and isinstance(self.tokens[0], str) and self.tokens[0] not in ("&&", "||", ")")):
+            text = self.conditions.text(first) if live else None
+            return None if text is None else text != ""
+        operator = str(self.tokens.pop(0))
+        second = self._operand()
+        return self.conditions.binary(first, operator, second) if second is not None and live else None
+
+    def _operand(self) -> Node | None:
+        found = self.tokens.pop(0) if self.tokens else None
+        return None if isinstance(found, str) else found
+
+
+class _WrongTest(ValueError):
+    """`test` ends with an error, and so with a status that is no success."""
+
+
+class _Test:
+    """Evaluates `test WORDS` as bash does: by their number up to four, by precedence beyond."""
+
+    def __init__(self, words: list[str], expander: Expander) -> None:
+        self.words, self.expander = words, expander
+
+    def value(self) -> bool | None:
+        words = self.words
+        if len(words) > 4 or (len(words) == 4 and words[0] != "!" and (words[0], words[3]) != ("(", ")")):
+            value = self._either()
+            if self.words:
+                raise _WrongTest
+            return value
+        return self._few(words)
+
+    def _few(self, words: list[str]) -> bool | None:
+        if len(words) < 2:
+            return words not in ([], [""])
+        if len(words) == 3 and self._is_binary(words[1], "-a", "-o"):
+            return self._binary(*words)
+        if words[0] == "!":
+            return _negated(self._few(words[1:]))
+        if len(words) > 2 and (words[0], words[-1]) == ("(", ")"):
+            return self._few(words[1:-1])
+        if len(words) > 2:
+            raise _WrongTest
+        return self._unary(*words)
+
+    def _either(self) -> bool | None:
+        value = self._both()
+        while self.words[:1] == ["-o"]:
+            self.words = self.words[1:]
+            value = _either(value, self._both())
+        return value
+
+    def _both(self) -> bool | None:
+        value = self._one()
+        while self.words[:1] == ["-a"]:
+            self.words = self.words[1:]
+            value = _both(value, self._one())
+        return value
+
+    def _one(self) -> bool | None:
+        words = self.words
+        if not words:
+            raise _WrongTest
+        if words[0] == "!":
+            self.words = words[1:]
+            return _negated(self._one())
+        if words[0] == "(":
+            self.words = words[1:]
+            value = self._either()
+            if self.words[:1] != [")"]:
+                raise _WrongTest
+            self.words = self.words[1:]
+            return value
+        if len(words) > 2 and self._is_binary(words[1]):
+            self.words = words[3:]
+            return self._binary(*words[:3])
+        if len(words) > 1 and (words[0] in ("-z", "-n") or words[0] in _LETTERS):
+            self.words = words[2:]
+            return self._unary(*words[:2])
+        self.words = words[1:]
+        return words[0] != ""
+
+    def _is_binary(self, operator: str, *others: str) -> bool:
+        return operator in (*_EQUALS, *_ORDERS, *_NUMBERS, "-ef", "-nt", "-ot", *others)
+
+    def _unary(self, operator: str, operand: str) -> bool | None:
+        if operator in ("-z", "-n"):
+            return (operand == "") == (operator == "-z")
+        if operator == "-v":
+            return self.expander.value(operand) is not None
+        if operator not in _LETTERS:
+            raise _WrongTest
+        return None
+
+    def _binary(self, left: str, operator: str, right: str) -> bool | None:
+        if operator in _EQUALS:
+            return (left == right) == (operator != "!=")
+        if operator in _ORDERS:
+            return bool(_ORDERS[operator](left, right))
+        if operator in ("-a", "-o"):
+            return (_both if operator == "-a" else _either)(left != "", right != "")
+        if operator not in _NUMBERS:
+            return None
+        if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+            raise _WrongTest
+        return bool(_NUMBERS[operator](int(left), int(right)))
+
+
+def _tokens(node: Node) -> Iterator[str | Node]:
+    """Yield operators and parentheses as text, and operands, in the order in which they were typed."""
+    for child in node.children:
+        is_number = child.type == "unary_expression" and child.children[0].type == "-"
+        if child.type in _EXPRESSIONS and not is_number:
+            yield from _tokens(child)
+        elif child.type not in _PUNCTUATION:
+            yield child if child.is_named and child.type != "test_operator" else text_of(child)
+
+
+def _negated(value: bool | None) -> bool | None:
+    return None if value is None else not value
 
 
 def _both(left: bool | None, right: bool | None) -> bool | None:

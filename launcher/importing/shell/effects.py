@@ -1,7 +1,7 @@
 """Whether a part of a script affects the started commands, so that an undecided condition needs a warning."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.state import State
@@ -15,6 +15,11 @@ tail du df date nvidia-smi npu-smi source . ps test command which type set shift
 apt-get yum bash sh
 """
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
+
+# Commands that set the variables which they name.
+_SETTING = frozenset({"read", "mapfile", "readarray", "getopts", "let"})
+_NAMED = re.compile(r"(?<!\S)[A-Za-z_]\w*(?!\S)")
+_COUNTED = re.compile(r"[A-Za-z_]\w*(?=\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--))|(?<=\+\+|--)[A-Za-z_]\w*")
 
 # Commands that only query the machine: their exit code is unknown here, and they are not imported.
 _QUESTION_NAMES = """
@@ -47,23 +52,37 @@ def has_effect(nodes: Iterable[Node]) -> bool:
     for node in nodes:
         if node.type in ("variable_assignment", "declaration_command", "unset_command", "function_definition"):
             return True
+        if text_of(node).startswith("((") and _COUNTED.search(text_of(node)):
+            return True
         if node.type == "command":
             name = node.child_by_field_name("name")
             if name is None or text_of(name) not in _HARMLESS:
+                return True
+            if text_of(name) == "read" and any(child.type == "herestring_redirect" for child in node.children):
                 return True
         elif has_effect(node.children):
             return True
     return False
 
 
-def assigned(nodes: Iterable[Node]) -> Iterator[str]:
-    """Yield the names of the variables that statements assign."""
+def assigned(nodes: Iterable[Node], functions: Mapping[str, Node]) -> Iterator[str]:
+    """Yield the names of the variables that statements assign, also in the functions that they call."""
     for node in nodes:
         if node.type == "variable_assignment":
             name = node.child_by_field_name("name")
             yield text_of(name.children[0] if name.type == "subscript" else name)
-        else:
-            yield from assigned(node.children)
+            continue
+        text = text_of(node)
+        if text.startswith(("((", "$((")):
+            yield from _COUNTED.findall(text)
+        name = node.child_by_field_name("name") if node.type == "command" else None
+        called = "" if name is None else text_of(name)
+        if called in _SETTING or text.startswith("printf -v"):
+            yield from _COUNTED.findall(text) if called == "let" else _NAMED.findall(text)[1:]
+        elif called in functions:
+            others = {name: body for name, body in functions.items() if name != called}
+            yield from assigned([functions[called]], others)
+        yield from assigned(node.children, functions)
 
 
 def runs_for_ever(node: Node, state: State) -> bool:

@@ -261,6 +261,9 @@ class Interpreter(Loops):
         return None if unknown or None in found else "".join(text for text in found if text is not None)
 
     def _subshell(self, node: Node) -> bool | None:
+        typed = text_of(node)
+        if typed.startswith("((") and typed.endswith("))"):  # after `!` the grammar sees two subshells
+            return self.conditions.arithmetic(node)
         return self._apart(lambda: self.block(node.children))
 
     def _apart(self, evaluate: Callable[[], bool | None]) -> bool | None:

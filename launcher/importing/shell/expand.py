@@ -28,6 +28,7 @@ LONGEST_ARRAY = 10_000
 # Inherited variables that every shell sets.
 _ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
 _OVERLOOKED = re.compile(r"(?<!\\)\$(\w+|[@*#?])")
+_OF_ITEMS = re.compile(r"\$(?:@|\{@|\{!?\w+\[@\])")
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
 
 
@@ -48,7 +49,7 @@ class Expander:
         if len(alternatives) > 1:
             root = parse(f": {' '.join(alternatives)}".encode(), self.state.script, line_of(node))
             return [word for each in root.children[0].children[1:] for word in self.words(each)]
-        return assembled(list(self._pieces(node, quoted=False)), quoted=_has_quotes(node), ifs=self.ifs())
+        return assembled(list(self._pieces(node, quoted=False)), quoted=has_quotes(node), ifs=self.ifs())
 
     def ifs(self) -> str | None:
         """Return the word separators; None: white space, the default."""
@@ -188,9 +189,7 @@ class Expander:
             return
         items, at = [old] if isinstance(old, str) else list(old or []), int(index[:-1])
         if 0 <= at < LONGEST_ARRAY:
-            items += [""] * (at + 1 - len(items))
-            items[at] = text
-            self.state.set(array, items)
+            self.state.set(array, with_item(items, at, text))
 
     def _item(self, value: Variable | None, key: str) -> str | None:
         """Return an array element; None if there is none with this key."""
@@ -251,9 +250,9 @@ class Expander:
             if parts.index in ("@", "*") and isinstance(value, str):
                 return [value]
             return value
-        return self._item(value, self._key(value, self.text(parts.index_node)))
+        return self._item(value, self.key_in(value, self.text(parts.index_node)))
 
-    def _key(self, value: Variable, key: str) -> str:
+    def key_in(self, value: Variable, key: str) -> str:
         """Return the key of an element; for sparse lists it is computed, as for every list."""
         if not isinstance(value, dict) or key in value:
             return key
@@ -406,8 +405,11 @@ class Expander:
                 self.state.warn(f"{typed}: {error}", f"{self.state.script}:{line_of(node)}")
             return placeholder(typed)
 
-    def number(self, node: Node) -> int:
+    def number(self, node: Node, look_up: Callable[[str], str] | None = None) -> int:
         """Return the value of `$((…))` or `((…))`.
+
+        Args:
+            look_up: in place of `self.look_up`, where a variable that is not set is not unknown.
 
         Raises:
             NotArithmetic: it cannot be computed.
@@ -415,9 +417,13 @@ class Expander:
         typed = _typed(node)
         inner = typed[typed.index("((") + 2 : -2]
         text = self._substituted(node, inner)
+        if look_up is not None and not has_output(text):
+            for name in names(text):
+                look_up(name)
+            text = emptied(text)
         if is_open(text):
             raise NotArithmetic("a part of it is unknown")
-        return evaluate(text, self.look_up, self.store)
+        return evaluate(text, look_up or self.look_up, self.store)
 
     def _substituted(self, node: Node, inner: str) -> str:
         """Return the expression with its `$…` expansions filled in."""
@@ -456,6 +462,13 @@ def _is_empty(value: Variable) -> bool:
     return not value or (emptied(value) == "" and not has_output(value) and not INHERITED.intersection(names(value)))
 
 
+def with_item(items: list[str], at: int, text: str) -> Variable:
+    """Return an array with an element set; where some before it are not, by index as an associative one is."""
+    if at <= len(items):
+        return [*items[:at], text, *items[at + 1 :]]
+    return {**{str(index): item for index, item in enumerate(items)}, str(at): text}
+
+
 def _before_dollar(text: str) -> int:
     """Return the length of the white space and continued lines before an expansion."""
     match = re.match(r"(?:\\\n|\s)*", text)
@@ -469,11 +482,12 @@ def _as_text(value: Variable) -> str:
     return items[0] if items else ""
 
 
-def _has_quotes(node: Node) -> bool:
-    """Return whether a word is kept even if it is empty; `"${A[@]}"` of an empty array is not."""
+def has_quotes(node: Node) -> bool:
+    """Return whether a word is kept even if it is empty; `"${A[@]}"`, `"${@:2}"` of nothing are not."""
     if node.type in ("raw_string", "ansi_c_string"):
         return True
     if node.type in ("string", "translated_string"):
-        inner = text_of(node).removeprefix("$")[1:-1]
-        return not ((inner.startswith("${") and inner.endswith(("[@]}",))) or inner in ("$@", "${@}"))
-    return node.type == "concatenation" and any(_has_quotes(child) for child in node.children)
+        inner = [child for child in node.children if child.is_named]
+        is_whole = len(inner) == 1 and text_of(inner[0]) == text_of(node).removeprefix("$")[1:-1]
+        return not (is_whole and _OF_ITEMS.match(text_of(inner[0])))
+    return node.type == "concatenation" and any(has_quotes(child) for child in node.children)

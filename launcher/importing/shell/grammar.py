@@ -57,6 +57,8 @@ _ESCAPED_BLANK = re.compile(rb"(?<=[ \t])\\[ \t]")
 _EXTENDED = re.compile(rb"[?*+@!]\([^()'\n]*\)")
 _EXTGLOB = b"shopt -s extglob"
 _OF_FILES = re.compile(rb"^[ \t]*(?:rm|cp|mv|ls|chmod) [^\n;|&]*", re.MULTILINE)
+# The grammar reads `[[ $A = b* && $C ]]` with `==` only, and `test $A == $B` before a `case` with `=` only.
+_TEST, _TEST_COMMAND = re.compile(rb"\[\[ [^\n]*? \]\]"), re.compile(rb"\btest [^\n;&|]*")
 _MOST_ROUNDS = 10
 
 
@@ -114,9 +116,11 @@ def errors(root: Node) -> Iterator[Node]:
 def _repaired(source: bytes, root: Node) -> bytes:
     """Return the script without dangling line continuations, which bash accepts and the grammar does not.
 
-    Placeholders such as `<path>` become words. The text keeps its length and its lines, so that positions stay valid.
+    Placeholders such as `<path>` become words. The text keeps its lines, so that their numbers stay valid.
     """
     source = _DECIMAL.sub(_AS_DECIMAL, _BLANK.sub(_as_word, source))
+    source = _TEST.sub(lambda test: test.group().replace(b" = ", b" == "), source)
+    source = _TEST_COMMAND.sub(lambda test: test.group().replace(b" == ", b" = "), source)
     if _EXTGLOB in source:
         source = _OF_FILES.sub(
             lambda line: _EXTENDED.sub(lambda each: b"'" + each.group() + b"'", line.group()), source

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.builtins import Builtins, Stop
 from launcher.importing.shell.effects import assigned
+from launcher.importing.shell.expand import has_quotes
 from launcher.importing.shell.grammar import Node, parse, text_of
 from launcher.importing.shell.placeholders import is_open, placeholder, shown
 
@@ -28,14 +29,19 @@ class Loops(Builtins):
         name, body = text_of(node.child_by_field_name("variable")), node.child_by_field_name("body")
         values = node.children_by_field_name("value")
         has_list = any(child.type == "in" for child in node.children)
-        words = [word for value in values for word in self.expander.words(value)]
-        words = words if has_list else list(self.state.positional)
-        unknown = [word for word in words if is_open(word)]
+        found = [
+            (word, value.type == "string" and has_quotes(value))
+            for value in values
+            for word in self.expander.words(value)
+        ]
+        found = found if has_list else [(word, False) for word in self.state.positional]
+        # An unset variable in quotes is one item.
+        unknown = [word for word, quoted in found if is_open(word) and not quoted]
         if unknown:
-            self.state.set(name, placeholder(f"${name}"))
+            self.state.set(name, placeholder(f"${name}", computed=True))
             self._unresolved(node, body, f"the items of the loop are unknown: {shown(unknown[0])}")
             return None
-        for word in words:
+        for word, _ in found:
             self.state.set(name, word)
             if not self._round(body):
                 break
@@ -112,8 +118,8 @@ class Loops(Builtins):
     def _unresolved(self, node: Node, body: Node, why: str) -> None:
         """Mark the variables of a loop as unknown; if it starts a training, add an error and evaluate its body once."""
         self.state.leave_open()
-        for name in assigned(body.children):
-            self.state.set(name, placeholder(f"${name}"))
+        for name in assigned(body.children, self.state.functions):
+            self.state.set(name, placeholder(f"${name}", computed=True))
         if self.state.starts_training(body):
             self.state.fail(f"this loop cannot be resolved without running it: {why}", self._location(node))
             self._round(body)

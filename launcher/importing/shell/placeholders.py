@@ -9,6 +9,9 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 KEPT_BLANK = "\ue002"
 _KEPT = {" ": KEPT_BLANK, "\n": "\ue003", "\t": "\ue004"}
 _TO_KEPT, _FROM_KEPT = str.maketrans(_KEPT), str.maketrans({kept: white for white, kept in _KEPT.items()})
+# Ends the placeholder of a value that the script computes in a way that is not followed.
+_COMPUTED = "\ue005"
+_FROM_KEPT[ord(_COMPUTED)] = ""
 _MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 # In the text of a script, the signs of a `<your path>` blank that the grammar takes as parts of a word.
 BLANK_LEFT, BLANK_RIGHT, BLANK_SPACE = "\x02", "\x03", "\x04"
@@ -17,9 +20,13 @@ _BLANK = re.compile(f"<([^<>\n]*{KEPT_BLANK}[^<>\n]*)>|(?<=\\w )<([A-Za-z]\\w*(?
 _NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 
 
-def placeholder(typed: str) -> str:
-    """Return a placeholder for typed text such as `$DATA` or `$(date)`."""
-    return f"{_OPEN}{shown(typed).translate(_TO_KEPT)}{_CLOSE}" if typed else ""
+def placeholder(typed: str, *, computed: bool = False) -> str:
+    """Return a placeholder for typed text such as `$DATA` or `$(date)`.
+
+    Args:
+        computed: it is the value of a variable that the script sets, not of one that its user would set.
+    """
+    return f"{_OPEN}{shown(typed).translate(_TO_KEPT)}{_COMPUTED * computed}{_CLOSE}" if typed else ""
 
 
 def is_open(text: str) -> bool:
@@ -43,7 +50,7 @@ def _as_word(blank: "re.Match[str]") -> str:
 
 
 def _with_braces(found: "re.Match[str]") -> str:
-    typed = found.group(1)
+    typed = found.group(1).removesuffix(_COMPUTED)
     follows = found.string[found.end() : found.end() + 1]
     simple = re.fullmatch(r"\$(\w+)", typed) if follows.isalnum() or follows in ("_", "[") else None
     return f"${{{simple.group(1)}}}" if simple and follows else typed
@@ -55,8 +62,9 @@ def emptied(text: str) -> str:
 
 
 def has_output(text: str) -> bool:
-    """Return whether a part of the text is a command's output or exit code: it cannot be treated as empty."""
-    return any(typed.startswith(("$(", "`", "<(", "$?", "${?")) for typed in _MARKED.findall(text))
+    """Return whether a part of the text is computed, such as a command's output: it cannot be treated as empty."""
+    parts = _MARKED.findall(text)
+    return any(typed.startswith(("$(", "`", "<(", "$?", "${?")) or typed.endswith(_COMPUTED) for typed in parts)
 
 
 def names(text: str) -> tuple[str, ...]:

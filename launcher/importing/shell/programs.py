@@ -70,15 +70,19 @@ def _uname(arguments: list[str], given: str | None) -> str | None:
 
 
 def _dirname(arguments: list[str], given: str | None) -> str | None:
-    return (os.path.dirname(arguments[-1].rstrip("/")) or ".") + "\n" if arguments else None
+    paths = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if not paths or any(path.startswith("-") for path in paths):
+        return None
+    found = (os.path.dirname(path.rstrip("/")).rstrip("/") or "/."[not path.startswith("/")] for path in paths)
+    return "".join(f"{folder}\n" for folder in found)
 
 
 def _basename(arguments: list[str], given: str | None) -> str | None:
-    arguments = [word for word in arguments if word != "--"]
-    if not arguments:
+    words = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if len(words) not in (1, 2) or words[0].startswith("-"):
         return None
-    name = os.path.basename(arguments[0].rstrip("/"))
-    return (name.removesuffix(arguments[1]) if len(arguments) > 1 else name) + "\n"
+    name = os.path.basename(words[0].rstrip("/")) or "/"[: len(words[0])]
+    return name.removesuffix("" if name in words[1:] else "".join(words[1:])) + "\n"
 
 
 def _realpath(arguments: list[str], given: str | None) -> str | None:
