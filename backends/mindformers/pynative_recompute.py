@@ -120,7 +120,7 @@ def counts_of(layers: set[int], chunks: Chunks, stages: int, before: Set[int] = 
     """Return what the static graph's keys hold: true for every layer, else a count for each chunk.
 
     Args:
-        before: layers that are recomputed in full, and counted first.
+        before: layers that are recomputed in full, or in a part that contains this one, and counted first.
     """
     if layers >= {layer for chunk in chunks for layer in chunk}:
         return True
@@ -226,12 +226,12 @@ class Recomputation:
                 self.notes.append(FileNote(key=key, text=f"has {pattern}, which matches no {what}: dropped"))
             for name in names:
                 chosen[name] = chosen.get(name, set()) | layers
-        written = {
-            static: counts_of(layers, self.chunks, self.stages, before)
-            for name, layers in chosen.items()
-            if layers and not _covered(name, layers, chosen)
-            for static in self._static(name)
-        }
+        written: dict[str, Any] = {}
+        for name, layers in chosen.items():
+            around = _containing(name, chosen)
+            if layers - around:
+                counts = counts_of(layers - around, self.chunks, self.stages, before | around)
+                written |= dict.fromkeys(self._static(name), counts)
         if written:
             written = self._with_absent(written)
             every = all(count is True for count in written.values())
@@ -273,7 +273,7 @@ def _matched(pattern: str, parts: Iterable[str]) -> list[str]:
     return [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
 
 
-def _covered(name: str, layers: set[int], chosen: Mapping[str, set[int]]) -> bool:
-    """Return whether a part is recomputed with the one that contains it."""
+def _containing(name: str, chosen: Mapping[str, set[int]]) -> set[int]:
+    """Return the layers in which a part is recomputed with one that contains it: these are counted first."""
     heads = accumulate(name.split(".")[:-1], lambda head, part: f"{head}.{part}")
-    return any(layers <= chosen.get(head, set()) for head in heads)
+    return {layer for head in heads for layer in chosen.get(head, ())}
