@@ -40,7 +40,7 @@ class Watchdog:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._process is not None:
-            self._report(b"")
+            self._report(b"end\n")
             with contextlib.suppress(OSError):  # it has ended before
                 self._process.communicate()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executors.shell_bodies import shell_body
 from tests.conftest import ROOT
 from tests.convert.test_command import _large
 from tests.sampling import dice, trials
@@ -126,3 +127,21 @@ def _processes(folder: Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["its group is named", "killed before its group was named"])
+def test_the_process_that_a_killed_run_had_started_is_ended(tmp_path: Path, named: bool) -> None:
+    status = tmp_path / "status.json"
+    status.write_text('{"state": "running", "code": null, "attempt": 0, "reason": "", "at": ""}')
+    words = ["bash", "-c", shell_body("watchdog"), "watchdog", "killed-1", "5", str(status), "killed"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, text=True) as watchdog:
+        assert watchdog.stdin is not None
+        mark = {**os.environ, "LAUNCH_RUN": "killed-1/0"}
+        with subprocess.Popen(["sleep", "600"], env=mark, start_new_session=True) as child:
+            if named:
+                print(child.pid, file=watchdog.stdin, flush=True)
+            watchdog.stdin.close()
+            assert child.wait(STUCK_SECONDS) == -signal.SIGTERM
+        assert watchdog.wait(STUCK_SECONDS) == 0
+    written = json.loads(status.read_text())
+    assert (written["state"], written["reason"]) == ("stopped", "killed")
