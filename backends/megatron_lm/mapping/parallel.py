@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from backends.megatron_lm.mapping.chunks import chunks_of
 from backends.megatron_lm.mapping.factories import added_in_0_9, came, chosen, many, single, valued, when_set
@@ -58,6 +59,7 @@ def _read_chunks(view: NativeView) -> Mapping[str, Value]:
     return {"parallel.vpp": chunks}
 
 
+@lru_cache(1024)
 def stages_of(layout: str) -> int:
     """Return the number of stages (times chunks) of a pipeline layout such as `Et*3|(tt|)*29,m|L`.
 
