@@ -43,6 +43,9 @@ def test_words_are_those_of_bash(part: int) -> None:
     assert wrong == {}
 
 
+# Twenty functions that all call each other.
+_CALLING = "".join(f"f{at}() {{ {'; '.join(f'f{other}' for other in range(20))}; A{at}=1; }}\n" for at in range(20))
+
 # What bash does with these depends on the machine: they are left open, and said so; name: (script, words)
 OPEN = {
     "an item of a variable that is read from a file": ("while read -r l; do A=$l; done < hosts; run $A", ["run|$A"]),
@@ -51,6 +54,12 @@ OPEN = {
     "a list of unknown length": ("mapfile -t A < hosts; B=($(ls)); run ${#A[@]} ${#B[@]}", ["run|${#A[@]}|${#B[@]}"]),
     "a transformed value": ("X=a; run ${X@Q}", ["run|${X@Q}"]),
     "a number of a variable that is not set": ("declare -i A=N*2; run $A $((N*2))", ["run|$((N*2))|$((N*2))"]),
+    "what a loop over unknown items sets": (
+        "A=1; B=1; N=1; L=(x)\ng() { A=2; }\n"
+        "for i in $Q; do\ng; read -r B <<< x; ((N++)); mapfile -t L <<< y\ndone\nrun $A $B $N $L",
+        ["run|$A|$B|$N|$L"],
+    ),
+    "what functions that call each other set": (f"{_CALLING}for i in $Q; do\nf0\ndone\nrun $A3", ["run|$A3"]),
     "a home": ("run ~/x", ["run|${HOME}/x"]),
 }
 

@@ -62,8 +62,10 @@ class Assignments:
         if isinstance(old, dict):
             key = self.expander.key_in(old, key)
             found = {**old, key: (old.get(key, "") if adds else "") + text}
-            has_gaps = all(each.isdigit() for each in found)
-            self.state.set(name, dict(sorted(found.items(), key=lambda item: int(item[0]))) if has_gaps else found)
+            last = next(reversed(old), "")
+            if key.isdigit() and last.isdigit() and int(key) < int(last) and all(each.isdigit() for each in found):
+                found = dict(sorted(found.items(), key=lambda item: int(item[0])))
+            self.state.set(name, found)
             return
         items = [old] if isinstance(old, str) else list(old or [])
         try:

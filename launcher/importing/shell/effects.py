@@ -65,8 +65,13 @@ def has_effect(nodes: Iterable[Node]) -> bool:
     return False
 
 
-def assigned(nodes: Iterable[Node], functions: Mapping[str, Node]) -> Iterator[str]:
-    """Yield the names of the variables that statements assign, also in the functions that they call."""
+def assigned(nodes: Iterable[Node], functions: Mapping[str, Node], entered: set[str] | None = None) -> Iterator[str]:
+    """Yield the names of the variables that statements assign, also in the functions that they call.
+
+    Args:
+        entered: functions that are read already; each is read once.
+    """
+    entered = set() if entered is None else entered
     for node in nodes:
         if node.type == "variable_assignment":
             name = node.child_by_field_name("name")
@@ -79,10 +84,10 @@ def assigned(nodes: Iterable[Node], functions: Mapping[str, Node]) -> Iterator[s
         called = "" if name is None else text_of(name)
         if called in _SETTING or text.startswith("printf -v"):
             yield from _COUNTED.findall(text) if called == "let" else _NAMED.findall(text)[1:]
-        elif called in functions:
-            others = {name: body for name, body in functions.items() if name != called}
-            yield from assigned([functions[called]], others)
-        yield from assigned(node.children, functions)
+        elif called in functions and called not in entered:
+            entered.add(called)
+            yield from assigned([functions[called]], functions, entered)
+        yield from assigned(node.children, functions, entered)
 
 
 def runs_for_ever(node: Node, state: State) -> bool:

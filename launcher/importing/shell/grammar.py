@@ -58,7 +58,7 @@ _EXTENDED = re.compile(rb"[?*+@!]\([^()'\n]*\)")
 _EXTGLOB = b"shopt -s extglob"
 _OF_FILES = re.compile(rb"^[ \t]*(?:rm|cp|mv|ls|chmod) [^\n;|&]*", re.MULTILINE)
 # The grammar reads `[[ $A = b* && $C ]]` with `==` only, and `test $A == $B` before a `case` with `=` only.
-_TEST, _TEST_COMMAND = re.compile(rb"\[\[ [^\n]*? \]\]"), re.compile(rb"\btest [^\n;&|]*")
+_TEST, _TEST_COMMAND = re.compile(rb"\[\[ [^\n]{0,500}? \]\]"), re.compile(rb"\btest [^\n;&|]*")
 _MOST_ROUNDS = 10
 
 
