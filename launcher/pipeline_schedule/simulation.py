@@ -111,13 +111,16 @@ def _program(schedule: Schedule) -> _Program:
     return _Program(steps=tuple(steps), moves=tuple(moves), arrivals=unused + 1)
 
 
-_cached_program = lru_cache(maxsize=128)(_program)
-_MOST_CACHED = 10_000  # steps
+# A search estimates layouts of the same schedule one after another: of long ones, the last two are enough.
+_cached, _cached_long = lru_cache(maxsize=128)(_program), lru_cache(maxsize=2)(_program)
+_LONG, _TOO_LONG = 10_000, 100_000  # steps; a step takes some 250 bytes
 
 
 def _program_of(schedule: Schedule) -> _Program:
     count = 2 * schedule.stages * schedule.chunks * schedule.micro_batches
-    return (_cached_program if count <= _MOST_CACHED else _program)(schedule)
+    if count > _TOO_LONG:
+        return _program(schedule)
+    return (_cached_long if count > _LONG else _cached)(schedule)
 
 
 def simulate(pipeline: Pipeline, starts: list[float] | None = None) -> list[float]:
