@@ -64,7 +64,7 @@ def write(path: str, text: str) -> None:
     try:
         write_file(path, text, JOB)
     except OSError as error:
-        raise refuse(f"cannot be written: {error.strerror}", path) from None
+        raise refuse(f"the file cannot be written: {error.strerror}", path) from None
 
 
 def _report(imported: Imported, source: str, output: str | None) -> None:

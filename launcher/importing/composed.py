@@ -93,7 +93,9 @@ def _with_defaults(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[s
         except ImportRefused as error:
             listed = ", ".join(str(each) for each in tree[_DEFAULTS])[:200]
             why = f"{path}: {error.notes[0].message}"
-            raise refuse(f"is composed of other files, named in its `defaults`: {listed}; {why}", file) from None
+            raise refuse(
+                f"the file is composed of other files, named in its `defaults`: {listed}; {why}", file
+            ) from None
         if _of_defaults(part):
             part = _with_defaults(part, str(path), depth + 1)
         for key in reversed(section.split("/") if section else []):

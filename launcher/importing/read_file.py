@@ -84,7 +84,7 @@ def _split(text: str, path: Path) -> list[str]:
     try:
         return shlex.split(text, comments=True)
     except ValueError as error:
-        raise refuse(f"is not a list of arguments: {error}", str(path)) from None
+        raise refuse(f"the file is not a list of arguments: {error}", str(path)) from None
 
 
 def job_group(path: str | Path) -> str | None:
@@ -143,7 +143,7 @@ def _script(
     try:
         run_script(text, state, path.parent)
     except RecursionError:
-        raise refuse("is nested too deeply", str(path)) from None
+        raise refuse("the script is nested too deeply", str(path)) from None
     found, excluded = find(state.commands, options.backend)
     warnings = [
         *(*notes(state.warnings), *_assumed(state), *_typographic(text, path), *_windows(path)),
@@ -262,7 +262,7 @@ def _structured(text: str, path: Path, options: ImportOptions, variables: Mappin
         if isinstance(tree.get(arguments), dict):
             return _flag_mapping(tree[arguments], tree.get(environment), backends, path, options)
     if _is_job(tree, 0.0) and not {"experiment", *BASES} & set(tree):
-        raise refuse("is a job of Launch already", str(path), f"launch dry-run {shlex.quote(f'+job={path}')}")
+        raise refuse("the file is a job of Launch already", str(path), f"launch dry-run {shlex.quote(f'+job={path}')}")
     found = composed(tree, str(path), variables)
     if found.problems and not options.partial:
         raise ImportRefused(found.problems, partial=True)
@@ -358,14 +358,14 @@ def _likely(tree: Mapping[str, Any], path: Path, options: ImportOptions, *, is_d
         known[name] = share * len(flat) / len(tree)
     best = max(known, key=lambda name: known[name])
     if _is_job(tree, known[best]):
-        raise refuse("is a job of Launch already", str(path), f"launch dry-run {shlex.quote(f'+job={path}')}")
+        raise refuse("the file is a job of Launch already", str(path), f"launch dry-run {shlex.quote(f'+job={path}')}")
     stored = likely_backends(tree, 0.0 if is_dump else known[best], is_dump=is_dump)
     if stored:
         return stored
     if known[best] < 0.5:
         if isinstance(tree.get("defaults"), list):
             raise no_training(
-                f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path)
+                f"the file is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path)
             )
         other = program_of_file(tree)
         if other is not None:

@@ -28,25 +28,25 @@ def read_text(path: Path) -> str:
     """
     try:
         if path.is_dir():
-            raise no_training("is a folder, not a file", str(path))
+            raise no_training("this is a folder, not a file", str(path))
         # `<(command)` and /dev/stdin have a writer; any other pipe or device may never end.
         if not path.is_file() and path.exists() and not str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/")):
-            raise no_training("is a pipe or device, not a file", str(path))
+            raise no_training("this is a pipe or device, not a file", str(path))
         with path.open("rb") as stream:
             content = stream.read(LARGEST + 1)
         if len(content) > LARGEST:
-            size = f"has {path.stat().st_size / 2**20:.0f} MiB" if path.is_file() else "does not end"
+            size = f"the file has {path.stat().st_size / 2**20:.0f} MiB" if path.is_file() else "it does not end"
             raise no_training(f"{size}; scripts and configurations up to {LARGEST // 2**20} MiB are read", str(path))
     except OSError as error:
-        raise refuse(f"cannot be read: {error.strerror or error}", str(path)) from None
+        raise refuse(f"the file cannot be read: {error.strerror or error}", str(path)) from None
     if not content.strip():
-        raise no_training("is empty", str(path))
+        raise no_training("the file is empty", str(path))
     if path.suffix in _LOGS:  # progress bars cut characters, terminals write zero bytes
         return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if content.startswith(_UTF16):  # written by PowerShell's `>` and old editors
         return _decoded(content, "utf-16", path)
     if b"\0" in content:
-        raise no_training("is not text but binary", str(path))
+        raise no_training("the file is not text but binary", str(path))
     return _decoded(content, "utf-8-sig", path)
 
 
@@ -56,7 +56,7 @@ def _decoded(content: bytes, encoding: str, path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         name = encoding.removesuffix("-sig").upper()
-        raise refuse(f"is not {name} text", f"{path}:{line}") from None
+        raise refuse(f"the file is not {name} text", f"{path}:{line}") from None
 
 
 def parse_yaml(text: str, file: str) -> Any:
@@ -82,11 +82,11 @@ def parse_yaml(text: str, file: str) -> Any:
         if error.context_mark is not None and "end of stream" in str(error.problem):
             mark, what = error.context_mark, f"{error.context}: it does not end"  # position of the opening token
         where = f"{file}:{mark.line + 1}" if mark is not None else file
-        raise refuse(f"is not YAML: {what}", where) from None
+        raise refuse(f"the file is not YAML: {what}", where) from None
     except yaml.YAMLError as error:
-        raise refuse(f"is not YAML: {str(error).splitlines()[0]}", file) from None
+        raise refuse(f"the file is not YAML: {str(error).splitlines()[0]}", file) from None
     except (RecursionError, ValueError, TypeError) as error:
-        why = "is nested too deeply" if isinstance(error, RecursionError) else f"is not YAML: {error}"
+        why = "the file is nested too deeply" if isinstance(error, RecursionError) else f"the file is not YAML: {error}"
         raise refuse(why, file) from None
 
 
@@ -201,7 +201,7 @@ def parse_json(text: str, file: str) -> Any:
     try:
         return load_json(text, file)
     except json.JSONDecodeError as error:
-        raise refuse(f"is not JSON: {error.msg}", f"{file}:{error.lineno}") from None
+        raise refuse(f"the file is not JSON: {error.msg}", f"{file}:{error.lineno}") from None
     except BeyondBudget as error:
         raise refuse(error.message, error.where, error.works) from None
 

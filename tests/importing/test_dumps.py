@@ -152,7 +152,7 @@ def test_encodings(tmp_path: Path, encoding: str, end: str) -> None:
 
 
 BAD: dict[str, tuple[str | bytes, str]] = {
-    "an open quote": ('lr: 1\nsystem: "never\nmodel: x\n', r"x.yaml:2: is not YAML: .* does not end"),
+    "an open quote": ('lr: 1\nsystem: "never\nmodel: x\n', r"x.yaml:2: the file is not YAML: .* does not end"),
     "an alias of its own node": ("a: &a {b: [*a]}\n", "its aliases refer to the node that contains them"),
     "UTF-16 that is cut": (b"\xff\xfea\x00\x00\xd8", "is not UTF-16 text"),
 }

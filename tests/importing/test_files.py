@@ -199,10 +199,10 @@ BAD = {
     "unclosed quote": ("x.sh", 'echo\nA="1\n', ("x.sh:2: the \" quote opened here is never closed",)),
     "unresolvable loop": ("x.sh", "for m in $(ls); do\n megatron sft --model $m\ndone", ("x.sh:1: this loop cannot be resolved",)),  # noqa: E501
     "ambiguous arguments": ("x.txt", "--tensor-model-parallel-size 2\n", ("equally well", "--backend mindspeed")),
-    "empty": ("x.sh", " \n", ("x.sh: is empty",)),
-    "binary": ("x.sh", "a\0b", ("x.sh: is not text but binary",)),
-    "not YAML": ("x.yaml", "a: [1\nb: 2\n", ("x.yaml:2: is not YAML",)),
-    "not JSON": ("x.json", '{"a": 1,\n}', ("x.json:2: is not JSON",)),
+    "empty": ("x.sh", " \n", ("x.sh: the file is empty",)),
+    "binary": ("x.sh", "a\0b", ("x.sh: the file is not text but binary",)),
+    "not YAML": ("x.yaml", "a: [1\nb: 2\n", ("x.yaml:2: the file is not YAML",)),
+    "not JSON": ("x.json", '{"a": 1,\n}', ("x.json:2: the file is not JSON",)),
     "no mapping": ("x.yaml", "- 1\n- 2\n", ("a mapping is expected",)),
     "keys of nobody": ("x.yaml", "foo: 1\nbar: 2\n", ("its keys match no backend",)),
     "a job already": ("x.yaml", "model: {hidden_size: 8}\nbatch: {seq_length: 2}\ncluster: {nodes: 1}\n", ("is a job of Launch",)),  # noqa: E501

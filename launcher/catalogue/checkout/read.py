@@ -120,7 +120,9 @@ def _refuse_subfolder(checkout: Checkout, source: ParserSource) -> None:
     around = checkout.inside_of(ends)
     if around is None or any(f"/{path}".endswith(f"/{end}") for path in checkout.paths for end in ends):
         return
-    raise CheckoutRefused(f"is a folder of the checkout {around}, not all of it", str(checkout.root), (str(around),))
+    raise CheckoutRefused(
+        f"this is a folder of the checkout {around}, not all of it", str(checkout.root), (str(around),)
+    )
 
 
 def _read_classes(checkout: Checkout, source: CommandClasses) -> ReadParser:

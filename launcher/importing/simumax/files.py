@@ -109,7 +109,7 @@ def simumax_file(path: str, *, alone: bool = True) -> InputFile | None:
     except (ValueError, BeyondBudget) as error:
         if alone:
             return None
-        raise refuse(f"is not JSON: {error}", path) from None
+        raise refuse(f"the file is not JSON: {error}", path) from None
     if not isinstance(tree, dict):
         return None
     counts = {kind: len(names & tree.keys()) for kind, names in _TELLING.items()}
