@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.megatron_lm.environment import ENVIRONMENT
-from backends.megatron_lm.other_models import OTHERS
+from backends.megatron_lm.other_programs import OTHER_PROGRAMS
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.megatron_lm.support import SUPPORT
 from backends.megatron_lm.watch import WATCH
@@ -37,7 +37,7 @@ _STORED = {
 
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": "", "pretrain_mamba.py": ""},
-    excluded=dict.fromkeys(OTHERS, "it trains another kind of model than this launcher describes"),
+    excluded=OTHER_PROGRAMS,
     fork_options={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
     native_only=late("backends.megatron_lm.native_only.table:rows"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backends.megatron_lm.other_models import OTHERS
+from backends.megatron_lm.other_programs import OTHER_MODELS
 from launcher.catalogue.checkout.read import ParserSource
 
 # deepspeed/__init__.py:252 _add_core_arguments @v0.16.2
@@ -41,7 +41,7 @@ _PARSER = ParserSource(
         "unit_tests",
         "functional_tests",
     ),
-    not_entries=OTHERS,
+    not_entries=OTHER_MODELS,
     group_class="ArgumentGroupFactory",
     types={
         "moe_freq_type": "expr",

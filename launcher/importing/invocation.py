@@ -218,10 +218,9 @@ def _entry(
             return Invocation(
                 program=f"{program} {command}", backends=backends, command=command, argv=rest[1:], **details
             )
-    for _, entry in entries():
-        for name in (f"{program} {command}", program):
-            if name in entry.excluded and not _scripts(first):
-                return ExcludedCommand(program=name, why=entry.excluded[name], where=where)
+    excluded = None if _scripts(first) else _excluded(f"{first} {command}", where) or _excluded(first, where)
+    if excluded is not None:
+        return excluded
     if module and first == "coverage":
         at = next((index for index, arg in enumerate(rest) if shown(arg).endswith(".py")), len(rest))
         return _entry(rest[at:], False, env, cluster, head, where, assume)
@@ -310,8 +309,8 @@ def _scripts(path: str) -> dict[str, str]:
 
 
 def _excluded(path: str, where: str = "") -> ExcludedCommand | None:
-    name = path.rpartition("/")[2]
     for _, entry in entries():
-        if name in entry.excluded:
-            return ExcludedCommand(program=name, why=entry.excluded[name], where=where)
+        for program, why in entry.excluded.items():
+            if f"/{path}".endswith(f"/{program}"):
+                return ExcludedCommand(program=program, why=why, where=where)
     return None

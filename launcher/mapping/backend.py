@@ -67,8 +67,8 @@ class Entry:
     Attributes:
         programs: console commands and their sub-commands that train; empty tuple: the command has none.
         scripts: suffixes of training script paths, with the sub-command that each corresponds to ("": none).
-        excluded: programs ("swift sft") and scripts of the same project that are started in the same way, and why they
-            are not imported.
+        excluded: programs ("swift sft") and suffixes of script paths of the same project that are started in the same
+            way, and why they are not imported.
         drivers: options with which a program ("megatron rlhf") starts another one, and why that is not imported; with
             `false` after it, it does not.
         fork_options: options of forks, whose scripts also take this backend's arguments, and the project of each.

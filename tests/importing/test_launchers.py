@@ -109,6 +109,11 @@ OTHERS = (
     "megatron rlhf --config x.yaml --use_ray",
     "torchrun train_fsdp2.py x.yaml",
     "python pretrain_bert.py --lr 1",
+    "torchrun ../tasks/main.py --task WIKITEXT103",
+    "python -m tasks.msdp.main --task MSDP-PROMPT",
+    "torchrun tools/run_text_generation_server.py --port 5000",
+    "python tools/checkpoint/convert.py --model-type GPT",
+    "torchrun Megatron-LM/examples/post_training/modelopt/quantize.py --export-quant-cfg fp8",
 )
 
 
