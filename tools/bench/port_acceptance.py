@@ -158,8 +158,8 @@ def _config(job: Job) -> str:
 
 
 def _placed(text: str, home: Path) -> str:
-    """Return an argument with a folder that exists for a path that the user fills in."""
-    if text.startswith(("your_", "${", "$", "/data/", "<")) or "your " in text:
+    """Return an argument with a folder that exists for a path that the user fills in, or has on another machine."""
+    if text.startswith(("your_", "${", "$", "/", "<")) or "your " in text:
         return str(home)
     return text
 
