@@ -9,7 +9,7 @@ from itertools import groupby
 from launcher.balance.local import even, kinds_in_order
 from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Split
 from launcher.estimate import network
-from launcher.estimate.as_run import overruled_by_validation
+from launcher.estimate.as_run import as_run
 from launcher.estimate.check import resolved
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.estimate.kinds import Kind as LayerKind
@@ -154,8 +154,7 @@ def pose(
     before = estimate(start, changes=False)
     if before.time is None or before.capacity is None:
         raise BadProblem("hardware: balancing needs the device's peak FLOP/s and memory")
-    ran = with_values(start, {each.path: each.after for each in overruled_by_validation(start)})
-    problem = with_limits(layer_times(ran, choose=recompute, empty_ends=empty_ends), before)
+    problem = with_limits(layer_times(as_run(start)[0], choose=recompute, empty_ends=empty_ends), before)
     return Posed(problem=problem, start=start, before=before)
 
 

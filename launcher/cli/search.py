@@ -128,6 +128,7 @@ def _search(job: Job, options: argparse.Namespace) -> int:
 
 def _keep_own(search: "Search", job: Job) -> None:
     """Keep the job's own layout, so that the search ranks it; refuse one that cannot run."""
+    from launcher.estimate.as_run import before_validation
     from launcher.job import with_values
     from launcher.search.begin import CannotSearch, unasked
     from launcher.search.compare import errors_of
@@ -136,7 +137,7 @@ def _keep_own(search: "Search", job: Job) -> None:
     errors = errors_of(with_values(job, unasked(job)))
     if errors:
         raise CannotSearch(errors)
-    search.rank_own(own(job))
+    search.rank_own(own(before_validation(job)[0]))
 
 
 def _like_taylor(search: "Search") -> list[str]:

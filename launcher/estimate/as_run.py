@@ -8,7 +8,9 @@ from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, Value, fields, override_text, value_at, with_values
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import is_lost
+from launcher.mapping.rows import active_rows
 from launcher.rules.effects import Overruled, overruled
+from launcher.rules.registry import RuleContext
 
 _DERIVED = Origin(kind="derived")
 # Sections whose values decide memory and time; sizes of the model are the job's.
@@ -32,15 +34,20 @@ def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
     that the backend cannot express get the value that it trains with. A model that is only named gets the sizes of the
     preset of that name. Other fields that the job sets do not change.
     """
+    job, notes = before_validation(job)
+    job = _validated(job, notes)
+    return _with_defaults(job, notes), tuple(notes)
+
+
+def before_validation(job: Job) -> tuple[Job, list[str]]:
+    """Return a job as `as_run` resolves it, as far as no layout decides it, and the assumptions made for it."""
     notes: list[str] = []
     job = _through_mapping(job)
     job = _without_ineffective(job, notes)
     job = _passed_vocabulary(job)
     if job.model.hidden_size is None:
         job = _named(job, notes)
-    job = _with_vocabulary(job, notes)
-    job = _validated(job, notes)
-    return _with_defaults(job, notes), tuple(notes)
+    return _with_vocabulary(job, notes), notes
 
 
 def overruled_by_validation(job: Job) -> list[Overruled]:
@@ -70,21 +77,36 @@ def _is_estimated(path: str, job: Job) -> bool:
     return path.startswith(_ESTIMATED)
 
 
-def _through_mapping(job: Job) -> Job:
-    """Return the job with passed-through arguments imported into fields."""
+def passed_fields(job: Job) -> dict[str, str]:
+    """Return the fields that arguments in `backend.args` decide, each with its argument."""
+    context = _context(job)
+    if context is None or context.native is None or context.version is None:
+        return {}
+    passed = {arg.flag for arg in context.native if arg.origin == "pass-through"}
+    rows = active_rows(get_backend(job.backend.name or "").table(context.version), context.version)
+    named = {path: flag for row in rows for flag in row.flags if flag in passed for path in row.fields}
+    return named | dict(context.passthrough)
+
+
+def _context(job: Job) -> RuleContext | None:
+    """Return the job as its backend reads it, with arguments in `backend.args`; None: there are none to read."""
     if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
-        return job
+        return None
     from launcher.mapping.engine import translate
     from launcher.rules.native import rule_context
 
     backend = get_backend(job.backend.name)
     version = backend.version(job.backend.version)
-    context = rule_context(job, backend, version, translate(job, backend, version).native)
-    read = set(context.passthrough.values())
-    if not read:
+    return rule_context(job, backend, version, translate(job, backend, version).native)
+
+
+def _through_mapping(job: Job) -> Job:
+    """Return the job with passed-through arguments imported into fields."""
+    context = _context(job)
+    if context is None or not context.passthrough:
         return job
     changed = {path: value_at(context.job, path) for path in context.passthrough}
-    return _without(with_values(job, changed, _DERIVED), read)
+    return _without(with_values(job, changed, _DERIVED), set(context.passthrough.values()))
 
 
 def _without_ineffective(job: Job, notes: list[str]) -> Job:

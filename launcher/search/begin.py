@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from launcher.balance.from_job import UNEVEN
-from launcher.estimate.as_run import positions
+from launcher.estimate.as_run import before_validation, passed_fields, positions
 from launcher.estimate.check import problems
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
@@ -52,7 +52,8 @@ def begin(
         CannotSearch: the job lacks required fields, or has errors that no strategy can fix.
         pipeline.Refused: there is no such backend or version.
     """
-    lacking = [_lacks(path, text) for path, text in _NEEDED if _value(job, path) is None]
+    read = before_validation(job)[0]
+    lacking = [_lacks(path, text) for path, text in _NEEDED if _value(read, path) is None]
     probability = job.search.fit_probability
     if probability is not None and probability >= 1:
         lacking.append(
@@ -63,7 +64,7 @@ def begin(
         )
     if lacking:
         raise CannotSearch(_with_hardware(lacking, job))
-    start = _start(job)
+    start = _start(with_values(read, {"search.fix": (*job.search.fix, *kept_axes(job))}))
     judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
     _mended(judges)
     if unusable := [finding for finding in problems(start) if not _of_layout(finding)]:
@@ -120,18 +121,48 @@ def _mended(judges: Sequence[Variants]) -> None:
             raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])
 
 
-def varied(job: Job) -> list[Finding]:
-    """Return a warning where the command line sets fields that the search varies: such values are not kept.
-
-    Values of a recipe are only the start of a search, and an axis in `search.axes` is meant to vary.
-    """
-    paths = {
+def _paths_of_axes() -> dict[str, tuple[str, ...]]:
+    return {
         **{axis: (path,) for axis, path in FIELDS.items()},
         "recompute": tuple(nothing_recomputed()),
         "stages": tuple(UNEVEN),
         **{switch.axis: paths_of([switch.axis]) for switch in SWITCHES},
     }
-    searched = axes_of(job) - set(job.search.axes)
+
+
+def kept_axes(job: Job) -> dict[str, str]:
+    """Return the axes that a job searches but for an argument in `backend.args`, which every layout has, with it."""
+    passed, searched = passed_fields(job), axes_of(job)
+    by_axis = {axis: [passed[path] for path in paths if path in passed] for axis, paths in _paths_of_axes().items()}
+    return {axis: flags[0] for axis, flags in by_axis.items() if flags and axis in searched}
+
+
+def varied(job: Job) -> list[Finding]:
+    """Return warnings: of values on the command line that a search does not keep, and of arguments that it keeps.
+
+    Values of a recipe are only the start of a search, and an axis in `search.axes` is meant to vary.
+    """
+    kept = kept_axes(job)
+    return [*_kept(kept), *_overridden(job, axes_of(job) - set(job.search.axes) - kept.keys())]
+
+
+def _kept(kept: Mapping[str, str]) -> list[Finding]:
+    if not kept:
+        return []
+    names = tuple(dict.fromkeys(f"backend.args.{flag}" for flag in kept.values()))
+    return [
+        Finding(
+            rule="SEARCH-KEEPS",
+            severity="warning",
+            message=f"the search keeps {', '.join(kept)}, set by {', '.join(names)}; without such an argument it varies",
+            fields=names,
+            source="launch search",
+        )
+    ]
+
+
+def _overridden(job: Job, searched: Collection[str]) -> list[Finding]:
+    paths = _paths_of_axes()
     set_by_hand = {
         axis: [path for path in paths[axis] if job.origin(path).kind == "override"]
         for axis in SEARCH_AXES

@@ -1,0 +1,64 @@
+"""A search counts with what the backend reads: arguments in `backend.args`, and no field that it ignores."""
+
+import pytest
+
+from launcher.api import check
+from launcher.balance.from_job import pose
+from launcher.compose import compose
+from launcher.estimate.estimate import estimate
+from launcher.job import value_at, with_values
+from launcher.search.begin import begin, kept_axes, unasked, varied
+
+DENSE = ("+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g")
+CASES = {
+    "FP8": ((*DENSE, "+backend.args.fp8_format=hybrid"), {}),
+    "a size": ((*DENSE, "+backend.args.tensor_model_parallel_size=4"), {"tp": "tensor_model_parallel_size"}),
+    "a size as it is": ((*DENSE, "+backend.args.tensor_model_parallel_size=1"), {"tp": "tensor_model_parallel_size"}),
+    "recomputation": (
+        (
+            *DENSE,
+            *(f"+backend.args.recompute_{name}" for name in ("granularity=full", "method=uniform", "num_layers=1")),
+        ),
+        {"recompute": "recompute_granularity"},
+    ),
+    "an optimizer": (
+        ("+recipe=tiny_qwen3", "backend=megatron_lm", "hardware=h100_80g", "+backend.args.optimizer=sgd"),
+        {},
+    ),
+    "a dispatcher": (
+        (
+            *("+recipe=qwen3_moe", "backend=mindspeed", "hardware=ascend_910b", "cluster.nodes=2"),
+            "+backend.args.moe-token-dispatcher-type=alltoall",
+        ),
+        {"dispatcher": "moe-token-dispatcher-type"},
+    ),
+    "no effect": (("+recipe=gpt_oss_120b", "backend=megatron", "hardware=h20", "cluster.nodes=8"), {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_search_finds_is_what_the_estimate_says_of_it(name: str) -> None:
+    words, kept = CASES[name]
+    job = compose([*words, "search.axes=[tp,pp,recompute,dispatcher]"])
+    search = begin(job, top=3)
+    for _ in search.run():
+        pass
+    assert kept_axes(job) == kept
+    assert [each.rule for each in varied(job)] == (["SEARCH-KEEPS"] if kept else [])
+    assert search.found.best
+    for each in search.found.best:
+        found = with_values(job, {**each.values, **unasked(job)})
+        answer = estimate(found, changes=False)
+        assert answer.time is not None
+        assert answer.time.step_s == pytest.approx(each.step_s)
+        assert answer.fullest.peak_reserved + answer.outside == pytest.approx(each.peak, abs=1)
+        assert check(found).ok
+        if "tp" in kept:
+            assert value_at(found, "parallel.tp") == job.backend.args["tensor_model_parallel_size"]
+
+
+def test_balancing_has_the_times_of_the_estimate() -> None:
+    """FP8 halves the time of a layer, whether a field or an argument says it."""
+    words = (*DENSE, "parallel.pp=2", "parallel.tp=1")
+    plain, passed = (pose(compose([*words, *more])) for more in ((), ("+backend.args.fp8_format=hybrid",)))
+    assert passed.problem.kinds[0].forward < 0.9 * plain.problem.kinds[0].forward
