@@ -107,8 +107,8 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         raise NotDone(str(error)) from None
     except BadTable as error:
         raise NotDone(findings=[_unusable(mistake) for mistake in error.mistakes], job=job) from None
-    if not options.json and not options.compare:
-        print_findings(varied(job), job)
+    if not options.json:
+        print_findings(varied(job, compared=options.compare), job)
     done, found = before or (0, Found())
     progress = _Progress(len(search.layouts), quiet=options.json)
     progress.state = (Path(options.resume), mark) if options.resume else None
@@ -189,7 +189,7 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None", 
     if options.json:
         extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
         extra |= comparison_tree(compared) if compared is not None else {}
-        findings = [finding.as_tree() for finding in varied(job)]
+        findings = [finding.as_tree() for finding in varied(job, compared=options.compare)]
         print_json(as_tree(job, found) | extra | {"findings": findings})
     return 0 if values is not None else 1
 

@@ -137,13 +137,16 @@ def kept_axes(job: Job) -> dict[str, str]:
     return {axis: flags[0] for axis, flags in by_axis.items() if flags and axis in searched}
 
 
-def varied(job: Job) -> list[Finding]:
-    """Return warnings: of values on the command line that a search does not keep, and of arguments that it keeps.
+def varied(job: Job, *, compared: bool = False) -> list[Finding]:
+    """Return warnings: of arguments that a search keeps, and of values on the command line that it does not keep.
 
     Values of a recipe are only the start of a search, and an axis in `search.axes` is meant to vary.
+
+    Args:
+        compared: the job's own values are a layout that the search ranks.
     """
     kept = kept_axes(job)
-    return [*_kept(kept), *_overridden(job, axes_of(job) - set(job.search.axes) - kept.keys())]
+    return [*_kept(kept), *(() if compared else _overridden(job, axes_of(job) - set(job.search.axes) - kept.keys()))]
 
 
 def _kept(kept: Mapping[str, str]) -> list[Finding]:
@@ -154,7 +157,7 @@ def _kept(kept: Mapping[str, str]) -> list[Finding]:
         Finding(
             rule="SEARCH-KEEPS",
             severity="warning",
-            message=f"the search keeps {', '.join(kept)}, set by {', '.join(names)}; without such an argument it varies",
+            message=f"the search keeps {', '.join(kept)}, set by {', '.join(names)}; without these it varies",
             fields=names,
             source="launch search",
         )
