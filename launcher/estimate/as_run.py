@@ -8,7 +8,6 @@ from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, Value, fields, override_text, value_at, with_values
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import is_lost
-from launcher.mapping.rows import active_rows
 from launcher.rules.effects import Overruled, overruled
 from launcher.rules.registry import RuleContext
 
@@ -80,12 +79,11 @@ def _is_estimated(path: str, job: Job) -> bool:
 def passed_fields(job: Job) -> dict[str, str]:
     """Return the fields that arguments in `backend.args` decide, each with its argument."""
     context = _context(job)
-    if context is None or context.native is None or context.version is None:
+    if context is None or context.version is None:
         return {}
-    passed = {arg.flag for arg in context.native if arg.origin == "pass-through"}
-    rows = active_rows(get_backend(job.backend.name or "").table(context.version), context.version)
-    named = {path: flag for row in rows for flag in row.flags if flag in passed for path in row.fields}
-    return named | dict(context.passthrough)
+    from launcher.rules.native import fields_passed
+
+    return fields_passed(context, get_backend(job.backend.name or ""), context.version)
 
 
 def _context(job: Job) -> RuleContext | None:

@@ -100,6 +100,15 @@ def effective_of(
     return effective_values(context)
 
 
+def fields_passed(context: RuleContext, backend: Backend, version: str) -> dict[str, str]:
+    """Return the fields that pass-through arguments decide, whether or not the job has other values, each with one."""
+    passed = {name for name, arg in context.written.items() if arg.origin == "pass-through"}
+    new = passed | (context.values.keys() - context.written.keys())
+    rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
+    read = [(_by(row, passed, context.values), _read(row, NativeView(context.values))) for row in rows]
+    return {path: flag for flag, values in read for path, value in values.items() if value is not None}
+
+
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
     """Yield arguments with pass-through values as a command-line parser stores them, without those it cannot parse.
 

@@ -32,6 +32,7 @@ CASES = {
         ),
         {"dispatcher": "moe-token-dispatcher-type"},
     ),
+    "one that a size is read beside": ((*DENSE, "+backend.args.perform_initialization=true"), {}),
     "no effect": (("+recipe=gpt_oss_120b", "backend=megatron", "hardware=h20", "cluster.nodes=8"), {}),
 }
 
