@@ -1,7 +1,6 @@
 """Resolves a job as its backend runs it: passed-through arguments, sizes of a named model, backend defaults."""
 
 import re
-from dataclasses import replace
 
 from launcher.compose.presets import named_like
 from launcher.importing.presets import with_preset
@@ -9,7 +8,7 @@ from launcher.job import Job, Origin, Value, fields, override_text, value_at, wi
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import is_lost
 from launcher.rules.effects import Overruled, overruled
-from launcher.rules.registry import RuleContext
+from launcher.rules.passed import with_passed, without_arguments
 
 _DERIVED = Origin(kind="derived")
 # Sections whose values decide memory and time; sizes of the model are the job's.
@@ -41,7 +40,7 @@ def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
 def before_validation(job: Job) -> tuple[Job, list[str]]:
     """Return a job as `as_run` resolves it, as far as no layout decides it, and the assumptions made for it."""
     notes: list[str] = []
-    job = _through_mapping(job)
+    job = with_passed(job)
     job = _without_ineffective(job, notes)
     job = _passed_vocabulary(job)
     if job.model.hidden_size is None:
@@ -76,37 +75,6 @@ def _is_estimated(path: str, job: Job) -> bool:
     return path.startswith(_ESTIMATED)
 
 
-def passed_fields(job: Job) -> dict[str, str]:
-    """Return the fields that arguments in `backend.args` decide, each with its argument."""
-    context = _context(job)
-    if context is None or context.version is None:
-        return {}
-    from launcher.rules.native import fields_passed
-
-    return fields_passed(context, get_backend(job.backend.name or ""), context.version)
-
-
-def _context(job: Job) -> RuleContext | None:
-    """Return the job as its backend reads it, with arguments in `backend.args`; None: there are none to read."""
-    if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
-        return None
-    from launcher.mapping.engine import translate
-    from launcher.rules.native import rule_context
-
-    backend = get_backend(job.backend.name)
-    version = backend.version(job.backend.version)
-    return rule_context(job, backend, version, translate(job, backend, version).native)
-
-
-def _through_mapping(job: Job) -> Job:
-    """Return the job with passed-through arguments imported into fields."""
-    context = _context(job)
-    if context is None or not context.passthrough:
-        return job
-    changed = {path: value_at(context.job, path) for path in context.passthrough}
-    return _without(with_values(job, changed, _DERIVED), set(context.passthrough.values()))
-
-
 def _without_ineffective(job: Job, notes: list[str]) -> Job:
     """Return the job without the values that its backend cannot express and that it trains without."""
     if job.backend.name is None:
@@ -123,11 +91,6 @@ def _without_ineffective(job: Job, notes: list[str]) -> Job:
     return with_values(job, changed, _DERIVED) if changed else job
 
 
-def _without(job: Job, names: set[str]) -> Job:
-    args = {name: value for name, value in job.backend.args.items() if name not in names}
-    return replace(job, backend=replace(job.backend, args=args))
-
-
 def _passed_vocabulary(job: Job) -> Job:
     """Return the job with the vocabulary size of a passed-through argument, where model.vocab_size is unset."""
     known = get_backend(job.backend.name).vocabulary_size if job.backend.name is not None else None
@@ -138,7 +101,7 @@ def _passed_vocabulary(job: Job) -> Job:
         return job
     kinds = (job.tokenizer.type, job.backend.args.get(known.tokenizer))
     added = max(known.added.get(str(kind), 0) for kind in kinds)
-    return _without(with_values(job, {"model.vocab_size": int(size) + added}, _DERIVED), {known.size})
+    return without_arguments(with_values(job, {"model.vocab_size": int(size) + added}, _DERIVED), {known.size})
 
 
 def _named(job: Job, notes: list[str]) -> Job:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from itertools import islice
 
 from launcher.balance.from_job import UNEVEN
-from launcher.estimate.as_run import before_validation, passed_fields, positions
+from launcher.estimate.as_run import before_validation, positions
 from launcher.estimate.check import problems
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import variants_of
+from launcher.rules.passed import passed_fields
 from launcher.rules.variants import Variants
 from launcher.search.found import Found
 from launcher.search.points import SWITCHED, nothing_recomputed

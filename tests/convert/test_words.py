@@ -145,3 +145,30 @@ def test_one_changed_factor_is_named(model: Zoo, adapter: Path, tmp_path: Path, 
     fewer = write_adapter(tmp_path / "fewer", {key: value for key, value in arrays.items() if key != name})
     assert launch("verify", adapter, fewer) == 1
     assert name in capsys.readouterr().out
+
+
+SAID_TWICE = {
+    "a size of the target": (("backend.args.tensor-model-parallel-size=2",), ("parallel.tp=2",)),
+    "two": (
+        ("+backend.args.pipeline-model-parallel-size=2", "backend.args.make-vocab-size-divisible-by=256"),
+        ("parallel.pp=2", "tokenizer.make_vocab_size_divisible_by=256"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID_TWICE)
+def test_an_argument_of_the_backend_counts_like_its_field(model: Zoo, tmp_path: Path, name: str) -> None:
+    """`launch convert` as it is offered for a job names the job's `backend.args`."""
+    written = []
+    for folder, words in zip(("args", "fields"), SAID_TWICE[name], strict=True):
+        args = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / folder, "--backend", "megatron_lm")
+        assert launch(*args, "--format", "legacy", *words) == 0
+        written.append(_read(tmp_path / folder))
+    assert written[0] == written[1]
+    assert any("mp_rank_01" in path or "_001" in path for path in written[0])
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    """Return every file of a checkpoint but the record of its conversion."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "conversion.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

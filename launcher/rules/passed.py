@@ -1,0 +1,56 @@
+"""Arguments in `backend.args` as the fields that they set."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from launcher.job import Job, Origin, value_at, with_values
+from launcher.mapping.backend import get_backend
+
+if TYPE_CHECKING:
+    from launcher.rules.registry import RuleContext
+
+_DERIVED = Origin(kind="derived")
+
+
+def passed_fields(job: Job) -> dict[str, str]:
+    """Return the fields that arguments in `backend.args` decide, each with its argument."""
+    context = _context(job)
+    if context is None or context.version is None:
+        return {}
+    from launcher.rules.native import fields_passed
+
+    return fields_passed(context, get_backend(job.backend.name or ""), context.version)
+
+
+def with_passed(job: Job, *, and_arguments: bool = False) -> Job:
+    """Return the job with the arguments in `backend.args` that the mapping table covers as fields.
+
+    Args:
+        and_arguments: these arguments stay in `backend.args`, too.
+    """
+    context = _context(job)
+    if context is None or not context.passthrough:
+        return job
+    changed = with_values(job, {path: value_at(context.job, path) for path in context.passthrough}, _DERIVED)
+    return changed if and_arguments else without_arguments(changed, set(context.passthrough.values()))
+
+
+def without_arguments(job: Job, names: Collection[str]) -> Job:
+    """Return the job without some arguments of `backend.args`."""
+    args = {name: value for name, value in job.backend.args.items() if name not in names}
+    return replace(job, backend=replace(job.backend, args=args))
+
+
+def _context(job: Job) -> RuleContext | None:
+    """Return the job as its backend reads it, with arguments in `backend.args`; None: there are none to read."""
+    if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
+        return None
+    from launcher.mapping.engine import translate
+    from launcher.rules.native import rule_context
+
+    backend = get_backend(job.backend.name)
+    version = backend.version(job.backend.version)
+    return rule_context(job, backend, version, translate(job, backend, version).native)
