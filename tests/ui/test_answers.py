@@ -84,3 +84,9 @@ def test_a_report_draws_a_refused_job_and_names_no_folder_of_the_server() -> Non
     text = exports.report(JOBS["refused"])
     assert "training report</h1>" in text
     assert str(ROOT) not in text
+
+
+def test_a_size_that_an_argument_sets_is_shown() -> None:
+    words = ("+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "+backend.args.tensor_model_parallel_size=2")
+    layout = answers.plan(words)["layout"]
+    assert (layout["tp"], layout["pp"], layout["dp"]) == (2, 2, 2)
