@@ -12,7 +12,7 @@ from launcher.estimate.check import problems
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
-from launcher.pipeline import variants_of
+from launcher.pipeline import chosen_backend, variants_of
 from launcher.rules.passed import passed_fields
 from launcher.rules.variants import Variants
 from launcher.search.found import Found
@@ -53,6 +53,8 @@ def begin(
         CannotSearch: the job lacks required fields, or has errors that no strategy can fix.
         pipeline.Refused: there is no such backend or version.
     """
+    if job.backend.name is not None:
+        chosen_backend(job)
     read = before_validation(job)[0]
     lacking = [_lacks(path, text) for path, text in _NEEDED if _value(read, path) is None]
     probability = job.search.fit_probability

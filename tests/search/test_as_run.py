@@ -7,6 +7,7 @@ from launcher.balance.from_job import pose
 from launcher.compose import compose
 from launcher.estimate.estimate import estimate
 from launcher.job import value_at, with_values
+from launcher.pipeline import Refused
 from launcher.search.begin import begin, kept_axes, unasked, varied
 
 DENSE = ("+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g")
@@ -63,3 +64,9 @@ def test_balancing_has_the_times_of_the_estimate() -> None:
     words = (*DENSE, "parallel.pp=2", "parallel.tp=1")
     plain, passed = (pose(compose([*words, *more])) for more in ((), ("+backend.args.fp8_format=hybrid",)))
     assert passed.problem.kinds[0].forward < 0.9 * plain.problem.kinds[0].forward
+
+
+@pytest.mark.parametrize("more", [(), ("+backend.args.fp8_format=hybrid",)])
+def test_an_unknown_version_is_refused(more: tuple[str, ...]) -> None:
+    with pytest.raises(Refused, match=r"9\.9 is not known"):
+        begin(compose([*DENSE, "backend.version=9.9", *more]))
