@@ -322,6 +322,12 @@ for _id, _severity, _doc, _works in (
         "set the field that the finding names",
     ),
     (
+        "SEARCH-KEEPS",
+        "warning",
+        "An argument in backend.args sets what launch search would vary: every candidate has it.",
+        "the field in place of the argument, or neither",
+    ),
+    (
         "SEARCH-VARIES",
         "warning",
         "The command line sets a value that launch search varies: candidates may have other values.",
