@@ -85,7 +85,7 @@ def test_mindformers_recomputes_what_the_backward_reads() -> None:
 
 
 def test_mindformers_older_classes_compute_whole_capacities() -> None:
-    """With a capacity of 1.5 their experts compute 1.5 times as much; elsewhere it is a limit only."""
+    """With a capacity factor of 1.5 their experts compute 1.5 times as many tokens; elsewhere it only limits."""
     batch = {"micro_batch_size": 4, "global_batch_size": 32}
     plain, limited = (
         job_with(**NPU, batch=batch, model={**MOE, "legacy": True}, parallel={"ep": 8}, moe={"capacity_factor": factor})
