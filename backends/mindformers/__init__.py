@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from backends.mindformers.environment import ENVIRONMENT
+from backends.mindformers.mapping_values import MAPPING_VALUES
 from backends.mindformers.other_models import OTHER_MODELS
 from backends.mindformers.support import SUPPORT
 from launcher.catalogue.catalogue import Catalogue, load
@@ -81,6 +82,7 @@ BACKEND = Backend(
     argv=late("backends.mindformers.launch:argv"),
     computations=late("backends.mindformers.computations:computations"),
     profile=late("backends.mindformers.profile:rows"),
+    mapping_values=MAPPING_VALUES,
     rules=tuple(
         f"backends.mindformers.rules.{name}"
         for name in (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from backends.mindformers.mapping.support import frozen
+from backends.mindformers.mapping_values import MAPPING_VALUES
 from backends.mindformers.pynative import is_pynative, static_of
 from backends.mindformers.pynative_callbacks import callback_notes
 from backends.mindformers.pynative_keys import PYNATIVE_SINCE, key_notes, pynative_catalogue, unwritten_notes
@@ -17,20 +18,6 @@ from launcher.job import Value
 from launcher.mapping.backend import FileNote
 from launcher.mapping.native import NativeArgs
 
-# Mappings that are a single value, because their keys are data and not fixed setting names.
-VALUES = frozenset(
-    {
-        "model.model_config.rope_scaling",
-        "model.model_config.pet_config",
-        "recompute_config.select_recompute",
-        "recompute_config.select_comm_recompute",
-        "recompute_config.select_recompute_exclude",
-        "recompute_config.select_comm_recompute_exclude",
-        "swap_config.op_swap",
-        "model.model_config.op_swap",
-        "model.model_config.select_recompute",
-    }
-)
 CALLBACKS = "callbacks"
 # Sections of the template: an empty one is one that is not there (tools/register/template.py:70, 685 @1.6.0).
 _TEMPLATE = frozenset(
@@ -86,7 +73,12 @@ def file_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
 def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Value]) -> None:
     for name, node in tree.items():
         path = f"{prefix}{name}"
-        if isinstance(node, Mapping) and node and path not in VALUES and not any("." in str(key) for key in node):
+        if (
+            isinstance(node, Mapping)
+            and node
+            and path not in MAPPING_VALUES
+            and not any("." in str(key) for key in node)
+        ):
             _flatten(node, f"{path}.", flat)
         else:
             flat[path] = frozen(node)

@@ -96,10 +96,10 @@ def _passed_vocabulary(job: Job) -> Job:
     known = get_backend(job.backend.name).vocabulary_size if job.backend.name is not None else None
     if known is None or job.model.vocab_size is not None:
         return job
-    size = job.backend.args.get(known.size)
+    size = job.backend.passed.get(known.size)
     if not isinstance(size, (int, str)) or not str(size).isdigit():
         return job
-    kinds = (job.tokenizer.type, job.backend.args.get(known.tokenizer))
+    kinds = (job.tokenizer.type, job.backend.passed.get(known.tokenizer))
     added = max(known.added.get(str(kind), 0) for kind in kinds)
     return without_arguments(with_values(job, {"model.vocab_size": int(size) + added}, _DERIVED), {known.size})
 

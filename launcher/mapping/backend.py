@@ -165,6 +165,7 @@ class Backend:
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
         native_cpu: module whose NATIVE_CPU defines how the entry point runs on CPU; None: it cannot.
         default_ffn_size: model and version to the FFN size of dense layers where none is given; None: it has none.
+        mapping_values: dotted keys of its YAML file whose mapping is a value; every other mapping is a section.
         vocabulary_size: the arguments of the vocabulary size; None: it takes the model's or the tokenizer's.
         converted_folder: job and version to the folder with converted weights from which it starts, where that version
             cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
@@ -221,6 +222,7 @@ class Backend:
     stacks_layers: Callable[[Model], bool] | None = None
     stored_classes: tuple[str, ...] = ()
     default_ffn_size: Callable[[Model, str], int | None] = field(default=lambda model, version: None)
+    mapping_values: frozenset[str] = frozenset()
     vocabulary_size: VocabularySize | None = None
     converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ class NativeArg:
         field: canonical path that it expresses; None for arguments that only the backend has.
         origin: `override`, `recipe`, `default`, `derived`, `pass-through` or `rule:<id>`.
         where: file:line or override text of the value, empty where there is none.
+        key: its key in `backend.args`, as it is spelled there, dotted within a section; empty for others.
     """
 
     flag: str
@@ -23,6 +24,7 @@ class NativeArg:
     field: str | None = None
     origin: str = "derived"
     where: str = ""
+    key: str = ""
 
 
 @record()

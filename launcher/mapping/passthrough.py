@@ -1,6 +1,6 @@
 """Pass-through arguments (`backend.args`): checked, merged with those of fields, conflicts reported."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from launcher.catalogue.catalogue import Argument, Catalogue
@@ -28,7 +28,7 @@ def pass_through(
     catalogue = backend.catalogue(version)
     findings: list[Finding] = []
     retyped = _retyped(job, backend, version)
-    for typed, value in _flat(job.backend.args, catalogue):
+    for typed, value in _flat(job.backend.args, backend.mapping_values if catalogue.style == "yaml" else None):
         path = f"backend.args.{typed}"
         argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
         # A YAML key keeps its spelling: an alias in the catalogue is a different key in the file.
@@ -38,23 +38,36 @@ def pass_through(
         if problem is not None:
             findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
         spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
-        same = [arg for arg in args if arg.flag in spellings and not (from_import and _is_key(arg, name))]
+        same = [
+            arg
+            for arg in args
+            if _excludes(arg, name, spellings, catalogue) and not (from_import and _is_key(arg, name))
+        ]
         overriding_field = _overriding_field(job, value, spellings, same, retyped)
         if overriding_field is not None and job.origin(path).kind != "override":
             findings.append(_outdated(path, name, value, overriding_field, job))
             continue
         # A value of the imported script that the user has not overridden is not reported.
         if same and same[0].value != value and (not from_import or same[0].origin in _USER_ORIGINS):
-            written = replace(same[0], origin="override", field=overriding_field) if overriding_field else same[0]
-            findings.append(_override_of(path, name, value, written, settled=from_import))
+            first = next((arg for arg in same if arg.origin in _USER_ORIGINS and arg.field is not None), same[0])
+            written = replace(same[0], origin="override", field=overriding_field) if overriding_field else first
+            findings.append(_override_of(path, name, value, written, others=len(same) - 1, settled=from_import))
         args = [arg for arg in args if arg not in same]
         native = tuple(value) if isinstance(value, list) else value
         # null: not written, even if a field would write it; the backend's own default applies.
         is_omitted = native is None and not (from_import and typed in job.imported.null)
         if is_omitted or _is_off(native, argument):
             continue
-        args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
+        where = job.origin(path).where
+        args.append(NativeArg(flag=name, value=native, origin="pass-through", where=where, key=typed))
     return args, findings
+
+
+def _excludes(arg: NativeArg, name: str, spellings: Collection[str], catalogue: Catalogue) -> bool:
+    """Return whether an argument cannot stand beside one of that name: the same, or in YAML a value and its section."""
+    if arg.flag in spellings:
+        return True
+    return catalogue.style == "yaml" and (name.startswith(f"{arg.flag}.") or arg.flag.startswith(f"{name}."))
 
 
 def _is_key(arg: NativeArg, name: str) -> bool:
@@ -62,14 +75,17 @@ def _is_key(arg: NativeArg, name: str) -> bool:
     return arg.origin == "pass-through" and arg.flag != name
 
 
-def _flat(args: Mapping[str, Value], catalogue: Catalogue, prefix: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield pass-through arguments; for YAML backends, nested sections become dotted paths."""
+def _flat(args: Mapping[str, Value], values: Collection[str] | None, prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield pass-through arguments; nested sections of YAML become dotted paths.
+
+    Args:
+        values: YAML keys whose mapping is a value; None: the arguments are those of a command line.
+    """
     for name, value in args.items():
         path = f"{prefix}{name}"
-        argument = catalogue.get(path)
-        takes_mapping = argument is not None and {"dict", "json", "any"} & set(argument.type.split("|"))
-        if catalogue.style == "yaml" and isinstance(value, Mapping) and value and not takes_mapping:
-            yield from _flat(value, catalogue, f"{path}.")
+        is_section = values is not None and isinstance(value, Mapping) and value and path not in values
+        if is_section and not any("." in str(key) for key in value):  # as in a file
+            yield from _flat(value, values, f"{path}.")
         else:
             yield path, value
 
@@ -169,10 +185,11 @@ def _outdated(path: str, flag: str, value: Value, field: str, job: Job) -> Findi
     )
 
 
-def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, settled: bool) -> Finding:
+def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, others: int = 0, settled: bool) -> Finding:
     """Return the finding for a pass-through argument that replaces one that a field writes.
 
     Args:
+        others: how many more it replaces: those of a YAML section.
         settled: an import wrote both to the job file: the script sets both, and this one takes effect there.
     """
     by_user = written.origin in _USER_ORIGINS and written.field is not None
@@ -182,6 +199,7 @@ def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, sett
         severity="error" if contradicts else "warning" if by_user and value is not None else "change",
         message=f"{flag}={override_text(value)} (pass-through) against {override_text(written.value)}"
         + (f" from {written.field}" if written.field else " written by the launcher")
+        + (f" and {others} other argument{'s' if others > 1 else ''} of the section" if others else "")
         + (
             ": set only one of them"
             if contradicts

@@ -26,5 +26,5 @@ def sizes_are_positive(context: RuleContext) -> Iterator[Violation]:
     """A native argument that is a size of the layout, the batch or the model must not be 0 or negative."""
     for path, (flag, why) in refused_sizes(context).items():
         is_layout = path.startswith("parallel.") and not context.as_written
-        works = (f"backend.args.{flag}={field_at(path).meta.minimum:g}",) if is_layout else ()
+        works = (f"backend.args.{context.key(flag)}={field_at(path).meta.minimum:g}",) if is_layout else ()
         yield Violation(message=f"{flag}: {why} ({path})", fields=(path,), flags=(flag,), works=works)

@@ -155,7 +155,8 @@ def _finding(rule: Rule, violation: Violation, context: RuleContext) -> Finding:
 def _fields(violation: Violation, context: RuleContext) -> tuple[str, ...]:
     """Return the canonical fields of a violation, and the paths of its pass-through arguments."""
     named = violation.fields or context.fields_of(violation.flags)
-    passthrough = [f"backend.args.{name}" for name in violation.flags if _is_passthrough(context.written.get(name))]
+    written = [name for name in violation.flags if _is_passthrough(context.written.get(name))]
+    passthrough = [f"backend.args.{context.key(name)}" for name in written]
     paths = [f"backend.args.{context.passthrough[path]}" if path in context.passthrough else path for path in named]
     return tuple(dict.fromkeys((*paths, *passthrough)))
 

@@ -34,6 +34,7 @@ def rule_context(
     overriding: dict[str, str] = {}
     beyond: dict[str, tuple[str, str]] = {}
     if passthrough:
+        keys = {arg.flag: arg.key or arg.flag for arg in native}
         view = NativeView(values)
         for row in _renaming(backend.name, version):
             _read(row, view)
@@ -54,9 +55,9 @@ def rule_context(
         }
         changes = _changes(job, found)
         if read_before:
-            changes = {path: value for path, value in changes.items() if _is_override(by[path], job)}
+            changes = {path: value for path, value in changes.items() if _is_override(keys.get(by[path], ""), job)}
         job = with_values(job, changes) if changes else job
-        overriding = {path: flag for path, flag in by.items() if flag and path in changes}
+        overriding = {path: keys.get(flag, flag) for path, flag in by.items() if flag and path in changes}
     return RuleContext(
         job=job,
         backend=backend.name,
@@ -101,12 +102,12 @@ def effective_of(
 
 
 def fields_passed(context: RuleContext, backend: Backend, version: str) -> dict[str, str]:
-    """Return the fields that pass-through arguments decide, whether or not the job has other values, each with one."""
+    """Return the fields that pass-through arguments decide, also where the job has the same value, each with a key."""
     passed = {name for name, arg in context.written.items() if arg.origin == "pass-through"}
     new = passed | (context.values.keys() - context.written.keys())
     rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
     read = [(_by(row, passed, context.values), _read(row, NativeView(context.values))) for row in rows]
-    return {path: flag for flag, values in read for path, value in values.items() if value is not None}
+    return {path: context.key(flag) for flag, values in read for path, value in values.items() if value is not None}
 
 
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
@@ -162,8 +163,8 @@ def _of_type(path: str, value: Value) -> Value:
         return None if error.kind == "type" else value
 
 
-def _is_override(flag: str, job: Job) -> bool:
-    return bool(flag) and job.origin(f"backend.args.{flag}").kind == "override"
+def _is_override(key: str, job: Job) -> bool:
+    return bool(key) and job.origin(f"backend.args.{key}").kind == "override"
 
 
 def _by(row: Row, passthrough: set[str], values: Mapping[str, Value]) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launcher.job import Job, Origin, value_at, with_values
+from launcher.job import Job, Value, value_at, with_values
 from launcher.mapping.backend import get_backend
 
 if TYPE_CHECKING:
     from launcher.rules.registry import RuleContext
 
-_DERIVED = Origin(kind="derived")
-
 
 def passed_fields(job: Job) -> dict[str, str]:
-    """Return the fields that arguments in `backend.args` decide, each with its argument."""
+    """Return the fields that arguments in `backend.args` decide, each with the argument's key there."""
     context = _context(job)
     if context is None or context.version is None:
         return {}
@@ -34,14 +32,29 @@ def with_passed(job: Job, *, and_arguments: bool = False) -> Job:
     context = _context(job)
     if context is None or not context.passthrough:
         return job
-    changed = with_values(job, {path: value_at(context.job, path) for path in context.passthrough}, _DERIVED)
+    changed = with_values(job, {path: value_at(context.job, path) for path in context.passthrough})
+    origins = {path: job.origin(f"backend.args.{name}") for path, name in context.passthrough.items()}
+    changed = replace(changed, origins={**changed.origins, **origins})
     return changed if and_arguments else without_arguments(changed, set(context.passthrough.values()))
 
 
 def without_arguments(job: Job, names: Collection[str]) -> Job:
-    """Return the job without some arguments of `backend.args`."""
-    args = {name: value for name, value in job.backend.args.items() if name not in names}
-    return replace(job, backend=replace(job.backend, args=args))
+    """Return the job without some arguments of `backend.args`, by name (see `launcher.job.backend.Passed`)."""
+    removed = {name.replace("-", "_") for name in names}
+    return replace(job, backend=replace(job.backend, args=_without(job.backend.args, removed, "")))
+
+
+def _without(args: Mapping[str, Value], names: Collection[str], prefix: str) -> dict[str, Value]:
+    """Return the arguments without some, and without the sections that this empties."""
+    left: dict[str, Value] = {}
+    for key, value in args.items():
+        path = prefix + key.replace("-", "_")
+        if path in names:
+            continue
+        inner = _without(value, names, f"{path}.") if isinstance(value, Mapping) and value else value
+        if inner != {} or inner is value:
+            left[key] = inner
+    return left
 
 
 def _context(job: Job) -> RuleContext | None:

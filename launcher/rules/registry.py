@@ -27,7 +27,7 @@ class RuleContext:
         command: sub-command of the backend, on which defaults may depend; "": it has none.
         fields_by_flag: the canonical field that each native argument expresses first.
         as_written: the arguments are an existing command line, not one that the launcher writes.
-        passthrough: canonical path to the pass-through argument that sets its value instead of the job.
+        passthrough: canonical path to the key in `backend.args` that sets its value instead of the field.
         beyond: canonical path to the argument whose number is outside the field's bounds, and why; the field keeps its
             own value.
     """
@@ -92,14 +92,19 @@ class RuleContext:
 
     def fields_of(self, flags: Iterable[str]) -> tuple[str, ...]:
         """Return the canonical fields of native arguments, and the paths of pass-through ones."""
-        given = self.job.backend.args
+        given = self.job.backend.passed
         paths: dict[str, None] = {}
         for name in flags:
             if name in self.fields_by_flag:
                 paths[self.fields_by_flag[name]] = None
-            if name in given:
-                paths[f"backend.args.{name}"] = None
+            if name in given and (name in self.written or not isinstance(given[name], Mapping)):
+                paths[f"backend.args.{self.key(name)}"] = None
         return tuple(paths)
+
+    def key(self, flag: str) -> str:
+        """Return the key of an argument in `backend.args`, as it is spelled there; its name if it is not there."""
+        written = self.written.get(flag)
+        return written.key or flag if written is not None else flag
 
 
 @cache

@@ -155,7 +155,7 @@ def varied(job: Job, *, compared: bool = False) -> list[Finding]:
 def _kept(kept: Mapping[str, str]) -> list[Finding]:
     if not kept:
         return []
-    names = tuple(dict.fromkeys(f"backend.args.{flag}" for flag in kept.values()))
+    names = tuple(dict.fromkeys(f"backend.args.{key}" for key in kept.values()))
     return [
         Finding(
             rule="SEARCH-KEEPS",

@@ -112,8 +112,36 @@ def test_pretrained_weights_are_not_loaded_and_that_is_reported():
 
 
 def test_pass_through_arguments_of_another_backend_are_named():
-    plan = plan_of(*TINY, "runtime=rehearsal", "backend.args.moe_z_loss_coeff=1e-3")
-    assert any("moe_z_loss_coeff" in note for note in plan.notes)
+    plan = plan_of(*TINY, "runtime=rehearsal", "backend.args.moe_z_loss_coeff=1e-3", "backend.args.check_model=false")
+    assert "--moe-z-loss-coeff" in plan.nodes[0].argv  # it has a field
+    assert any(note.endswith("backend.args check_model") for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    "backend, words",
+    [
+        ("megatron_lm", ["save=/prod/a", "load=/prod/a", "tensorboard_dir=/prod/b", "swiglu=true"]),
+        ("megatron_lm", ["save=/prod/a", "tensorboard-dir=/prod/b", "global_batch_size=64"]),
+        ("mindspeed", ["save=/prod/a", "load=/prod/a", "num_layers=80", "seq-length=65536"]),
+        ("megatron", ["output_dir=/prod/a", "seq_length=65536", "max_epochs=3"]),
+        ("mindformers", ["output_dir=/prod/a", "model.model_config.seq_length=65536"]),
+    ],
+)
+def test_a_shrunken_job_is_small_and_writes_nowhere_else_whatever_passed_arguments_say(
+    backend: str, words: list[str]
+) -> None:
+    recipe = ("+recipe=qwen3_moe", f"backend={backend}", "rehearse.shrink=true", "cluster.devices_per_node=1")
+    passed = [f"+backend.args.{word}" for word in words]
+    small, named = plan_of(*recipe), plan_of(*recipe, *passed)
+    assert "/prod" not in " ".join(word for node in named.nodes for word in node.argv)
+    assert not any("/prod" in file.content for file in named.files)
+    sizes = [_sizes(plan.nodes[0].argv) for plan in (small, named)]
+    assert sizes[0] == sizes[1]
+
+
+def _sizes(argv: tuple[str, ...]) -> dict[str, str]:
+    names = ("--num-layers", "--seq-length", "--global-batch-size", "--hidden-size", "--train-iters")
+    return {name: argv[argv.index(name) + 1] for name in names}
 
 
 CHOICES = {

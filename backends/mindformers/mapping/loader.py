@@ -95,7 +95,7 @@ _SAMPLES_APART = ("compressed", "tokens")
 
 
 def _columns(job: Job) -> tuple[str, ...]:
-    given = job.backend.args.get(_COLUMN_FLAG)
+    given = job.backend.passed.get(_COLUMN_FLAG)
     if isinstance(given, (list, tuple)):
         return tuple(given)
     if job.data.columns:
