@@ -49,7 +49,11 @@ _CALLING = "".join(f"f{at}() {{ {'; '.join(f'f{other}' for other in range(20))};
 # What bash does with these depends on the machine: they are left open, and said so; name: (script, words)
 OPEN = {
     "an item of a variable that is read from a file": ("while read -r l; do A=$l; done < hosts; run $A", ["run|$A"]),
-    "a function that asks the machine": ("f() { if [ -d /x ]; then echo a; else echo b; fi; }; run $(f)", ["run|$(f)"]),
+    "what a program of the machine prints": ("X=$(which p || echo p); run $X", ["run|$(which p || echo p)"]),
+    "a branch that the machine chooses": (
+        "V=$(case $(uname -m) in a) echo 3;; *) echo 4;; esac); run $V",
+        ["run|$(case $(uname -m) in a) echo 3;; *) echo 4;; esac)"],
+    ),
     "a function that runs a program": ("f() { nproc; echo 1; }; run $(f)", ["run|$(f)"]),
     "a list of unknown length": ("mapfile -t A < hosts; B=($(ls)); run ${#A[@]} ${#B[@]}", ["run|${#A[@]}|${#B[@]}"]),
     "a transformed value": ("X=a; run ${X@Q}", ["run|${X@Q}"]),
@@ -98,6 +102,54 @@ GUARDED = {
     ),
     "a file without which the script ends": ("if [ -f x ]; then A=1; else exit 1; fi\nrun", "taken as true"),
 }
+
+
+_ABSENT = "since files are taken as absent"
+# name: (script, words, what the warning says); bash gives these words where the files are absent (see idioms.txt)
+ABSENT = {
+    "and": (
+        "X=1; [ -d /x ] && X=2; run $X",
+        "1",
+        f"`[ -d /x ]` cannot be decided without running it: taken as false, {_ABSENT}",
+    ),
+    "or": (
+        "[ -d /x ] || X=2; run $X",
+        "2",
+        f"`[ -d /x ]` cannot be decided without running it: taken as false, {_ABSENT}",
+    ),
+    "negated": ("if [ ! -f /x ]; then X=2; else X=1; fi; run $X", "2", f"taken as true, {_ABSENT}"),
+    "in $( )": ("run $([ -d /x ] && echo 1 || echo 2)", "2", f"taken as false, {_ABSENT}"),
+    "in a function in $( )": (
+        "f() { if [ -d /x ]; then echo a; else echo b; fi; }; run $(f)",
+        "b",
+        f"taken as false, {_ABSENT}",
+    ),
+    "an item that is passed over": (
+        "X=1; for d in /x; do [ -d $d ] || continue; X=2; done; run $X",
+        "1",
+        f"taken as false, {_ABSENT}",
+    ),
+    "a function that fails": (
+        "f() { [ -d /x ] || { X=3; exit 1; }; X=2; }; f; run $X",
+        "2",
+        "taken as true, since the script would end otherwise",
+    ),
+    "a loop that waits": (
+        "X=1; while [ ! -f /x ]; do X=2; sleep 1; done; run $X",
+        "1",
+        "taken as false, since the loop would not end otherwise",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_files_are_absent_and_a_warning_says_so(name: str) -> None:
+    script, word, reported = ABSENT[name]
+    state = State(script="x.sh")
+    run_script(script, state, None)
+    assert [list(command.words) for command in state.commands] == [["run", word]]
+    assert [note.where for note in state.warnings] == ["x.sh:1"]
+    assert reported in state.warnings[0].message
 
 
 @pytest.mark.parametrize("name", GUARDED)

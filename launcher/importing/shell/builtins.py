@@ -68,8 +68,9 @@ class Builtins(ABC):
         return True
 
     def _do_shopt(self, words: list[str], node: Node) -> bool:
-        if "extglob" in words[2:]:
-            self.state.extglob = words[1] == "-s" or (self.state.extglob and words[1] != "-u")
+        for name in ("extglob", "lastpipe"):
+            if name in words[2:] and words[1] in ("-s", "-u"):
+                setattr(self.state, name, words[1] == "-s")
         return True
 
     def _do_printf(self, words: list[str], node: Node) -> bool:

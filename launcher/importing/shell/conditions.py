@@ -9,6 +9,7 @@ from launcher.importing.shell.expand import Expander, has_quotes
 from launcher.importing.shell.filters import CLASSES
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, names, placeholder
+from launcher.importing.shell.state import Guess
 
 _NUMBERS = {
     "-eq": lambda a, b: a == b,
@@ -21,6 +22,9 @@ _NUMBERS = {
 _ORDERS = {"<": lambda a, b: a < b, ">": lambda a, b: a > b}
 _EQUALS = ("=", "==", "!=")
 _LETTERS = frozenset(f"-{letter}" for letter in "abcdefghkoprstuvwxGLNORS")  # of files, terminals and options
+# of files, terminals and named pipes; not of options
+_FILES = (_LETTERS - {"-o", "-v", "-R"}) | {"-ef", "-nt", "-ot"}
+_ABSENT = "since files are taken as absent"
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 _EXPRESSIONS = ("binary_expression", "unary_expression", "parenthesized_expression")
 _PUNCTUATION = frozenset({"[", "]", "[[", "]]", "((", "))"})
@@ -32,6 +36,23 @@ class Conditions:
     def __init__(self, expander: Expander) -> None:
         self.expander = expander
         self.state = expander.state
+        self._absent = False  # whether files are taken as absent
+
+    def _guessed(self, evaluate: Callable[[], bool | None]) -> bool | None:
+        """Return the value of a test; where files decide it, None, and the value without files is guessed."""
+        value = evaluate()
+        if value is None and not self._absent:
+            self._absent = True
+            try:
+                absent = evaluate()
+            finally:
+                self._absent = False
+            self.state.guess = Guess() if absent is None else Guess(value=absent, why=_ABSENT)
+        return value
+
+    def file(self, operator: str) -> bool | None:
+        """Return the answer of a test of a file, or a terminal: unknown, and without files false."""
+        return False if self._absent and operator in _FILES else None
 
     def arithmetic(self, node: Node) -> bool | None:
         """Evaluate `(( … ))`; unset variables are empty and recorded as assumed."""
@@ -46,13 +67,16 @@ class Conditions:
         if typed.startswith("(("):
             return self.arithmetic(node)
         if typed.startswith("[["):
-            return _Expression(self, list(_tokens(node))).value()
+            return self._guessed(lambda: _Expression(self, list(_tokens(node))).value())
         # A command whose words are split, which the grammar reads as bash's [[.
         command = parse(f"test {typed[1:-1]}".encode(), self.state.script, line_of(node)).children[0]
         return self.command(command) if command.type == "command" else None
 
     def command(self, node: Node) -> bool | None:
         """Evaluate a command `test …`; files are not checked."""
+        return self._guessed(lambda: self._command(node))
+
+    def _command(self, node: Node) -> bool | None:
         words: list[str] = []
         for child in node.children[1:]:
             for word in self.expander.words(child):
@@ -62,7 +86,7 @@ class Conditions:
                 if emptied(word) or has_quotes(child):  # An empty word without quotes is none.
                     words.append(emptied(word))
         try:
-            return _Test(words, self.expander).value()
+            return _Test(words, self).value()
         except _WrongTest:
             return False
 
@@ -73,7 +97,7 @@ class Conditions:
         text = self.text(operand)
         if operator in ("-z", "-n") and text is not None:
             return (text == "") == (operator == "-z")
-        return None  # files and terminals are not checked
+        return self.file(operator)
 
     def binary(self, left: Node, operator: str, right: Node) -> bool | None:
         """Evaluate `$A == b*` in `[[ … ]]`."""
@@ -102,7 +126,7 @@ class Conditions:
             return same == (operator != "!=")
         if operator in _ORDERS:
             return bool(_ORDERS[operator](first, second))
-        return self._searched(first, second) if operator == "=~" else None
+        return self._searched(first, second) if operator == "=~" else self.file(operator)
 
     def _searched(self, text: str, pattern: str) -> bool | None:
         """Evaluate `[[ text =~ pattern ]]`; groups are stored in BASH_REMATCH."""
@@ -202,8 +226,8 @@ class _WrongTest(ValueError):
 class _Test:
     """Evaluates `test WORDS` as bash does: by their number up to four, by precedence beyond."""
 
-    def __init__(self, words: list[str], expander: Expander) -> None:
-        self.words, self.expander = words, expander
+    def __init__(self, words: list[str], conditions: Conditions) -> None:
+        self.words, self.conditions = words, conditions
 
     def value(self) -> bool | None:
         words = self.words
@@ -271,10 +295,10 @@ class _Test:
         if operator in ("-z", "-n"):
             return (operand == "") == (operator == "-z")
         if operator == "-v":
-            return self.expander.value(operand) is not None
+            return self.conditions.expander.value(operand) is not None
         if operator not in _LETTERS:
             raise _WrongTest
-        return None
+        return self.conditions.file(operator)
 
     def _binary(self, left: str, operator: str, right: str) -> bool | None:
         if operator in _EQUALS:
@@ -284,7 +308,7 @@ class _Test:
         if operator in ("-a", "-o"):
             return (_both if operator == "-a" else _either)(left != "", right != "")
         if operator not in _NUMBERS:
-            return None
+            return self.conditions.file(operator)
         if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
             raise _WrongTest
         return bool(_NUMBERS[operator](int(left), int(right)))

@@ -1,7 +1,7 @@
 """Whether a part of a script affects the started commands, so that an undecided condition needs a warning."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.state import State
@@ -30,6 +30,13 @@ QUESTIONS = frozenset(_QUESTION_NAMES.split())
 # Those of them that may start a training: `timeout 24h torchrun …`, `docker run IMAGE …`, `conda run …`.
 CARRIERS = frozenset({"timeout", "docker", "ssh", "conda"})
 
+# Of both, those that print nothing.
+_SILENT_NAMES = """
+: true false exit return break continue mkdir rm mv touch chmod ln sleep wait kill cd trap source . test shift hash
+"""
+_SILENT = frozenset(_SILENT_NAMES.split())
+_LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
+
 # Programs that prepare the command after `&&`; their unknown exit code is assumed to be 0.
 _PREPARING_NAMES = """
 source . conda mamba micromamba pip git wget curl tar unzip kill pkill docker podman ssh scp rsync timeout
@@ -47,22 +54,69 @@ def prepares(node: Node) -> bool:
     return name is not None and text_of(name) in _PREPARING
 
 
-def has_effect(nodes: Iterable[Node]) -> bool:
-    """Return whether statements set variables or start a program other than the utilities in `_HARMLESS`."""
+def prints_answer(words: Sequence[str]) -> bool:
+    """Return whether a program that queries the machine may print its answer."""
+    is_quiet = any(re.fullmatch("-[a-zA-Z]*q[a-zA-Z]*|--quiet|--silent", word) for word in words[1:])
+    return not is_quiet and words[0] not in _SILENT
+
+
+def is_question(node: Node) -> bool:
+    """Return whether a statement is a condition: it may be evaluated for its status alone."""
+    if node.type in ("list", "negated_command", "pipeline", "redirected_statement", "compound_statement", "subshell"):
+        inner = (child for child in node.children if child.is_named and not child.type.endswith("_redirect"))
+        return all(is_question(child) for child in inner)
+    name = node.child_by_field_name("name") if node.type == "command" else None
+    return node.type == "test_command" or (
+        name is not None and text_of(name) in (QUESTIONS - CARRIERS) | {"[", "true", "false", ":"}
+    )
+
+
+def jumps(nodes: Iterable[Node]) -> set[str]:
+    """Return how statements end what is around them: exit, fail (`return 1`), return, break, continue."""
+    found: set[str] = set()
     for node in nodes:
+        name = node.child_by_field_name("name") if node.type == "command" else None
+        called = "" if name is None else text_of(name)
+        if called in ("exit", "return", "break", "continue"):
+            status = text_of(node).partition(" ")[2].strip()
+            found.add("fail" if called == "return" and status not in ("", "0", "$?") else called)
+        elif node.type in _LOOPS:
+            found |= jumps(node.children) - {"break", "continue"}
+        elif node.type != "function_definition":
+            found |= jumps(node.children)
+    return found
+
+
+def has_effect(nodes: Iterable[Node], *, prints: bool = False) -> bool:
+    """Return whether statements set variables or start a program other than the utilities in `_HARMLESS`.
+
+    Args:
+        prints: what they print is captured: an effect as well.
+    """
+    for node in nodes:
+        if node.type == "heredoc_redirect":
+            return True
         if node.type in ("variable_assignment", "declaration_command", "unset_command", "function_definition"):
             return True
         if text_of(node).startswith("((") and _COUNTED.search(text_of(node)):
             return True
         if node.type == "command":
             name = node.child_by_field_name("name")
-            if name is None or text_of(name) not in _HARMLESS:
+            if name is None or text_of(name) not in _HARMLESS or (prints and text_of(name) not in _SILENT):
                 return True
             if text_of(name) == "read" and any(child.type == "herestring_redirect" for child in node.children):
                 return True
-        elif has_effect(node.children):
+            if re.match(r"printf\s+-v|set\s+--", text_of(node)):
+                return True
+        elif has_effect(node.children, prints=prints and not _to_file(node)):
             return True
     return False
+
+
+def _to_file(node: Node) -> bool:
+    """Return whether the output of a statement goes to a file or to standard error."""
+    redirects = (text_of(child) for child in node.children if child.type == "file_redirect")
+    return any(re.match(r"1?>>?\s*(?!&1)|&>", redirect) for redirect in redirects)
 
 
 def assigned(nodes: Iterable[Node], functions: Mapping[str, Node], entered: set[str] | None = None) -> Iterator[str]:

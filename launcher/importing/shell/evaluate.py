@@ -1,31 +1,29 @@
 """Walks a script's syntax tree in execution order and collects the commands it would start; runs nothing."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from launcher.budgets import spend
-from launcher.importing.shell import files, patterns
+from launcher.importing.shell import files
 from launcher.importing.shell.assign import Assignments
-from launcher.importing.shell.builtins import BUILTINS, DEEPEST, Stop, lines_of
+from launcher.importing.shell.builtins import BUILTINS, DEEPEST, Stop
 from launcher.importing.shell.capture import (
     PRINTING,
-    answered,
     captured,
     content,
     is_redirected,
-    piped,
     printed,
     read_by,
 )
 from launcher.importing.shell.conditions import Conditions
 from launcher.importing.shell.diagnostics import NotReadable
-from launcher.importing.shell.effects import CARRIERS, QUESTIONS, has_effect, prepares, runs_for_ever
+from launcher.importing.shell.effects import CARRIERS, QUESTIONS, prepares, prints_answer
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.guards import Guards
-from launcher.importing.shell.loops import MOST_STEPS, Loops
-from launcher.importing.shell.placeholders import emptied, has_output, names, retyped, shown
+from launcher.importing.shell.loops import MOST_STEPS
+from launcher.importing.shell.placeholders import retyped, shown
 from launcher.importing.shell.scripts import (
     after_heredoc,
     called_script,
@@ -35,12 +33,11 @@ from launcher.importing.shell.scripts import (
     reads_script,
     script_text,
 )
-from launcher.importing.shell.state import Command, State
+from launcher.importing.shell.state import Command, Guess, State
+from launcher.importing.shell.subshells import Subshells
 
-_MOST_PRINTING = 1000
 
-
-class Interpreter(Loops):
+class Interpreter(Subshells):
     """Evaluates one script and the scripts it sources."""
 
     def __init__(self, state: State, folder: Path | None) -> None:
@@ -76,12 +73,6 @@ class Interpreter(Loops):
                 status = self._in_background(node) if in_background else self.statement(node)
         return status
 
-    def _in_background(self, node: Node) -> bool:
-        """Evaluate a statement before `&`: a process of its own, the end of which the script does not wait for."""
-        if not runs_for_ever(node, self.state):
-            self._apart(lambda: self.statement(node))
-        return True
-
     def statement(self, node: Node) -> bool | None:
         """Evaluate one statement."""
         self.steps += 1
@@ -95,6 +86,7 @@ class Interpreter(Loops):
         if handler is None:
             return self.block(node.children)
         self.depth += 1
+        self.state.guess = Guess()
         try:
             if self.depth > 200:
                 self.state.fail("the script is nested too deeply", self._location(node))
@@ -112,10 +104,6 @@ class Interpreter(Loops):
             state.status = 0 if prepares(node) else None
         elif status is not None and (state.status is None or (state.status == 0) != status):
             state.status = int(not status)
-
-    def _ended(self) -> bool | None:
-        """Return whether the status given by `exit` or `return` is 0."""
-        return None if self.state.status is None else self.state.status == 0
 
     def _variable_assignment(self, node: Node) -> bool:
         self.assignments.assign(node)
@@ -137,145 +125,6 @@ class Interpreter(Loops):
     def _function_definition(self, node: Node) -> bool:
         self.state.functions[text_of(node.child_by_field_name("name"))] = node.child_by_field_name("body")
         return True
-
-    def _if_statement(self, node: Node) -> bool | None:
-        branches = _branches(node)
-        for index, (condition, body) in enumerate(branches):
-            status = True if condition is None else self.block(condition)
-            if status and self.guards.ends(_tests(branches[: index + 1]), body):
-                continue
-            if status is None:
-                status = self._assumed(condition or [], body, branches[index + 1 :])
-            if status:
-                return self.block(body)
-        return True
-
-    def _assumed(
-        self, condition: list[Node], body: list[Node], others: list[tuple[list[Node] | None, list[Node]]]
-    ) -> bool:
-        """Decide an unknown condition of `if`: false, unless the script would then exit."""
-        if len(others) != 1 or others[0][0] is not None or not self.guards.exits(others[0][1]):
-            return self.assumed_false(condition, [*body, *(node for _, other in others for node in other)])
-        self.state.leave_open()
-        typed = text_of(condition[0]).split("\n")[0][:80]
-        message = f"`{typed}` cannot be decided without running it: taken as true, since the script would end otherwise"
-        self.state.warn(message, self._location(condition[0]))
-        return True
-
-    def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
-        """Treat an unknown condition as false, with a warning if one of the bodies has an effect."""
-        self.state.leave_open()
-        if condition and has_effect(bodies):
-            typed = text_of(condition[0]).split("\n")[0][:80]
-            self.state.warn(
-                f"`{typed}` cannot be decided without running it: taken as false", self._location(condition[0])
-            )
-        return False
-
-    def _case_statement(self, node: Node) -> bool | None:
-        value = self.expander.text(node.child_by_field_name("value"))
-        if has_output(value):
-            if has_effect(node.children):
-                self.state.warn(f"case {shown(value)}: unknown, no branch is taken", self._location(node))
-            return None
-        for name in names(value):
-            self.state.assumed.setdefault(name, self._location(node))
-        status: bool | None = True
-        falls = False
-        for item in node.children:
-            if item.type != "case_item":
-                continue
-            choices = item.children_by_field_name("value")
-            if falls or any(self._matches(value, choice) for choice in choices):
-                if self.guards.ends([node.child_by_field_name("value")], item.children):
-                    return None
-                skipped = {choice.id for choice in choices}
-                status = self.block(child for child in item.children if child.id not in skipped)
-                falls = item.children[-1].type == ";&"
-                if not falls and item.children[-1].type != ";;&":
-                    return status
-        return status
-
-    def _matches(self, value: str, choice: Node) -> bool:
-        return patterns.matches(emptied(value), self.expander.text(choice), extended=self.state.extglob)
-
-    def _list(self, node: Node) -> bool | None:
-        left, right = [child for child in node.children if child.is_named and child.type != "comment"]
-        is_and = any(child.type == "&&" for child in node.children)
-        return self._joined(self.statement(left), left, is_and, right)
-
-    def _joined(self, status: bool | None, left: Node, is_and: bool, right: Node) -> bool | None:
-        """Evaluate what follows a statement of this status after `&&` or `||`."""
-        if status is None and is_and and prepares(left):
-            status = True
-        if status is None:
-            return self.assumed_false([left], [right]) if has_effect([right]) else None
-        if status == is_and and self.guards.ends([left], [right]):
-            return None
-        return self.statement(right) if status == is_and else status
-
-    def _negated_command(self, node: Node) -> bool | None:
-        status = self.block(node.children)
-        return None if status is None else not status
-
-    def _pipeline(self, node: Node) -> bool | None:
-        *first, last = [child for child in node.children if child.is_named]
-        if self.state.output is not None:
-            self.state.output.append(printed(node, self))
-            return answered(node, self)
-        given = piped(node, self) if (first and "read" in text_of(last)) or "mapfile" in text_of(last) else None
-        if given is not None:
-            return self._reading(given, last)
-        status, answer = self.block(node.children), answered(node, self)
-        return status if answer is None else answer
-
-    def _reading(self, given: str, node: Node) -> bool | None:
-        """Evaluate a statement that reads a text."""
-        self.state.inputs.append(lines_of(given))
-        try:
-            return self.statement(node)
-        finally:
-            self.state.inputs.pop()
-
-    def printed_by(self, run: Callable[[], object]) -> str | None:
-        """Return the output of a part of the script, evaluated in a subshell that starts no training."""
-        state, depth = self.state, self.depth
-        saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional), state.output)
-        commands, scopes = len(state.commands), len(state.scopes)
-        patience = self.patience
-        self.patience = patience if state.output is not None else self.steps + _MOST_PRINTING
-        found: list[str | None] = []
-        state.output = found
-        self.depth += 1
-        try:
-            if self.depth < 200:
-                run()
-        except Stop:
-            pass  # an `exit` ends the subshell only
-        finally:
-            state.variables, state.exported, state.directory, state.positional, state.output = saved
-            self.depth, self.patience = depth, patience
-            del state.scopes[scopes:]
-        unknown = self.depth >= 199 or len(state.commands) > commands
-        del state.commands[commands:]
-        return None if unknown or None in found else "".join(text for text in found if text is not None)
-
-    def _subshell(self, node: Node) -> bool | None:
-        typed = text_of(node)
-        if typed.startswith("((") and typed.endswith("))"):  # after `!` the grammar sees two subshells
-            return self.conditions.arithmetic(node)
-        return self._apart(lambda: self.block(node.children))
-
-    def _apart(self, evaluate: Callable[[], bool | None]) -> bool | None:
-        """Evaluate statements in a process of their own, which leaves the script's variables as they are."""
-        state = self.state
-        saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
-        try:
-            return evaluate()
-        except Stop:
-            return self._ended()
-        finally:
-            state.variables, state.exported, state.directory, state.positional = saved
 
     def _redirected_statement(self, node: Node) -> bool | None:
         status, rest = self._redirected(node), after_heredoc(node)
@@ -358,7 +207,7 @@ class Interpreter(Loops):
             )
         if program in self.state.functions:
             return self._function(words)
-        if self.state.output is not None and program in PRINTING:
+        if self.state.output is not None and program in PRINTING and prints_answer(words):
             self.state.output.append(printed(node, self))
         builtin = getattr(self, f"_do_{BUILTINS[program]}", None) if program in BUILTINS else None
         if builtin is not None:
@@ -376,6 +225,8 @@ class Interpreter(Loops):
         if called is not None and self._runs(words, *called, command_env, node):
             return self._ended() is not False  # success is assumed, as of any program
         is_query = program in QUESTIONS
+        if is_query and prints_answer(words):
+            self.state.leave_open()
         if not is_query or program in CARRIERS:
             env = {**self.state.exports(), **command_env}
             outer = self.state.outer
@@ -454,36 +305,6 @@ class Interpreter(Loops):
 
     def _capture(self, node: Node) -> str | None:
         return captured(node, self)
-
-
-def _tests(branches: list[tuple[list[Node] | None, list[Node]]]) -> list[Node]:
-    """Return the deciding conditions of the last of these branches: its own, or for `else` all before it."""
-    condition = branches[-1][0]
-    return condition if condition is not None else [node for test, _ in branches for node in test or []]
-
-
-def _branches(node: Node) -> list[tuple[list[Node] | None, list[Node]]]:
-    """Return (condition, body) of `if`, every `elif`, and `else` (without a condition)."""
-    branches: list[tuple[list[Node] | None, list[Node]]] = []
-
-    def split(clause: Node) -> tuple[list[Node], list[Node]]:
-        condition: list[Node] = []
-        body: list[Node] = []
-        into = condition
-        for child in clause.children:
-            if child.type == "then":
-                into = body
-            elif child.type not in ("elif_clause", "else_clause", "if", "elif", "fi"):
-                into.append(child)
-        return condition, body
-
-    branches.append(split(node))
-    for child in node.children:
-        if child.type == "elif_clause":
-            branches.append(split(child))
-        elif child.type == "else_clause":
-            branches.append((None, [part for part in child.children if part.type != "else"]))
-    return branches
 
 
 def run_script(source: str, state: State, folder: Path | None) -> State:

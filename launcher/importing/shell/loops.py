@@ -22,8 +22,8 @@ class Loops(Builtins):
     steps: int
 
     @abstractmethod
-    def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
-        """Treat an unknown condition as false, with a warning if a body has an effect."""
+    def passed_over(self, condition: list[Node], body: Node) -> None:
+        """Leave out a loop whose condition is unknown, with a warning if its body has an effect."""
 
     def _for_statement(self, node: Node) -> bool | None:
         name, body = text_of(node.child_by_field_name("variable")), node.child_by_field_name("body")
@@ -83,7 +83,7 @@ class Loops(Builtins):
         while True:
             status = self.block(condition)
             if status is None and _FILE_TEST.match(text_of(condition[0])) and not self.state.starts_training(body):
-                self.assumed_false(condition, [body])
+                self.passed_over(condition, body)
                 return True
             if status is None:
                 self._unresolved(node, body, "the loop's condition is unknown")

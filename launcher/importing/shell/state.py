@@ -17,6 +17,14 @@ _MOST_ARGUMENTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """What an unknown status is taken as, and why."""
+
+    value: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command that the script would start.
 
@@ -49,6 +57,8 @@ class State:
         output: output of a function whose output is captured, None items for unknown parts; None: not captured.
         scopes: for each function being evaluated, previous values of its `local` variables.
         extglob: whether `shopt -s extglob` holds.
+        lastpipe: whether `shopt -s lastpipe` holds: the script itself evaluates the last program of a pipeline.
+        guess: what the status of the last statement is taken as if it is unknown.
         status: `$?`, the exit code of the last command; None: unknown.
         outer: command lines that start the current script (see `Command`).
         host: what the caller knows of programs.
@@ -73,6 +83,8 @@ class State:
     output: list[str | None] | None = None
     scopes: list[dict[str, tuple[Variable | None, bool]]] = field(default_factory=list)
     extglob: bool = False
+    lastpipe: bool = False
+    guess: Guess = field(default_factory=Guess)
     status: int | None = 0
     outer: tuple[str, ...] = ()
     host: Host = field(default_factory=Host)
