@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"_(token|tag|tokens)$")
 # Placeholders in examples for a user's own value: "your path", my_model, /path/to/x, <name>.
 # In a sentence ("put your answer in <answer></answer>") they are plain words.
 _BLANK = re.compile(
-    r"(?:^|[/_.:=-])(?:your|my)[_ -]\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>(?!.*</)|\bxxx+\b|\bTODO\b",
+    r"(?:^|[/_.:=-])(?:your[_ -]|my[_-])\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>(?!.*</)|\bxxx+\b|\bTODO\b",
     re.IGNORECASE,
 )
 
@@ -92,7 +92,7 @@ def values_of(match: Match, locations: SourceLocations) -> tuple[dict[str, Value
             warnings.append(Note(message=message, where=locations.of(flag)))
     for flag, typed in parsed.open.items():
         if not _inherited(typed):
-            warnings.append(_placeholder_note(flag, typed, locations))
+            warnings.append(_placeholder_note(flag, typed, locations, is_output=flag in parsed.computed))
     return values, problems, warnings
 
 
@@ -194,10 +194,11 @@ def _deprecation(option: str, text: str, dashes: str = "--") -> str:
     return f"{dashes}{text}" if text.startswith(name) else f"{dashes}{name} {text}"
 
 
-def _placeholder_note(flag: str, typed: str, locations: SourceLocations) -> Note:
+def _placeholder_note(flag: str, typed: str, locations: SourceLocations, *, is_output: bool) -> Note:
     names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", typed) if not typed.startswith("$(")]
+    why = "its value is known only where the script runs" if is_output else "the script does not set its value"
     return Note(
-        message=f"--{flag} {typed} is kept as it is: the script does not set its value",
+        message=f"--{flag} {typed} is kept as it is: {why}",
         where=locations.of(flag),
         works=tuple(f"--set {name}=VALUE" for name in dict.fromkeys(names)),
     )

@@ -28,6 +28,7 @@ class Parsed:
         warnings: (option, warning).
         lenient: (option, warning) on a value that is read although the parser itself rejects it.
         open: options whose values the script leaves unset, with their values as typed.
+        computed: those of them whose values are computed, or printed, in a way that is not followed.
         unknown_output: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
         loose: options with a valid value in a spelling that this version's parser rejects.
         foreign: keys of a file that this version has no entry point for.
@@ -41,6 +42,7 @@ class Parsed:
     warnings: list[tuple[str, str]] = field(default_factory=list)
     lenient: list[tuple[str, str]] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
     unknown_output: list[str] = field(default_factory=list)
     loose: set[str] = field(default_factory=set)
     foreign: set[str] = field(default_factory=set)
@@ -176,6 +178,8 @@ def _store(name: str, argument: Argument, args: list[str], negated: bool, comman
     typed = [shown(arg) for arg in args]
     if any(is_open(arg) for arg in args):
         parsed.open[argument.name] = " ".join(typed)
+    if any(has_output(arg) for arg in args):
+        parsed.computed.add(argument.name)
     value = _value(name, argument, args, negated, command, parsed)
     if value is None:
         return

@@ -18,6 +18,8 @@ RUN = 'run "$A" $A "$B" $B ${C} "$P" $N $M "${LIST[@]}" ${ARGS[@]} "${#LIST[@]}"
 _TEXTS = ("A", "B", "C", "P")
 _NUMBERS = ("N", "M")
 _LISTS = ("LIST", "ARGS")
+# Files that do not exist where the scripts run.
+_ABSENT = ("/nonexistent/a", '"/nonexistent/$A"')
 
 
 class Draw:
@@ -61,6 +63,7 @@ class Draw:
             left,
             f"{left} {self.one('-eq', '-ne', '-lt', '-le', '-gt', '-ge')} {right}",
             f"{left} {self.one('==', '!=', '=')} {right}",
+            f"{self.one('-d', '-f', '-e', '-s')} {self.one(*_ABSENT)}",
         ]
         if kind == "[[":
             found.append(f"{left} {self.one('==', '!=', '=')} {self.one('a*', '[0-9]', '?', '*', 'x*y', '${C}')}")
@@ -96,6 +99,8 @@ class Draw:
             inner = self.expansion(0)
             found += [f"$(echo {inner})", f'$(echo "{inner}" | cut -d- -f1)', f'$(basename -- "${name}")']
             found += [f'$(dirname "/${name}")', f'$(printf "%s-%02d" {inner} {self.one("1", "7", "12")})', "$(seq 1 3)"]
+            test = self.condition(0)
+            found += [f"$( {test} && echo {inner} || echo {self.expansion(0)})", f"$( {test} || echo {inner}; echo z)"]
             found += [f"$(echo {inner} | tr a-z A-Z)", f'$(echo "{inner}" | sed "s/a/b/g")']
         return self.one(*found)
 
@@ -135,6 +140,12 @@ class Draw:
                 f"for i in {self.word(0)} {self.word(0)}; do\n{name}+=$i\n{inner[0]}\ndone",
                 f"case ${name} in\n a*) {inner[0]} ;;{last}",
                 f"{tests[0]} {self.one('&&', '||')} {self.statement(0)}",
+                f"{{\n{inner[0]}\n}} | cat",
+                f"echo {self.word(0)} | while read -r {name}; do\n{inner[0]}\ndone",
+                f"(\n{inner[0]}\n{inner[1]}\n)",
+                f"f() {{ local -n R=$1; R+=({self.word(0)}); {array}+=(f); }}; f {self.one(*_LISTS)}",
+                f"{name}=$( {self.statement(0)}; {tests[0]} && echo {self.word(0)}) || {name}=failed",
+                f"! {tests[0].removeprefix('! ')} {self.one('&&', '||')} {self.statement(0)}",
                 f"f() {{ local A={self.one('x', '$B')}; B=$1; {inner[0]}; }}\nf {self.word(0)} {self.word(0)}",
             ]
         return self.one(*found)

@@ -64,6 +64,11 @@ OPEN = {
         ["run|$A|$B|$N|$L"],
     ),
     "what functions that call each other set": (f"{_CALLING}for i in $Q; do\nf0\ndone\nrun $A3", ["run|$A3"]),
+    "an element at an unknown index": ("A=(1); A[N+1]=x; run ${A[@]}", ["run|${A[@]}"]),
+    "what a function sets by reference in a loop over unknown items": (
+        'L=(1); add() { local -n R=$1; R+=("$2"); }\nfor i in $Q; do add L $i; done\nrun ${L[@]}',
+        ["run|$L"],
+    ),
     "a home": ("run ~/x", ["run|${HOME}/x"]),
 }
 
@@ -79,6 +84,13 @@ def test_how_many_loops_a_variable_means_is_asked_for() -> None:
     run_script("for i in 1; do\n  break $N\ndone\nrun", state, None)
     assert state.problems[0].message == "break $N: the number of loops is unknown"
     assert state.problems[0].where == "x.sh:2"
+
+
+def test_a_reference_to_a_variable_that_is_not_known_is_refused() -> None:
+    state = State(script="x.sh")
+    run_script("f() { local -n R=$(date); R+=(a); }\nf\nrun", state, None)
+    assert str(state.problems[0].message) == "R=$(date) refers to a variable whose name is not known: $(date)"
+    assert state.problems[0].where == "x.sh:1"
 
 
 # name: (script, words, what a warning says)

@@ -1,14 +1,19 @@
 """`$((…))`: bash's integer arithmetic on text; the caller looks up variables."""
 
 import re
+import string
 from collections.abc import Callable
 
-_TOKEN = re.compile(r"\s*(0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)")
+_TOKEN = re.compile(
+    r"\s*(\d+#[\w@]+|0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)"
+)
 # Precedence of binary operators, as in C.
 _STRENGTH = {"||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8}
 _STRENGTH |= {">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10, "**": 12}
 _ASSIGNING = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="}
 _DEEPEST = 20
+_DIGITS = string.digits + string.ascii_lowercase + string.ascii_uppercase + "@_"
+_ONE_CASE = 36  # up to this base, letters are the same in both cases
 
 
 class NotArithmetic(ValueError):
@@ -182,20 +187,23 @@ class _Parser:
     def _number(self, token: str) -> int:
         if self.peek() == ".":
             raise NotArithmetic("bash arithmetic supports integers only")
-        if self.peek() == "#":
-            self.next()
-            return self._in_base(int(token), self.next())
+        base, is_given, digits = token.partition("#")
+        if is_given:
+            return self._in_base(int(base), digits)
         try:
             return int(token, 16 if token[:2].lower() == "0x" else 8 if token[0] == "0" and len(token) > 1 else 10)
         except ValueError:
             raise NotArithmetic(f"{token} is not a number") from None
 
     def _in_base(self, base: int, digits: str) -> int:
-        """Return a number such as `16#ff`."""
-        try:
-            return int(digits, base)
-        except ValueError:
-            raise NotArithmetic(f"{digits} is not a number of base {base}") from None
+        """Return a number such as `16#ff`; above base 36 capital letters follow small ones."""
+        values = [_DIGITS.find(digit if base > _ONE_CASE else digit.lower()) for digit in digits]
+        if not 2 <= base <= len(_DIGITS) or not all(0 <= value < base for value in values):
+            raise NotArithmetic(f"{digits} is not a number of base {base}")
+        number = 0
+        for value in values:
+            number = number * base + value
+        return number
 
     def _value_of(self, name: str) -> int:
         return evaluate(self.look_up(name), self.look_up, None, self.depth + 1)

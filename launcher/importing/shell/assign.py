@@ -1,9 +1,10 @@
 """Assignments of a script: variables, arrays, array elements, exports."""
 
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.expand import LONGEST_ARRAY, Expander, with_item
-from launcher.importing.shell.grammar import Node, text_of
-from launcher.importing.shell.placeholders import is_open, placeholder
+from launcher.importing.shell.elements import set_element
+from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.placeholders import is_open, placeholder, shown
 
 
 class Assignments:
@@ -18,9 +19,12 @@ class Assignments:
         name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
         adds = any(child.type == "+=" for child in node.children)
         if name_node.type == "subscript":
-            self._assign_item(name_node, value_node, adds)
-            return text_of(name_node.children[0])
-        name = text_of(name_node)
+            return self._assign_item(name_node, value_node, adds)
+        name = self.state.named(text_of(name_node))
+        if name.endswith("]") and value_node is not None:  # a reference to an element
+            array, _, key = name[:-1].partition("[")
+            self._set_element(array, key, self.expander.text(value_node), adds)
+            return array
         if value_node is not None and value_node.type == "array":
             self._assign_array(name, value_node, adds)
             return name
@@ -28,7 +32,7 @@ class Assignments:
         if target is not None:
             target[name] = text
             return name
-        old = self.state.variables.get(name)
+        old = self.state.get(name)
         if adds and isinstance(old, list):
             self.state.set(name, [(old[0] if old else "") + text, *old[1:]])
         else:
@@ -36,7 +40,7 @@ class Assignments:
         return name
 
     def _assign_array(self, name: str, node: Node, adds: bool) -> None:
-        old = self.state.variables.get(name)
+        old = self.state.get(name)
         items = [child for child in node.children if child.is_named and child.type != "comment"]
         if all(_key_of(item) is not None for item in items) and (items or isinstance(old, dict)):
             pairs = {}
@@ -54,32 +58,19 @@ class Assignments:
         before = ([old] if isinstance(old, str) else list(old or [])) if adds else []
         self.state.set(name, [*before, *words])
 
-    def _assign_item(self, target: Node, value_node: Node | None, adds: bool) -> None:
-        name, index = text_of(target.children[0]), target.child_by_field_name("index")
+    def _assign_item(self, target: Node, value_node: Node | None, adds: bool) -> str:
+        name, index = self.state.named(text_of(target.children[0])), target.child_by_field_name("index")
         text = "" if value_node is None else self.expander.text(value_node)
         key = self.expander.text(index) if index is not None else ""
-        old = self.state.variables.get(name)
-        if isinstance(old, dict):
-            key = self.expander.key_in(old, key)
-            found = {**old, key: (old.get(key, "") if adds else "") + text}
-            last = next(reversed(old), "")
-            if key.isdigit() and last.isdigit() and int(key) < int(last) and all(each.isdigit() for each in found):
-                found = dict(sorted(found.items(), key=lambda item: int(item[0])))
-            self.state.set(name, found)
-            return
-        items = [old] if isinstance(old, str) else list(old or [])
-        try:
-            at = evaluate(key, self.expander.look_up)
-        except NotArithmetic:
-            return
-        at += len(items) if at < 0 else 0
-        if 0 <= at < LONGEST_ARRAY:
-            before = items[at] if adds and at < len(items) else ""
-            self.state.set(name, with_item(items, at, before + text))
+        self._set_element(name, key, text, adds)
+        return name
+
+    def _set_element(self, name: str, key: str, text: str, adds: bool) -> None:
+        set_element(self.state, name, key, text, self.expander.look_up, adds=adds)
 
     def _unset_item(self, name: str, key: str) -> None:
         """Evaluate `unset 'A[1]'`: the other elements keep their indices."""
-        old = self.state.variables.get(name)
+        old = self.state.get(name)
         if isinstance(old, list):
             try:
                 key = str(evaluate(key, self.expander.look_up))
@@ -99,21 +90,39 @@ class Assignments:
             if child.type in ("command_substitution", "simple_expansion", "expansion"):
                 self._declare_words(self.expander.words(child), is_export=word == "export")
                 continue
+            if "n" in options and word != "export":
+                self._refer(child, is_local=is_local)
+                continue
             name = self._declared(child, is_local=is_local, is_map="A" in options)
             if name is None:
                 continue
             if word == "export" or "x" in options:
-                self.state.exported.add(name)
-            value = self.state.variables.get(name)
-            if "n" in options and is_local and isinstance(value, str) and value != name:
-                del self.state.variables[name]
-                self.state.references[name] = value
+                self.state.exported.add(self.state.named(name))
+            value = self.state.get(name)
             if "i" in options and word != "export" and isinstance(value, str):
                 try:
                     text = str(evaluate(value, self.expander.look_up))
                 except NotArithmetic:
                     text = value if is_open(value) else placeholder(f"$(({value}))")
                 self.state.set(name, text)
+
+    def _refer(self, child: Node, *, is_local: bool) -> None:
+        """Evaluate `declare -n NAME=TARGET`: from then on NAME stands for TARGET."""
+        state, is_assigned = self.state, child.type == "variable_assignment"
+        name_node, value_node = child.child_by_field_name("name"), child.child_by_field_name("value")
+        name = text_of(name_node if is_assigned else child)
+        target = self.expander.text(value_node) if is_assigned and value_node is not None else ""
+        if not name.isidentifier() or target == name:  # to bash, a variable of that name outside of the function
+            return
+        if is_open(target):
+            where = f"{state.script}:{line_of(child)}"
+            state.fail(f"{text_of(child)} refers to a variable whose name is not known: {shown(target)}", where)
+            return
+        if is_local:
+            state.declare_local(name)
+        state.variables.pop(name, None)
+        state.references[name] = ""
+        state.refer(name, target)
 
     def _declare_words(self, words: list[str], *, is_export: bool) -> None:
         """Evaluate `export $(echo A=1 B=2)`: words that result from an expansion."""
@@ -146,8 +155,17 @@ class Assignments:
 
     def unset(self, node: Node) -> None:
         """Evaluate `unset`."""
-        for name in "".join(f" {text_of(child)}" for child in node.children[1:]).replace(" [", "[").split():
-            name = name.strip("'\"")
+        options, words = "", "".join(f" {text_of(child)}" for child in node.children[1:]).replace(" [", "[").split()
+        while words and words[0].startswith("-"):
+            options += words.pop(0)
+        for name in (word.strip("'\"") for word in words):
+            if "f" in options:
+                self.state.functions.pop(name, None)
+                continue
+            if "n" in options:
+                self.state.references.pop(name, None)
+                continue
+            name = self.state.named(name)
             if "[" in name:
                 self._unset_item(*name.rstrip("]").split("[", 1))
                 continue

@@ -12,7 +12,7 @@ from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse
 from launcher.importing.shell.pieces import Piece, assembled
 from launcher.importing.shell.placeholders import has_output, is_open, placeholder, retyped, shown
-from launcher.importing.shell.programs import formatted
+from launcher.importing.shell.printf import formatted
 from launcher.importing.shell.scripts import script_text
 from launcher.importing.shell.state import State
 
@@ -76,7 +76,7 @@ class Builtins(ABC):
     def _do_printf(self, words: list[str], node: Node) -> bool:
         if words[1:2] == ["-v"] and len(words) > 3:
             text = formatted(words[3], words[4:])
-            self.state.set(words[2], placeholder(f"${words[2]}") if text is None else text)
+            self.expander.store(words[2], placeholder(f"${words[2]}", computed=True) if text is None else text)
         return True
 
     def _do_false(self, words: list[str], node: Node) -> bool:
@@ -118,7 +118,7 @@ class Builtins(ABC):
 
     def _do_let(self, words: list[str], node: Node) -> bool | None:
         try:
-            return [evaluate(word, self.expander.look_up, self.state.set) for word in words[1:]][-1] != 0
+            return [evaluate(word, self.expander.look_up, self.expander.store) for word in words[1:]][-1] != 0
         except (NotArithmetic, IndexError):
             return None
 
@@ -180,7 +180,7 @@ class Builtins(ABC):
         for index, name in enumerate(names):
             text = text.strip(blanks)
             part, text = _first(text, separators) if index < len(names) - 1 else (text, "")
-            self.state.set(name, part)
+            self.expander.store(name, part)
         return ended
 
     def _do_mapfile(self, words: list[str], node: Node) -> bool | None:

@@ -4,7 +4,7 @@ import os.path
 import re
 
 from launcher.importing.shell import files
-from launcher.importing.shell.builtins import Builtins
+from launcher.importing.shell.builtins import Builtins, Stop
 from launcher.importing.shell.filters import FILTERS, grep
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, is_open
@@ -15,10 +15,13 @@ from launcher.importing.shell.scripts import heredoc
 _BLANKS_ONLY = re.compile(r"(?:-[esEr] |s(?=/)|\[\[?:space:\]\]?|\\[nst]|[\s*+/g;])*")
 _EVALUATED = (
     *("if_statement", "case_statement", "for_statement", "c_style_for_statement", "list", "variable_assignment"),
-    *("function_definition", "declaration_command"),
+    *("function_definition", "declaration_command", "test_command", "negated_command", "subshell"),
+    *("compound_statement", "while_statement", "variable_assignments"),
 )
 # Commands that print, relevant in a function whose output is captured.
 PRINTING = frozenset({*PROGRAMS, *FILTERS, "pwd", "cat"})
+# Builtins that decide the status of what is captured.
+_OF_STATUS = frozenset({"false", "exit", "test"})
 _TRIVIAL = frozenset({"$(", ")", "`", "comment", "\n", ";", "&&"})
 
 
@@ -27,11 +30,40 @@ def captured(node: Node, interpreter: Builtins) -> str | None:
     directory = interpreter.state.directory
     try:
         nodes = [child for child in node.children if child.type not in _TRIVIAL]
-        if any(child.type in _EVALUATED and not (child.type == "list" and _is_sequence(child)) for child in nodes):
-            return interpreter.printed_by(lambda: interpreter.block(nodes))
-        return _statements(nodes, interpreter)
+        if any(_is_evaluated(child) for child in nodes):
+            return _evaluated(nodes, interpreter)
+        output = _statements(nodes, interpreter)
+        interpreter.state.substituted = output != "" or not nodes or not _searches(nodes[-1])
+        return output
     finally:
         interpreter.state.directory = directory
+
+
+def _is_evaluated(node: Node) -> bool:
+    if node.type == "list":
+        return not _is_sequence(node)
+    return node.type in _EVALUATED or (node.type == "command" and text_of(node.children[0]) in _OF_STATUS)
+
+
+def _evaluated(nodes: list[Node], interpreter: Builtins) -> str | None:
+    status: list[bool | None] = [True]
+
+    def run() -> None:
+        try:
+            status.append(interpreter.block(nodes))
+        except Stop:
+            status.append(interpreter.state.status in (0, None))
+            raise
+
+    output = interpreter.printed_by(run)
+    interpreter.state.substituted = status[-1] is not False
+    return output
+
+
+def _searches(node: Node) -> bool:
+    """Return whether a statement is `grep`, which fails where it prints nothing."""
+    last = node.children[-1] if node.type == "pipeline" else node
+    return re.match(r"e?grep\s", text_of(last)) is not None
 
 
 def printed(node: Node, interpreter: Builtins) -> str | None:
@@ -64,7 +96,7 @@ def _statement(node: Node, interpreter: Builtins, given: str | None) -> str | No
             if given is None:
                 return None
         return given
-    if node.type in _EVALUATED:
+    if _is_evaluated(node) and given is None:
         return interpreter.printed_by(lambda: interpreter.block([node]))
     if node.type != "command":
         return None

@@ -18,7 +18,9 @@ _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
 # Commands that set the variables which they name.
 _SETTING = frozenset({"read", "mapfile", "readarray", "getopts", "let"})
-_NAMED = re.compile(r"(?<!\S)[A-Za-z_]\w*(?!\S)")
+_NAMED = re.compile(r"(?<![^\s\"'])[A-Za-z_]\w*(?![^\s\"'[])")
+# A function that may change variables which its arguments name.
+_REFERRING = re.compile(r"\b(?:local|declare|typeset)\s+-\w*n|\bprintf\s+-v|\beval\b|\bread\b|\bexport\b")
 _COUNTED = re.compile(r"[A-Za-z_]\w*(?=\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--))|(?<=\+\+|--)[A-Za-z_]\w*")
 
 # Commands that only query the machine: their exit code is unknown here, and they are not imported.
@@ -62,6 +64,8 @@ def prints_answer(words: Sequence[str]) -> bool:
 
 def is_question(node: Node) -> bool:
     """Return whether a statement is a condition: it may be evaluated for its status alone."""
+    if text_of(node).startswith("(("):
+        return _COUNTED.search(text_of(node)) is None
     if node.type in ("list", "negated_command", "pipeline", "redirected_statement", "compound_statement", "subshell"):
         inner = (child for child in node.children if child.is_named and not child.type.endswith("_redirect"))
         return all(is_question(child) for child in inner)
@@ -138,7 +142,9 @@ def assigned(nodes: Iterable[Node], functions: Mapping[str, Node], entered: set[
         called = "" if name is None else text_of(name)
         if called in _SETTING or text.startswith("printf -v"):
             yield from _COUNTED.findall(text) if called == "let" else _NAMED.findall(text)[1:]
-        elif called in functions and called not in entered:
+        elif called in functions and _REFERRING.search(text_of(functions[called])):
+            yield from _NAMED.findall(text)[1:]
+        if called in functions and called not in entered:
             entered.add(called)
             yield from assigned([functions[called]], functions, entered)
         yield from assigned(node.children, functions, entered)

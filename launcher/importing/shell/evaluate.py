@@ -106,13 +106,15 @@ class Interpreter(Subshells):
             state.status = int(not status)
 
     def _variable_assignment(self, node: Node) -> bool:
+        self.state.substituted = True
         self.assignments.assign(node)
-        return True
+        return self.state.substituted
 
     def _variable_assignments(self, node: Node) -> bool:
+        self.state.substituted = True
         for child in node.children:
             self.assignments.assign(child)
-        return True
+        return self.state.substituted
 
     def _declaration_command(self, node: Node) -> bool:
         self.assignments.declare(node)

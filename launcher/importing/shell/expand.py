@@ -7,6 +7,7 @@ from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.braces import braced
 from launcher.importing.shell.diagnostics import NotReadable
+from launcher.importing.shell.elements import key_in, set_element
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.parts import Parts, between
 from launcher.importing.shell.pieces import Piece, assembled
@@ -24,7 +25,6 @@ from launcher.importing.shell.state import State, Variable
 
 _LONGEST_PATTERN_TEXT = 4000
 _MOST_TEXT = 64 * 2**20
-LONGEST_ARRAY = 10_000
 # Inherited variables that every shell sets.
 _ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
 _OVERLOOKED = re.compile(r"(?<!\\)\$(\w+|[@*#?])")
@@ -140,7 +140,11 @@ class Expander:
     def value(self, name: str) -> Variable | None:
         """Return the value of a variable; None if it is not set."""
         state = self.state
-        name = state.references.get(name, name)
+        name = state.named(name)
+        if name.endswith("]"):
+            array, _, key = name[:-1].partition("[")
+            value = self.value(array)
+            return None if value is None else self._item(value, key_in(value, key, self.look_up))
         if name in state.variables:
             return state.variables[name]
         if name in ("0", "BASH_SOURCE"):
@@ -169,7 +173,7 @@ class Expander:
         if bracket:
             value = self._item(value, index[:-1])
         if value is None:
-            if array.isidentifier() and name not in self.state.assumed:
+            if array.isidentifier() and name not in self.state.assumed and name not in self.state.defaulted:
                 raise NotArithmetic(f"{name} is not set")
             return ""
         text = _as_text(value)
@@ -179,17 +183,11 @@ class Expander:
 
     def store(self, name: str, text: str) -> None:
         """Assign a variable, or an array element, `A[1]`."""
-        array, bracket, index = name.partition("[")
-        if not bracket:
+        array, bracket, key = self.state.named(name).partition("[")
+        if bracket:
+            set_element(self.state, array, key[:-1], text, self.look_up)
+        else:
             self.state.set(name, text)
-            return
-        old = self.state.variables.get(array)
-        if isinstance(old, dict):
-            self.state.set(array, {**old, index[:-1]: text})
-            return
-        items, at = [old] if isinstance(old, str) else list(old or []), int(index[:-1])
-        if 0 <= at < LONGEST_ARRAY:
-            self.state.set(array, with_item(items, at, text))
 
     def _item(self, value: Variable | None, key: str) -> str | None:
         """Return an array element; None if there is none with this key."""
@@ -250,16 +248,7 @@ class Expander:
             if parts.index in ("@", "*") and isinstance(value, str):
                 return [value]
             return value
-        return self._item(value, self.key_in(value, self.text(parts.index_node)))
-
-    def key_in(self, value: Variable, key: str) -> str:
-        """Return the key of an element; for sparse lists it is computed, as for every list."""
-        if not isinstance(value, dict) or key in value:
-            return key
-        try:
-            return str(evaluate(key, self.look_up)) if all(each.isdigit() for each in value) else key
-        except NotArithmetic:
-            return key
+        return self._item(value, key_in(value, self.text(parts.index_node), self.look_up))
 
     def _length(self, value: Variable | None, parts: Parts, typed: str) -> str:
         if value is None:
@@ -275,6 +264,9 @@ class Expander:
         if parts.index in ("@", "*") and value is not None:
             keys = list(value) if isinstance(value, dict) else [str(index) for index in range(len(value))]
             yield from self._spread(keys, quoted, parts.index, typed, parts.name)
+            return
+        if parts.name in self.state.references and parts.index is None:
+            yield Piece(self.state.references[parts.name], splits=not quoted)
             return
         target = None if value is None else _as_text(value)
         found = None if target is None or is_open(target) else self.value(target)
@@ -315,6 +307,7 @@ class Expander:
         elif kind == "?":
             yield Piece(placeholder(f"${parts.name}"))
         else:
+            self.state.defaulted.add(parts.name)
             pieces = list(self._rest(parts, quoted))
             if kind == "=":
                 self.state.set(parts.name, "".join(piece.text for piece in pieces))
@@ -460,13 +453,6 @@ def _is_empty(value: Variable) -> bool:
     if not isinstance(value, str):
         return not value
     return not value or (emptied(value) == "" and not has_output(value) and not INHERITED.intersection(names(value)))
-
-
-def with_item(items: list[str], at: int, text: str) -> Variable:
-    """Return an array with an element set; where some before it are not, by index as an associative one is."""
-    if at <= len(items):
-        return [*items[:at], text, *items[at + 1 :]]
-    return {**{str(index): item for index, item in enumerate(items)}, str(at): text}
 
 
 def _before_dollar(text: str) -> int:

@@ -59,6 +59,7 @@ _EXTGLOB = b"shopt -s extglob"
 _OF_FILES = re.compile(rb"^[ \t]*(?:rm|cp|mv|ls|chmod) [^\n;|&]*", re.MULTILINE)
 # The grammar reads `[[ $A = b* && $C ]]` with `==` only, and `test $A == $B` before a `case` with `=` only.
 _TEST, _TEST_COMMAND = re.compile(rb"\[\[ [^\n]{0,500}? \]\]"), re.compile(rb"\btest [^\n;&|]*")
+_MISREAD = re.compile(rb"\btest\s[^\n]*==|!\s+!")
 _MOST_ROUNDS = 10
 
 
@@ -87,7 +88,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     source, root = _in_braces(_with_plain_numbers(source))
     if root.has_error:
         source, root = _in_braces(_repaired(source, root))
-    source, root = _with_blanks(source, root)
+    source, root = _with_tests(*_with_blanks(source, root))
     if root.has_error:
         raise _syntax_error(source, root, file, first_line)
     return root
@@ -183,6 +184,29 @@ def _with_blanks(source: bytes, root: Node) -> tuple[bytes, Node]:
     for each in reversed(found):
         source = source[: each.start()] + b"'" + source[each.start() + 1 : each.end()] + b"'" + source[each.end() :]
     return source, _parser().parse(source).root_node
+
+
+def _with_tests(source: bytes, root: Node) -> tuple[bytes, Node]:
+    """Rewrite `! ! A` as `A`, and `test A == B` with `=`: the grammar takes what follows as words of a command."""
+    for _ in range(_MOST_REPAIRS if _MISREAD.search(source) else 0):
+        found = next(_misread(root), None)
+        if found is None:
+            break
+        start, end, new = found
+        source = source[:start] + new.ljust(end - start) + source[end:]
+        root = _parser().parse(source).root_node
+    return source, root
+
+
+def _misread(node: Node) -> Iterator[tuple[int, int, bytes]]:
+    """Yield start and end of the `==` of `test A == B`, and of `! !`, with what is written in its place."""
+    name = node.child_by_field_name("name") if node.type == "command" else None
+    if name is not None and name.text == b"test":
+        yield from ((child.start_byte, child.end_byte, b"=") for child in node.children if child.type == "==")
+    if name is not None and name.text == b"!" and node.parent.type == "negated_command":
+        yield node.parent.start_byte, name.end_byte, b""
+    for child in node.children:
+        yield from _misread(child)
 
 
 def _is_skipped(root: Node, at: int) -> bool:

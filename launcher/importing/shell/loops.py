@@ -42,7 +42,10 @@ class Loops(Builtins):
             self._unresolved(node, body, f"the items of the loop are unknown: {shown(unknown[0])}")
             return None
         for word, _ in found:
-            self.state.set(name, word)
+            if name in self.state.references:  # it refers to each variable in turn
+                self.state.refer(name, word)
+            else:
+                self.state.set(name, word)
             if not self._round(body):
                 break
         return True

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.filters import FILTERS
 from launcher.importing.shell.patterns import ansi
-from launcher.importing.shell.placeholders import is_open
+from launcher.importing.shell.printf import formatted
 
 
 def _echo(arguments: list[str], given: str | None) -> str | None:
@@ -17,47 +17,6 @@ def _echo(arguments: list[str], given: str | None) -> str | None:
         arguments = arguments[1:]
     text = " ".join(arguments)
     return (ansi(text) if "e" in letters else text) + ("" if "n" in letters else "\n")
-
-
-_MOST_DIGITS = 18
-_LARGEST_WIDTH = 10_000  # of a field: padding
-_FORMAT = re.compile(r"%(%|(?P<width>[-0]?\d*)(?:\.(?P<digits>\d+))?(?P<kind>[sdif]))")
-
-
-def formatted(template: str, arguments: list[str]) -> str | None:
-    """Return the output of `printf`, which reuses the format while there are arguments; None: unknown."""
-    template = ansi(template)
-    sizes = [
-        size.lstrip("-0") for found in _FORMAT.finditer(template) for size in found.group("width", "digits") if size
-    ]
-    if any(len(size) > _MOST_DIGITS or int(size or 0) > _LARGEST_WIDTH for size in sizes):
-        return None
-    conversions = sum(found.group(1) != "%" for found in _FORMAT.finditer(template))
-    if "%" in _FORMAT.sub("", template):
-        return None
-    output, rest = "", list(arguments)
-    while True:
-        try:
-            output += _FORMAT.sub(lambda found: _one(found, rest), template)
-        except ValueError:
-            return None
-        if not rest or not conversions:
-            return output
-
-
-def _one(found: "re.Match[str]", arguments: list[str]) -> str:
-    if found.group(1) == "%":
-        return "%"
-    value = arguments.pop(0) if arguments else ""
-    width, digits, kind = found.group("width"), found.group("digits"), found.group("kind")
-    if kind == "s":
-        text = value if digits is None else value[: int(digits)]
-        return f"{text:{'<' if width.startswith('-') else '>'}{width.lstrip('-0') or 0}}"
-    if is_open(value):
-        raise ValueError("not known")
-    if kind == "f":
-        return f"{float(value or 0):{width}.{digits or 6}f}"
-    return f"{int(value or 0):{width}d}"
 
 
 def _printf(arguments: list[str], given: str | None) -> str | None:
@@ -155,6 +114,10 @@ def _cat(arguments: list[str], given: str | None) -> str | None:
     return given if arguments in ([], ["-"]) else None
 
 
+def _nothing(arguments: list[str], given: str | None) -> str | None:
+    return ""
+
+
 PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
     **FILTERS,
     "echo": _echo,
@@ -165,6 +128,7 @@ PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
     "readlink": _realpath,
     "expr": _expr,
     "uname": _uname,
+    **dict.fromkeys((":", "true"), _nothing),
     "seq": _seq,
     "bc": _bc,
     "cat": _cat,

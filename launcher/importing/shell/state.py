@@ -1,5 +1,6 @@
 """State of a script while it is evaluated: variables, functions, files it writes, commands it would start."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TypeAlias
@@ -14,6 +15,8 @@ Variable: TypeAlias = str | list[str] | dict[str, str]
 
 
 _MOST_ARGUMENTS = 1000
+_MOST_REFERENCES = 8  # as in bash
+_NAMED = re.compile(r"[A-Za-z_]\w*(?:\[[^]]+\])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +54,10 @@ class State:
         fixed: variables that the user set (`--set`); assignments in the script do not change them.
         heredocs: content of files that the script writes (`cat > FILE <<EOF`, `echo … > FILE`).
         assumed: unset variables that a condition has read, with the place.
+        defaulted: unset variables that the script reads with a default (`${N:-0}`), and so knows to be unset.
+        substituted: whether the last `$(…)` succeeded, as far as it is known.
         stopped: place of the `exit` that ended the script, if one did.
-        references: name references (`declare -n`), by the name of the reference.
+        references: what name references (`declare -n`) refer to, `A` or `A[1]`, by name; empty: nothing yet.
         inputs: input lines, with their line ends, of the statements being evaluated, innermost last.
         output: output of a function whose output is captured, None items for unknown parts; None: not captured.
         scopes: for each function being evaluated, previous values of its `local` variables.
@@ -77,11 +82,13 @@ class State:
     problems: list[Diagnostic] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     assumed: dict[str, str] = field(default_factory=dict)
+    defaulted: set[str] = field(default_factory=set)
+    substituted: bool = True
     stopped: str = ""
     references: dict[str, str] = field(default_factory=dict)
     inputs: list[list[str]] = field(default_factory=list)
     output: list[str | None] | None = None
-    scopes: list[dict[str, tuple[Variable | None, bool]]] = field(default_factory=list)
+    scopes: list[dict[str, tuple[Variable | None, bool, str | None]]] = field(default_factory=list)
     extglob: bool = False
     lastpipe: bool = False
     guess: Guess = field(default_factory=Guess)
@@ -89,9 +96,30 @@ class State:
     outer: tuple[str, ...] = ()
     host: Host = field(default_factory=Host)
 
+    def named(self, name: str) -> str:
+        """Return the variable that a name stands for: what a name reference refers to, or itself."""
+        for _ in range(_MOST_REFERENCES):
+            target = self.references.get(name)
+            if not target:
+                break
+            name = target
+        return name
+
+    def refer(self, name: str, target: Variable) -> None:
+        """Make a name reference refer to a variable."""
+        if isinstance(target, str) and _NAMED.fullmatch(target):
+            self.references[name] = target
+
+    def get(self, name: str) -> Variable | None:
+        """Return what the script, or its user, set a variable to."""
+        return self.variables.get(self.named(name))
+
     def set(self, name: str, value: Variable) -> None:
         """Assign a variable, unless the user fixed it."""
-        name = self.references.get(name, name)
+        if self.references.get(name) == "":
+            self.refer(name, value)
+            return
+        name = self.named(name)
         if isinstance(value, list):
             spend("words", len(value), self.script)
         if name not in self.fixed:
@@ -105,15 +133,19 @@ class State:
     def declare_local(self, name: str) -> None:
         """Make a variable local to the current function, if any."""
         if self.scopes and name not in self.fixed:
-            self.scopes[-1].setdefault(name, (self.variables.get(name), name in self.exported))
+            self.scopes[-1].setdefault(
+                name, (self.variables.get(name), name in self.exported, self.references.pop(name, None))
+            )
 
     def leave(self) -> None:
         """Restore the previous values of a function's local variables."""
-        for name, (value, exported) in self.scopes.pop().items():
+        for name, (value, exported, target) in self.scopes.pop().items():
             self.variables.pop(name, None)
             self.references.pop(name, None)
             if value is not None:
                 self.variables[name] = value
+            if target is not None:
+                self.references[name] = target
             (self.exported.add if exported else self.exported.discard)(name)
 
     def arguments(self) -> list[str]:
