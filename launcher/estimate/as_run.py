@@ -3,10 +3,12 @@
 import re
 
 from launcher.compose.presets import named_like
+from launcher.estimate.unread import unread
 from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, Value, fields, override_text, value_at, with_values
-from launcher.mapping.backend import get_backend
-from launcher.mapping.engine import is_lost
+from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.engine import UNSUPPORTED, Translation, read_back, translate
+from launcher.mapping.ignored_fields import ignored_field_findings
 from launcher.rules.effects import Overruled, overruled
 from launcher.rules.passed import with_passed, without_arguments
 
@@ -23,17 +25,23 @@ _ESTIMATED = (
     "precision.",
     "recompute.",
 )
+# Values with which a job leaves the choice to the backend.
+_OPEN = (None, "auto")
+# Where the model's files are, which costs nothing.
+_FILES = ("model.hub_id", "model.path")
+_ENDS = ("parallel.first_stage_layers", "parallel.last_stage_layers")
 
 
 def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
     """Return the resolved job and the assumptions made for it.
 
     Arguments in `backend.args` that the mapping table covers become fields and are removed from `backend.args`; fields
-    that the backend cannot express get the value that it trains with. A model that is only named gets the sizes of the
-    preset of that name. Other fields that the job sets do not change.
+    that the backend ignores get the value that it trains with, those that it refuses are named. A model that is only
+    named gets the sizes of the preset of that name. Other fields that the job sets do not change.
     """
     job, notes = before_validation(job)
-    job = _validated(job, notes)
+    job = _without_ignored(_validated(job, notes), notes)
+    notes.extend(_refused(job))
     return _with_defaults(job, notes), tuple(notes)
 
 
@@ -79,16 +87,67 @@ def _without_ineffective(job: Job, notes: list[str]) -> Job:
     """Return the job without the values that its backend cannot express and that it trains without."""
     if job.backend.name is None:
         return job
-    backend = get_backend(job.backend.name)
-    version = backend.version(job.backend.version)
+    backend, version, translation = _translated(job)
     changed: dict[str, Value] = {}
-    for path, gap in backend.table(version).unsupported.items():
-        if gap.severity == "warning" and _is_estimated(path, job) and is_lost(job, path, gap):
-            default = fields()[path].default
-            changed[path] = default if default is None or default in gap.neutral or not gap.neutral else gap.neutral[0]
+    for path, why in _inexpressible(translation, "warning"):
+        if _is_estimated(path, job):
+            changed[path] = _as_unset(path, backend, version)
             value = override_text(value_at(job, path))
-            notes.append(f"{path}: {value} has no effect, {backend.title} cannot express it ({gap.why})")
+            notes.append(f"{path}: {value} has no effect, {backend.title} cannot express it ({why})")
+    for path, gap in backend.table(version).unsupported.items():
+        value, unset = value_at(job, path), _as_unset(path, backend, version)
+        if value is not None and value in gap.neutral and value != unset and _is_estimated(path, job):
+            changed[path] = unset
+            notes.append(f"{path}: {override_text(value)} is what {backend.title} does without it ({gap.why})")
     return with_values(job, changed, _DERIVED) if changed else job
+
+
+def _without_ignored(job: Job, notes: list[str]) -> Job:
+    """Return the job without the values that its backend ignores, given the other values of the job."""
+    if job.backend.name is None or job.imported.backend not in (None, job.backend.name):
+        return job
+    backend, version, translation = _translated(job)
+    prepared = backend.prepare(job, version)
+    reported = {path for finding in translation.findings for path in finding.fields}
+    found = ignored_field_findings(prepared, backend, version, translation.native, reported)
+    paths = [path for finding in found for path in finding.fields if _is_estimated(path, job)]
+    notes.extend(
+        f"{path}: {override_text(value_at(job, path))} has no effect, {backend.title} ignores it in this job"
+        for path in paths
+    )
+    return with_values(job, {path: fields()[path].default for path in paths}, _DERIVED) if paths else job
+
+
+def _refused(job: Job) -> list[str]:
+    """Return a note for every value that counts although the backend refuses it: the job would not start so."""
+    if job.backend.name is None or job.imported.backend not in (None, job.backend.name):
+        return []
+    backend, _, translation = _translated(job)
+    return [
+        f"{path}: {override_text(value_at(job, path))} is counted, but {backend.title} refuses it ({why})"
+        for path, why in _inexpressible(translation, "error")
+        if path.startswith((*_ESTIMATED, "model.", "lora.")) and path not in _FILES
+    ]
+
+
+def _translated(job: Job) -> tuple[Backend, str, Translation]:
+    """Return the job's backend, its version, and the job in its arguments."""
+    backend = get_backend(job.backend.name or "")
+    version = backend.version(job.backend.version)
+    return backend, version, translate(backend.prepare(job, version), backend, version)
+
+
+def _inexpressible(translation: Translation, severity: str) -> list[tuple[str, str]]:
+    """Return the fields that the backend cannot express, each with the reason."""
+    found = (each for each in translation.findings if each.rule == UNSUPPORTED and each.severity == severity)
+    return [(path, finding.message.partition(": ")[2]) for finding in found for path in finding.fields]
+
+
+def _as_unset(path: str, backend: Backend, version: str) -> Value:
+    """Return the value of a field that counts as what the backend does without it."""
+    default, gap = fields()[path].default, backend.table(version).unsupported.get(path)
+    neutral = gap.neutral if gap is not None else ()
+    return default if default is None or default in neutral or not neutral else neutral[0]
 
 
 def _passed_vocabulary(job: Job) -> Job:
@@ -137,19 +196,37 @@ def positions(job: Job) -> dict[str, Value]:
     return {"model.max_position_embeddings": seq} if free else {}
 
 
+def chosen_by_backend(job: Job) -> dict[str, Value]:
+    """Return the values that the job's backend writes, or starts with, for fields that the job leaves unset.
+
+    Only of fields that the estimate reads. An uneven split that the job gives by one end is no choice of the backend.
+    """
+    if job.backend.name is None:
+        return {}
+    backend, version, translation = _translated(job)
+    prepared = backend.prepare(job, version)
+    written = read_back({arg.flag: arg.value for arg in translation.native}, backend, version).job
+    found: dict[str, Value] = {}
+    for path in fields():
+        if path.startswith(_ESTIMATED) and path not in _ENDS and value_at(job, path) in _OPEN:
+            value = value_at(written, path)
+            found[path] = value_at(prepared, path) if value is None else value
+    found = {path: value for path, value in found.items() if value not in _OPEN}
+    counted_otherwise = {note.partition(":")[0] for note in unread(with_values(job, found))}
+    return {path: value for path, value in found.items() if path not in counted_otherwise}
+
+
 def _with_defaults(job: Job, notes: list[str]) -> Job:
     """Return the job with the defaults that backends choose or compute for unset fields."""
     model, values = job.model, positions(job)
     if job.backend.name is not None:
         backend = get_backend(job.backend.name)
-        version = backend.version(job.backend.version)
-        etp = backend.prepare(job, version).parallel.etp if job.parallel.etp is None else None
-        if etp is not None:
-            values["parallel.etp"] = etp
-            notes.append(f"parallel.etp: {etp} ({backend.title}'s default)")
+        defaults = chosen_by_backend(job)
         routed = model.is_moe and model.moe_intermediate_size is not None
-        width = None if model.intermediate_size is not None or routed else backend.default_ffn_size(model, version)
+        known = model.intermediate_size is not None or routed
+        width = None if known else backend.default_ffn_size(model, backend.version(job.backend.version))
         if width is not None:
-            values["model.intermediate_size"] = width
-            notes.append(f"model.intermediate_size: {width} ({backend.title}'s default)")
+            defaults["model.intermediate_size"] = width
+        notes.extend(f"{path}: {override_text(value)} ({backend.title}'s default)" for path, value in defaults.items())
+        values |= defaults
     return with_values(job, values, _DERIVED) if values else job

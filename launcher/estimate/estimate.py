@@ -59,7 +59,8 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     if found:
         raise CannotEstimate(found)
     answer = quick(job, exact=True, timeline=timeline)
-    answer = replace(answer, missing=(*assumed, *answer.missing, *without_effect(job, quick, answer.missing)))
+    notes = (*assumed, *answer.missing)
+    answer = replace(answer, missing=(*notes, *without_effect(job, quick, notes)))
     answer = _with_range(job, answer)
     if changes:
         answer = replace(answer, imbalance=_imbalance(job, answer))

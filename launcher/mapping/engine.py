@@ -74,7 +74,7 @@ def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[
     try:
         args.extend(_written(job, row))
     except Unsupported as error:
-        return args, _inexpressible(error.path, str(error), "error", error.works, job, backend, version)
+        return args, _inexpressible(error.path, str(error), error.severity, error.works, job, backend, version)
     return args, _unparsed(job, row, args, backend, version)
 
 

@@ -14,12 +14,18 @@ Read = Callable[["NativeView"], Mapping[str, Value]]
 
 
 class Unsupported(Exception):
-    """A value that this backend cannot express, with the reason and alternatives: an override each, or several."""
+    """A value that this backend cannot express, with the reason and alternatives: an override each, or several.
 
-    def __init__(self, path: str, why: str, works: tuple[str | tuple[str, ...], ...] = ()) -> None:
+    `severity` is `error`, or `warning` where training is unaffected.
+    """
+
+    def __init__(
+        self, path: str, why: str, works: tuple[str | tuple[str, ...], ...] = (), severity: str = "error"
+    ) -> None:
         super().__init__(why)
         self.path = path
         self.works = works
+        self.severity = severity
 
 
 class NativeView:

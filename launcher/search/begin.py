@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import islice
 
 from launcher.balance.from_job import UNEVEN
-from launcher.estimate.as_run import before_validation, positions
+from launcher.estimate.as_run import before_validation, chosen_by_backend, positions
 from launcher.estimate.check import problems
-from launcher.job import Job, Value, with_values
+from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import chosen_backend, variants_of
@@ -113,7 +113,14 @@ def _judge(job: Job, name: str | None) -> Variants:
         return Variants(job)
     if name != job.backend.name:
         job = replace(job, backend=replace(job.backend, name=name, version=None))
-    return variants_of(job)
+    chosen_backend(job)
+    free = {path: value for path, value in chosen_by_backend(job).items() if not _varies(path)}
+    return variants_of(with_values(job, free, Origin(kind="derived")) if free else job)
+
+
+def _varies(path: str) -> bool:
+    """Return whether what a backend chooses for a field may differ between the layouts of a search."""
+    return path.startswith("parallel.") or path in _searched()
 
 
 def _mended(judges: Sequence[Variants]) -> None:

@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
+from launcher.compose import compose
 from launcher.estimate import Estimate, estimate
 from launcher.estimate.estimate import CannotEstimate
-from launcher.job import Job
+from launcher.job import Job, field_paths, value_at, with_values
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import read_back, translate
+from launcher.search.begin import begin
 from tests.estimate.estimate_jobs import job_with
 
 _UNKNOWN = dict.fromkeys(
@@ -158,3 +162,82 @@ def test_the_states_of_muon_are_spread_over_ranks() -> None:
         backend={"name": "mindspeed"}, optimizer={"type": "muon"}, parallel={"tp": 1, "distributed_optimizer": True}
     )
     assert not any("distributed_optimizer" in note for note in of(job).missing)
+
+
+ASCEND = ["hardware=ascend_910b"]
+# What the user leaves open, and the same script with the value that the backend writes.
+CHOSEN = {
+    "MindSpeed-LLM's layers": (["+recipe=qwen3_8b", "backend=mindspeed"], "kernels.transformer_impl=local"),
+    "its flash attention": (["+recipe=qwen3_8b", "backend=mindspeed"], "kernels.attention_backend=flash"),
+    "its automatic attention": (["+recipe=qwen3_8b", "backend=mindspeed"], "kernels.attention_backend=auto"),
+    "MindFormers' one layer library": (["+recipe=qwen3_8b", "backend=mindformers"], "kernels.transformer_impl=local"),
+    "its main weights": (["+recipe=qwen3_8b", "backend=mindformers"], "optimizer.main_params_dtype=fp32"),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_one_script_has_one_estimate(name: str) -> None:
+    words, override = CHOSEN[name]
+    unset, given = of(compose([*words, *ASCEND])), of(compose([*words, *ASCEND, override]))
+    assert (unset.stages, unset.time) == (given.stages, given.time)
+
+
+def test_a_choice_of_the_backend_is_named() -> None:
+    seen = of(compose(["+recipe=qwen3_8b", "backend=mindspeed", *ASCEND])).missing
+    assert "kernels.transformer_impl: local (MindSpeed-LLM's default)" in seen
+
+
+@pytest.mark.parametrize("backend", ["megatron", "megatron_lm", "mindformers", "mindspeed"])
+@pytest.mark.parametrize("recipe", ["qwen3_8b", "qwen3_moe", "deepseek_v3"])
+def test_what_a_job_s_own_arguments_say_changes_no_estimate(backend: str, recipe: str) -> None:
+    """The arguments that a job is translated to, read back, set no field to what is not counted."""
+    hardware = "ascend_910b" if backend in ("mindspeed", "mindformers") else "h100_80g"
+    job = compose([f"+recipe={recipe}", f"backend={backend}", f"hardware={hardware}"])
+    used, version = get_backend(backend), get_backend(backend).version(None)
+    native = translate(used.prepare(job, version), used, version).native
+    back = read_back({arg.flag: arg.value for arg in native}, used, version).job
+    sections = ("kernels.", "moe.", "optimizer.", "precision.", "parallel.", "recompute.")
+    paths = [path for path in field_paths() if path.startswith(sections) and value_at(job, path) is None]
+    written = {path: value_at(back, path) for path in paths if value_at(back, path) is not None}
+    plain, explicit = of(job), of(with_values(job, written))
+    assert (plain.stages, plain.time) == (explicit.stages, explicit.time)
+
+
+def test_a_search_counts_what_the_backend_chooses() -> None:
+    words = ["+recipe=qwen3_8b", "backend=mindspeed", *ASCEND, "search.axes=[tp,pp]"]
+    assert begin(compose(words)).job.kernels.transformer_impl == "local"
+
+
+def test_a_schedule_that_the_backend_does_not_have_is_not_counted() -> None:
+    words = ["+recipe=qwen3_8b", "backend=mindspeed", *ASCEND, "parallel.pp=2"]
+    plain, other = of(compose(words)), of(compose([*words, "parallel.schedule=gpipe"]))
+    assert (plain.stages, plain.time) == (other.stages, other.time)
+    assert any(note.startswith("parallel.schedule: gpipe has no effect") for note in other.missing)
+
+
+def test_what_a_backend_ignores_in_this_job_is_not_counted() -> None:
+    words = ["+recipe=qwen3_moe", "backend=mindformers", *ASCEND, "parallel.tp=2", "parallel.sequence_parallel=true"]
+    plain, other = of(compose(words)), of(compose([*words, "overlap.sequence_parts=2"]))
+    assert (plain.stages, plain.time) == (other.stages, other.time)
+    assert any(note.startswith("overlap.sequence_parts: 2 has no effect") for note in other.missing)
+
+
+REFUSED = {
+    "layers": (["+recipe=qwen3_8b", "backend=megatron", "hardware=b200"], "kernels.transformer_impl", "local"),
+    "gradients": (
+        ["+recipe=qwen3_moe", "backend=megatron", "hardware=b200"],
+        "precision.grad_reduce_in_fp32",
+        "false",
+    ),
+    "prediction": (["+recipe=qwen3_8b", "backend=mindformers", *ASCEND], "model.num_nextn_predict_layers", "1"),
+    "optimizer": (["+recipe=qwen3_moe", "backend=mindformers", *ASCEND], "optimizer.precision_aware", "true"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_backend_refuses_is_named(name: str) -> None:
+    words, path, value = REFUSED[name]
+    assert not [note for note in of(compose(words)).missing if "refuses" in note]
+    notes = [note for note in of(compose([*words, f"{path}={value}"])).missing if note.startswith(path)]
+    assert notes[0].startswith(f"{path}: {value} is counted, but ")
+    assert "refuses it (" in notes[0]

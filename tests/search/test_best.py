@@ -8,6 +8,7 @@ import pytest
 from launcher.balance.from_job import UNEVEN, layout_text
 from launcher.balance.parts import MODULES, PARTS
 from launcher.compose import compose
+from launcher.estimate.as_run import as_run, chosen_by_backend
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
 from launcher.job import Job, Value, value_at, with_values
@@ -201,6 +202,7 @@ def test_trying_every_split_of_every_point_finds_none_better(name: str) -> None:
     found = searched(job)
     assert found.best
     best, tried = found.best[0].step_s, 0
+    job = with_values(job, chosen_by_backend(job))
     for point in every_point(job, axes):
         for split in every_split(job, point):
             one = with_values(job, point | split)
@@ -221,6 +223,7 @@ def test_trying_every_point_finds_none_better(name: str) -> None:
     args, axes = CASES[name]
     job = compose([*args, f"search.axes=[{','.join(axes)}]"])
     found = searched(job)
+    job = with_values(job, chosen_by_backend(job))
     assert found.complete
     assert found.best
     best = found.best[0].step_s
@@ -248,6 +251,7 @@ def test_trying_every_count_of_recomputed_layers_of_every_stage_finds_none_bette
     found = searched(job)
     assert found.best
     best, tried = found.best[0], 0
+    job = with_values(job, chosen_by_backend(job))
     assert best.point["recompute.layers_per_chunk"] or best.point["recompute.selective_layers_per_chunk"]
     chunks = [range(layers + 1) for layers in (2, 3, 2, 2)]
     for part in [{}, *PARTS]:
@@ -274,7 +278,7 @@ def test_what_is_promised_is_what_judge_and_estimate_say(name: str) -> None:
         judged = judge(one, fixes=False)
         assert judged.ok
         assert not [each for each in judged.findings if each.rule.startswith("MAP-")], "a field without an argument"
-        answer = quick(one, exact=True)
+        answer = quick(as_run(one)[0], exact=True)
         assert answer.time is not None
         assert answer.fits
         assert answer.time.step_s == pytest.approx(candidate.step_s, rel=1e-9)

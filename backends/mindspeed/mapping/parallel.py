@@ -56,8 +56,11 @@ def schedule() -> tuple[Row, ...]:
     path, flag, chunks = "parallel.schedule", "schedules-method", "parallel.vpp"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.parallel.schedule != DUALPIPEV:
+        if job.parallel.schedule in (None, "1f1b"):
             return
+        if job.parallel.schedule != DUALPIPEV:
+            why = "its schedules are 1f1b, interleaved where parallel.vpp is set, and dualpipev"
+            raise Unsupported(path, why, (f"{path}=1f1b",), severity="warning")
         if job.parallel.vpp != 2:
             raise Unsupported(chunks, "dualpipev gives every stage two chunks", (f"{chunks}=2",))
         yield flag, DUALPIPEV

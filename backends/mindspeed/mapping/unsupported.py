@@ -43,11 +43,6 @@ UNSUPPORTED: Mapping[str, Gap] = {
         works=(f"backend.version={MINIMAX_SINCE}",),
         matters=lambda job: job.model.qk_layernorm,
     ),
-    "parallel.schedule": warning(
-        "its schedules are 1f1b, interleaved where parallel.vpp is set, and dualpipev",
-        *("1f1b", "dualpipev"),
-        works=("parallel.schedule=1f1b",),
-    ),
     "task.reward_models": Gap(why="there is no GRPO trainer", works=("task.reward_models=[]",)),
     "lora.dropout": Gap(
         why="adapters have no dropout (training/training.py:186)", neutral=(0.0,), works=("lora.dropout=0",)
