@@ -1,10 +1,10 @@
 """Configuration files named by a command (`PROGRAM x.yaml`, `SCRIPT --config x.yaml`), read as its arguments."""
 
 import json
+import os.path
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BeyondBudget, check_yaml
@@ -13,6 +13,7 @@ from launcher.importing.argv import Parsed, parse_argv
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import Note, refuse
 from launcher.importing.reading import parse_mapping, read_text, repeated_keys, with_base
+from launcher.importing.shell.files import candidates
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.stored import arguments_of_stored
 from launcher.job import Value
@@ -47,12 +48,11 @@ class Configuration:
         return read_tree(self.tree or {}, self.argv, entry, catalogue)
 
 
-def configuration(invocation: Invocation, folder: str | None, files: Mapping[str, str]) -> Configuration:
+def configuration(invocation: Invocation, folder: str | None) -> Configuration:
     """Return the command's arguments with its configuration files expanded.
 
     Args:
         folder: searched for files, besides the working directory.
-        files: content of files that the script itself writes.
 
     Raises:
         ImportRefused: the configuration cannot be read, and the backend has no other source of settings.
@@ -61,9 +61,9 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
     argv = invocation.argv
     warnings: list[Note] = []
     if entry.flatten is not None:
-        return _nested(invocation, entry, folder, files)
+        return _nested(invocation, entry, folder)
     if entry.positional_config and argv and shown(argv[0]).endswith(_ENDINGS):
-        tree = _load(argv[0], invocation.where, folder, files, warnings)
+        tree = _load(argv[0], invocation, folder, warnings)
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
         return Configuration(argv=(*arguments_of(tree), *argv[1:]), env=variables, warnings=warnings)
@@ -71,13 +71,13 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
     if entry.stored_config and option in argv[:-1]:
         at = argv.index(option)
         ignored = " ".join(shown(arg) for arg in (*argv[:at], *argv[at + 2 :]) if arg.startswith("--"))
-        tree = _load(argv[at + 1], invocation.where, folder, files, warnings)
+        tree = _load(argv[at + 1], invocation, folder, warnings)
         arguments, notes = arguments_of_stored(tree, get_backend(invocation.backends[0]), shown(argv[at + 1]))
         if ignored:
             message = f"{ignored} dropped: the file of {option} replaces all other arguments"
             notes.append(Note(message=message, where=invocation.where))
         return Configuration(argv=arguments, warnings=[*warnings, *notes])
-    return _with_options(argv, entry, invocation.where, folder, files)
+    return _with_options(invocation, entry, folder)
 
 
 def arguments_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
@@ -94,10 +94,9 @@ def arguments_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def _with_options(
-    argv: Sequence[str], entry: Entry, where: str, folder: str | None, files: Mapping[str, str]
-) -> Configuration:
+def _with_options(invocation: Invocation, entry: Entry, folder: str | None) -> Configuration:
     """Expand `--config FILE` in place."""
+    argv, where = invocation.argv, invocation.where
     arguments: list[str] = []
     warnings: list[Note] = []
     at = 0
@@ -107,7 +106,7 @@ def _with_options(
             if "$" in shown(argv[at + 1]):
                 warnings.append(Note(message=f"--{name} {shown(argv[at + 1])} cannot be read", where=where))
             else:
-                arguments += arguments_of(_load(argv[at + 1], where, folder, files, warnings))
+                arguments += arguments_of(_load(argv[at + 1], invocation, folder, warnings))
             at += 2
             continue
         arguments.append(argv[at])
@@ -115,16 +114,29 @@ def _with_options(
     return Configuration(argv=tuple(arguments), warnings=warnings)
 
 
-def _load(arg: str, where: str, folder: str | None, files: Mapping[str, str], warnings: list[Note]) -> dict[str, Any]:
-    name = shown(arg)
-    if name in files:
-        return _parsed(files[name], name, warnings)
-    path = next((path for path in _candidates(name, folder) if path.is_file()), None)
-    if path is None:
+def _load(arg: str, invocation: Invocation, folder: str | None, warnings: list[Note]) -> dict[str, Any]:
+    name, where = shown(arg), invocation.where
+    normal = os.path.normpath(name)
+    change = invocation.changes.get(normal)
+    if change is not None:
+        is_made = "removed by" if change.removes else "written or edited by"
+        message = f"the configuration {name} is {is_made} `{change.how}`"
+        known = "" if change.removes else ", the effect of which is not known without running it"
+        raise refuse(f"{message}{known}", change.where, "import the file itself, as it is after that")
+    for command in invocation.before:
+        if any(os.path.normpath(shown(word).rpartition("=")[2]) == normal for word in command.words):
+            message = (
+                f"{name} is also given to {shown(command.words[0])}, before: what that may change in it is not read"
+            )
+            warnings.append(Note(message=message, where=command.where))
+    paths = [path for path in candidates(name, folder) if path.is_file()]
+    if normal in invocation.files:
+        return _parsed(invocation.files[normal], str(paths[0]) if paths else name, warnings)
+    if not paths:
         raise refuse(
             f"the configuration {name} does not exist", where, "run it where the file is", "--set VARIABLE=VALUE"
         )
-    return _parsed(read_text(path), str(path), warnings)
+    return _parsed(read_text(paths[0]), str(paths[0]), warnings)
 
 
 def _parsed(text: str, file: str, warnings: list[Note]) -> dict[str, Any]:
@@ -133,18 +145,10 @@ def _parsed(text: str, file: str, warnings: list[Note]) -> dict[str, Any]:
     return with_base(tree, file)
 
 
-def _candidates(name: str, folder: str | None) -> list[Path]:
-    path = Path(name).expanduser()
-    if path.is_absolute() or folder is None:
-        return [path]
-    # Scripts are started from the root of a repository: the parent folders of the script are tried, too.
-    return [path, *(parent / path for parent in (Path(folder), *Path(folder).resolve().parents[:8]))]
-
-
 # -- backends that are configured by nested YAML
 
 
-def _nested(invocation: Invocation, entry: Entry, folder: str | None, files: Mapping[str, str]) -> Configuration:
+def _nested(invocation: Invocation, entry: Entry, folder: str | None) -> Configuration:
     rest: list[str] = []
     warnings: list[Note] = []
     tree: Mapping[str, Any] | None = None
@@ -154,7 +158,7 @@ def _nested(invocation: Invocation, entry: Entry, folder: str | None, files: Map
         name, equals, value = argv[at].lstrip("-").partition("=")
         if name in entry.config and argv[at].startswith("-"):
             name = value if equals else argv[at + 1] if at + 1 < len(argv) else ""
-            tree = _load(name, invocation.where, folder, files, warnings)
+            tree = _load(name, invocation, folder, warnings)
             at += 1 if equals else 2
             continue
         rest.append(argv[at])

@@ -11,7 +11,7 @@ from launcher.importing.launchers import LAUNCHERS, Started, msrun_script, strip
 from launcher.importing.notes import Note
 from launcher.importing.other_programs import program_of_command, why_not
 from launcher.importing.shell.placeholders import shown
-from launcher.importing.shell.state import Command
+from launcher.importing.shell.state import Change, Command
 from launcher.importing.slurm import Request, request_of
 from launcher.mapping.backend import Backend, Entry, backend_names, get_backend
 from launcher.records import dataclass
@@ -35,6 +35,8 @@ class Invocation:
         launcher: name of the launcher; empty: none.
         where: `file:line`.
         slurm: the enclosing Slurm request.
+        files, changes: files that the script wrote before, and those that it changed otherwise.
+        before: commands before it that start no training.
     """
 
     program: str
@@ -46,6 +48,9 @@ class Invocation:
     launcher: str = ""
     where: str = ""
     slurm: Request = field(default_factory=Request)
+    files: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    before: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,14 @@ def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[
     for index, each in enumerate(results):
         if isinstance(each, Invocation) and backend is not None and backend not in each.backends:
             results[index] = recognise(commands[index], assume=backend)  # a fork's script: the user names the backend
+    before: list[Command] = []
+    for index, (each, command) in enumerate(zip(results, commands, strict=True)):
+        if isinstance(each, Invocation):
+            results[index] = dataclasses.replace(
+                each, files=command.files, changes=command.changes, before=tuple(before)
+            )
+        else:
+            before.append(command)
     found = [each for each in results if isinstance(each, Invocation)]
     found.sort(key=lambda each: backend is not None and backend not in each.backends)
     excluded = [each for each in results if isinstance(each, ExcludedCommand)]
@@ -96,7 +109,9 @@ def _is_unknown(result: Invocation | ExcludedCommand | None) -> bool:
 
 def _assumed(command: Command, backend: str) -> Invocation | None:
     result = recognise(command, assume=backend)
-    return result if isinstance(result, Invocation) else None
+    if not isinstance(result, Invocation):
+        return None
+    return dataclasses.replace(result, files=command.files, changes=command.changes)
 
 
 def recognise(command: Command, assume: str | None = None) -> Invocation | ExcludedCommand | None:

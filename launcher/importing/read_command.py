@@ -39,7 +39,6 @@ class ImportOptions:
         world_size: number of devices, if known from another source.
         folder: searched for configuration files, besides the working directory.
         sources: text of the input by file, to find the line of an argument.
-        files: content of files that the script itself writes.
         name: of the job, where the script gives none.
         warnings: notes on the input collected so far.
         reproducible: the job gives the same arguments again; False: it is only judged as written, in half the time.
@@ -51,7 +50,6 @@ class ImportOptions:
     world_size: int | None = None
     folder: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     warnings: Sequence[Note] = ()
     reproducible: bool = True
@@ -70,7 +68,7 @@ def read_command(invocation: Invocation, options: ImportOptions, settings: Confi
     Raises:
         ImportRefused: arguments that no version has, an ambiguous backend, invalid values; unless `partial`.
     """
-    settings = settings or configuration(invocation, options.folder, options.files)
+    settings = settings or configuration(invocation, options.folder)
     match = _chosen(invocation, settings, options)
     _refuse_ambiguous_program(match, invocation, options)
     locations = SourceLocations(options.sources, invocation.where)

@@ -1,6 +1,7 @@
 """Imports jobs from a file: detects the kind of file, finds its commands or settings, and selects which to import."""
 
 import dataclasses
+import os.path
 import re
 import shlex
 import unicodedata
@@ -19,7 +20,7 @@ from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, LARGEST, parse_mapping, read_text, repeated_keys
-from launcher.importing.shell.placeholders import placeholder
+from launcher.importing.shell.placeholders import placeholder, shown
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_options, ignored, request_of
 from launcher.importing.stored import arguments_of_stored, dumped, likely_backends
@@ -157,7 +158,7 @@ def _script(
         )
     if state.problems and not options.partial:
         raise ImportRefused(notes(state.problems), partial=True)
-    options = dataclasses.replace(options, sources=state.sources, files=state.heredocs)
+    options = dataclasses.replace(options, sources=state.sources)
     chosen = _distinct(found)
     if not all_commands:
         warnings += [
@@ -205,9 +206,10 @@ def _named(char: str) -> str:
 
 def _distinct(found: Sequence[Invocation]) -> list[Invocation]:
     """Return the commands without duplicates (the same one for each node)."""
-    seen: dict[tuple[str, tuple[str, ...]], Invocation] = {}
+    seen: dict[tuple[str, tuple[str, ...], tuple[str | None, ...]], Invocation] = {}
     for invocation in found:
-        seen.setdefault((invocation.program, invocation.argv), invocation)
+        files = tuple(invocation.files.get(os.path.normpath(shown(arg))) for arg in invocation.argv)
+        seen.setdefault((invocation.program, invocation.argv, files), invocation)
     return list(seen.values())
 
 
@@ -393,8 +395,8 @@ def _refuse_unknown_sections(tree: Mapping[str, Any], name: str, path: Path) -> 
     flat = backend.entry.flatten({key: value for key, value in tree.items() if key not in BASES})
     unknown = [key for key in flat if not is_known(key, catalogue)]
     if len(unknown) > _MAX_UNKNOWN_SHARE * len(flat):
-        shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
-        message = f"{len(unknown)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
+        some = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+        message = f"{len(unknown)} of its {len(flat)} keys are not read by {backend.title}: {some}"
         other = program_of_file(tree)
         whose = "its sections belong to another program" if other is None else why_not(other)
         raise no_training(f"{message}; {whose}", str(path))

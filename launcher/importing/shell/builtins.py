@@ -277,7 +277,10 @@ def _first(text: str, separators: str | None) -> tuple[str, str]:
 
 BUILTINS = {
     **dict.fromkeys(("echo", ":", "true", "trap", "ulimit", "umask", "sleep", "wait"), "nothing"),
-    **dict.fromkeys(("rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
+    **dict.fromkeys(("touch", "chmod", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
+    **dict.fromkeys(("cp", "mv", "ln"), "copy"),
+    "rm": "remove",
+    "sed": "sed",
     **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
     **dict.fromkeys(("source", "."), "source"),
     **dict.fromkeys(("mapfile", "readarray"), "mapfile"),

@@ -172,6 +172,9 @@ def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str 
         return ""
     if name == "pwd":
         return interpreter.state.directory + "\n"
+    if name == "cat" and len(arguments) > 1:
+        texts = [given if each == "-" else files.read(each, interpreter.state) for each in arguments]
+        return None if None in texts else "".join(text for text in texts if text is not None)
     content = files.read(arguments[-1], interpreter.state) if arguments and name in ("cat", *FILTERS) else None
     if content is not None:  # a file that the script wrote itself
         given, arguments = content, arguments[:-1]
@@ -187,12 +190,18 @@ def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str 
 
 def piped(pipeline: Node, interpreter: Builtins) -> str | None:
     """Return the input of the last program of a pipeline; None if unknown."""
+    given = given_by([child for child in pipeline.children if child.is_named][:-1], interpreter)
+    return None if given is None or is_open(given) else given
+
+
+def given_by(programs: list[Node], interpreter: Builtins) -> str | None:
+    """Return the output of programs that are piped into each other; None if unknown."""
     given: str | None = None
-    for part in [child for child in pipeline.children if child.is_named][:-1]:
+    for part in programs:
         given = _statement(part, interpreter, given)
         if given is None:
             return None
-    return None if given is None or is_open(given) else given
+    return given
 
 
 def read_by(redirected: Node, interpreter: Builtins, heredoc_text: str | None) -> str | None:

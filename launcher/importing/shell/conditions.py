@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.expand import Expander, has_quotes
-from launcher.importing.shell.filters import CLASSES
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, names, placeholder
+from launcher.importing.shell.posix import CLASSES
 from launcher.importing.shell.state import Guess
 
 _NUMBERS = {

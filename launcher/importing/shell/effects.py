@@ -110,7 +110,7 @@ def has_effect(nodes: Iterable[Node], *, prints: bool = False) -> bool:
                 return True
             if text_of(name) == "read" and any(child.type == "herestring_redirect" for child in node.children):
                 return True
-            if re.match(r"printf\s+-v|set\s+--", text_of(node)):
+            if re.match(r"printf\s+-v|set\s+--|(cp|mv|sed|tee)\s.*\.ya?ml\b", text_of(node)):
                 return True
         elif has_effect(node.children, prints=prints and not _to_file(node)):
             return True

@@ -12,6 +12,7 @@ from launcher.importing.shell.capture import (
     PRINTING,
     captured,
     content,
+    given_by,
     is_redirected,
     printed,
     read_by,
@@ -20,6 +21,7 @@ from launcher.importing.shell.conditions import Conditions
 from launcher.importing.shell.diagnostics import NotReadable
 from launcher.importing.shell.effects import CARRIERS, QUESTIONS, prepares, prints_answer
 from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.file_commands import FileCommands
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.guards import Guards
 from launcher.importing.shell.loops import MOST_STEPS
@@ -36,13 +38,15 @@ from launcher.importing.shell.scripts import (
 from launcher.importing.shell.state import Command, Guess, State
 from launcher.importing.shell.subshells import Subshells
 
+_GROUPS = ("compound_statement", "subshell", "pipeline", "for_statement", "if_statement")
 
-class Interpreter(Subshells):
+
+class Interpreter(Subshells, FileCommands):
     """Evaluates one script and the scripts it sources."""
 
     def __init__(self, state: State, folder: Path | None) -> None:
         self.state = state
-        self.folder = folder
+        self.folder = state.folder = folder
         self.expander = Expander(state, self._capture)
         self.assignments = Assignments(self.expander)
         self.conditions = Conditions(self.expander)
@@ -137,9 +141,11 @@ class Interpreter(Subshells):
         named = body.child_by_field_name("name") if body is not None and body.type == "command" else None
         name, into = "" if named is None else text_of(named), files.targets(node, self.expander)
         if body is None or (into and name in PRINTING):
-            files.write(into, "" if body is None else content(node, self), self.state)
+            files.write(into, "" if body is None else self._content(node, into), self.state, self._change(node))
             return True
-        files.write(into, None, self.state)
+        is_whole = body.type in _GROUPS or name in self.state.functions
+        is_text = is_whole and any(files.is_followed(target) for target, _ in into)
+        files.write(into, self._content(node, into) if is_text else None, self.state, self._change(node))
         if output is not None:
             if name in PRINTING:
                 output.append(printed(node, self))
@@ -159,9 +165,37 @@ class Interpreter(Subshells):
             if words and reads_script(words):
                 return self._started_by(words, retyped(heredoc_text), node)
             if name == "tee":
-                adds = "-a" in words
-                files.write([(shown(w), adds) for w in words[1:] if not w.startswith("-")], heredoc_text, self.state)
+                files.write(_of_tee(words), heredoc_text, self.state, self._change(node))
+            elif words:
+                self.note_edits(words, node, shown(heredoc_text))
         return self.statement(body)
+
+    def _content(self, node: Node, into: list[tuple[str, bool]], given: str | None = None) -> str | None:
+        """Return what a redirected statement writes into files."""
+        before, self.state.follows = self.state.follows, any(files.is_followed(name) for name, _ in into)
+        try:
+            return content(node, self, given)
+        finally:
+            self.state.follows = before
+
+    def written(self, node: Node, first: list[Node]) -> bool:
+        """Evaluate `… | sed … > FILE` and `… | tee FILE`, given the last program; False: it is something else."""
+        if node.type == "redirected_statement":
+            into = files.targets(node, self.expander)
+        else:
+            is_tee = node.type == "command" and text_of(node.children[0]) == "tee"
+            into = _of_tee(self._words(node, {})) if is_tee else []
+        if not any(files.is_followed(name) for name, _ in into):
+            return False
+        before, self.state.follows = self.state.follows, True
+        try:
+            text = given_by(first, self)
+            if node.type == "redirected_statement":
+                text = None if text is None else content(node, self, text)
+        finally:
+            self.state.follows = before
+        files.write(into, text, self.state, self._change(node.parent))
+        return True
 
     def _test_command(self, node: Node) -> bool | None:
         return self.conditions.test(node)
@@ -220,6 +254,7 @@ class Interpreter(Subshells):
             if "IFS" in command_env:
                 self.state.set("IFS", before)
             return None if status is None else bool(status)
+        self.note_edits(words, node)
         inner = inner_script(words)
         if inner is not None:
             return self._started_by(words, inner, node, {**command_env, **given_variables(words)})
@@ -234,7 +269,16 @@ class Interpreter(Subshells):
             outer = self.state.outer
             spend("words", len(words), self._location(node))
             spend("commands", len(self.state.commands) + 1, self._location(node))
-            self.state.commands.append(Command(words=tuple(words), env=env, where=self._location(node), outer=outer))
+            self.state.commands.append(
+                Command(
+                    words=tuple(words),
+                    env=env,
+                    where=self._location(node),
+                    outer=outer,
+                    files=dict(self.state.heredocs),
+                    changes=dict(self.state.changes),
+                )
+            )
         return None if is_query else True
 
     def _function(self, words: list[str]) -> bool | None:
@@ -307,6 +351,10 @@ class Interpreter(Subshells):
 
     def _capture(self, node: Node) -> str | None:
         return captured(node, self)
+
+
+def _of_tee(words: list[str]) -> list[tuple[str, bool]]:
+    return [(shown(word), "-a" in words) for word in words[1:] if not word.startswith("-")]
 
 
 def run_script(source: str, state: State, folder: Path | None) -> State:

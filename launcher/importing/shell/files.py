@@ -1,12 +1,19 @@
-"""Files that a script writes (`cat > FILE <<EOF`, `echo … >> FILE`, `tee FILE`) and reads again."""
+"""Files that a script writes, copies or edits (`cat > FILE <<EOF`, `tee FILE`, `sed -i`) and reads again."""
 
+import os.path
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.placeholders import shown
-from launcher.importing.shell.state import State
+from launcher.importing.shell.state import Change, State
 
+# Files that a script uses: configurations, and other scripts.
+_FOLLOWED = (".yaml", ".yml", ".json", ".sh", ".bash", ".env")
+_LARGEST = 2_000_000
+_MOST_ABOVE = 8
 _WRITES = (">", ">>", ">|", "&>", "&>>")
 
 
@@ -37,19 +44,69 @@ def after_redirects(command: Node) -> Iterator[Node]:
                 yield from child.children_by_field_name("destination")[1:]
 
 
-def write(files: list[tuple[str, bool]], text: str | None, state: State) -> None:
+def is_followed(name: str) -> bool:
+    """Return whether a file may be one that the script uses: a configuration or another script."""
+    return name.endswith(_FOLLOWED)
+
+
+def write(files: list[tuple[str, bool]], text: str | None, state: State, change: Change) -> None:
     """Record the text written to files; None: unknown. Appending to unknown content gives unknown content."""
     for name, adds in files:
-        old = state.heredocs.get(name) if adds else ""
+        if name.startswith("/dev/"):
+            continue
+        old = _before(name, state) if adds else ""
+        name = os.path.normpath(name)
+        state.changes.pop(name, None)
+        state.heredocs.pop(name, None)
         if text is None or old is None:
-            state.heredocs.pop(name, None)
-        elif not name.startswith("/dev/"):
+            state.changes[name] = change
+        else:
             state.heredocs[name] = old + text
+
+
+def _before(name: str, state: State) -> str | None:
+    """Return the content of a file that is appended to; what is nowhere is empty."""
+    change = state.changes.get(os.path.normpath(name))
+    if change is not None:
+        return "" if change.removes else None
+    text = content_of(name, state)
+    is_nowhere = is_followed(name) and not any(path.exists() for path in candidates(name, state.folder))
+    return "" if text is None and is_nowhere else text
+
+
+def remove(name: str, state: State, change: Change) -> None:
+    """Record that a file is removed."""
+    name = os.path.normpath(shown(name))
+    state.heredocs.pop(name, None)
+    state.changes[name] = replace(change, removes=True)
 
 
 def read(name: str, state: State) -> str | None:
     """Return the text that the script has written to a file; None if the content is unknown."""
-    return state.heredocs.get(shown(name))
+    return content_of(name, state) if state.follows else state.heredocs.get(os.path.normpath(shown(name)))
+
+
+def content_of(name: str, state: State) -> str | None:
+    """Return the content of a file that the script copies or edits: what it wrote, or what is on disk."""
+    name = os.path.normpath(shown(name))
+    if name in state.heredocs or name in state.changes or not is_followed(name):
+        return state.heredocs.get(name)
+    for path in candidates(name, state.folder):
+        try:
+            if path.is_file() and path.stat().st_size <= _LARGEST:
+                return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+    return None
+
+
+def candidates(name: str, folder: Path | str | None) -> list[Path]:
+    """Return where a file that a script names may be."""
+    path = Path(name).expanduser()
+    if path.is_absolute() or folder is None:
+        return [path]
+    # Scripts are started from the root of a repository: the parent folders of the script are tried, too.
+    return [path, *(parent / path for parent in (Path(folder), *Path(folder).resolve().parents[:_MOST_ABOVE]))]
 
 
 def _redirects(statement: Node) -> Iterator[tuple[Node, str]]:

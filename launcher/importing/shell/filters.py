@@ -4,29 +4,13 @@ import re
 from collections.abc import Callable, Sequence
 
 from launcher.importing.shell import patterns
+from launcher.importing.shell.posix import searching
+from launcher.importing.shell.sed import edited, words_of
 
 # Limits for the text of a variable and a pattern of a script; settings of a training are shorter.
-_LONGEST_TEXT, _LONGEST_PATTERN = 20_000, 200
-_SUBSTITUTION = re.compile(r"s(?P<sign>[/|#,:@!])(.*?)(?<!\\)(?P=sign)(.*?)(?<!\\)(?P=sign)([g0-9p]*)", re.DOTALL)
+_LONGEST_TEXT = 20_000
 _IS_QUIET = re.compile(r"-[a-zA-Z]*q[a-zA-Z]*").fullmatch
 _AWK = re.compile(r"\{\s*print\s+(?P<field>\$\d+|\$?NF|\$\(NF-\d+\))\s*;?\s*\}")
-
-
-def searching(pattern: str, *, extended: bool) -> "re.Pattern[str] | None":
-    """Return a basic or extended POSIX regular expression as a Python one; None if it is not simple."""
-    if len(pattern) > _LONGEST_PATTERN or re.search(r"\)[+*{]|\\[1-9]", pattern):
-        return None
-    if not extended:  # there, \+ \? \| \( \) \{ \} are the operators, and unescaped characters are literal
-        pattern = re.sub(
-            r"\\?[+?|(){}]",
-            lambda found: found.group()[-1:] if len(found.group()) > 1 else "\\" + found.group(),
-            pattern,
-        )
-    pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: CLASSES.get(found.group(1), "(?!)"), pattern)
-    try:
-        return re.compile(pattern, re.MULTILINE)
-    except re.error:
-        return None
 
 
 _COUNTS: dict[str, Callable[[str], int]] = {
@@ -35,7 +19,6 @@ _COUNTS: dict[str, Callable[[str], int]] = {
     "-c": lambda text: len(text.encode()),
 }
 _CHARACTERS = {"[:space:]": " \t\n\r\v\f", "[:blank:]": " \t", "[:digit:]": "0123456789"}
-CLASSES = {"space": r"\s", "digit": r"\d", "alpha": "[A-Za-z]", "alnum": "[A-Za-z0-9]", "blank": "[ \t]"}
 
 
 def grep(arguments: Sequence[str], given: str | None) -> str | None:
@@ -65,27 +48,8 @@ def grep(arguments: Sequence[str], given: str | None) -> str | None:
 
 
 def _sed(arguments: Sequence[str], given: str | None) -> str | None:
-    rest = [word for word in arguments if word not in ("-e", "-E", "-r")]
-    if given is None or len(rest) != 1 or len(given) > _LONGEST_TEXT:
-        return None
-    for part in re.split(r";\s*(?=s[/|#,:@!])", rest[0].strip().rstrip(";")):
-        match = _SUBSTITUTION.fullmatch(part)
-        found = None if match is None else searching(match.group(2), extended=bool({"-E", "-r"} & set(arguments)))
-        if match is None or found is None or "p" in match.group(4) or match.group(4).strip("g"):
-            return None
-        if re.search(r"\\[A-Za-mo-su-z]", match.group(3)):  # GNU's \U, \L … change case
-            return None
-        new = re.sub(r"\\(\D)|&", _in_replacement, match.group(3))
-        try:
-            lines = [found.sub(new, line, count=0 if "g" in match.group(4) else 1) for line in _lines(given)]
-        except (re.error, IndexError):
-            return None
-        given = "\n".join(lines) + "\n" * given.endswith("\n")
-    return given
-
-
-def _in_replacement(found: "re.Match[str]") -> str:
-    return {None: r"\g<0>", "n": "\n", "t": "\t"}.get(found.group(1), found.group(1))
+    found = words_of(arguments)
+    return None if given is None or found is None or found.files or found.in_place else edited(given, found)
 
 
 def _lines(text: str) -> list[str]:

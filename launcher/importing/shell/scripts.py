@@ -1,6 +1,7 @@
 """Scripts inside a script (`bash -c TEXT`, `bash FILE ARGS`, `source FILE`): their text, if it can be read."""
 
 import itertools
+import os.path
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,7 +123,10 @@ def script_text(word: str, state: State, folder: Path | None) -> str | None:
     Args:
         folder: folder of the outer script, tried after its working directory.
     """
-    written = state.heredocs.get(shown(word))
+    name = os.path.normpath(shown(word))
+    written = state.heredocs.get(name)
+    if name in state.changes:
+        return None
     if written is not None or folder is None or is_open(word):
         return None if written is None else retyped(written)
     # `bash examples/x/run.sh` is relative to the root of the project, wherever the outer script is.

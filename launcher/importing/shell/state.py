@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import TypeAlias
 
 from launcher.budgets import spend
@@ -28,6 +29,21 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of a file that is not followed.
+
+    Attributes:
+        how: the command, as typed.
+        where: `file:line`.
+        removes: the file is removed by it.
+    """
+
+    how: str
+    where: str
+    removes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command that the script would start.
 
@@ -36,12 +52,15 @@ class Command:
         env: exported variables, and assignments before the command.
         where: `file:line`.
         outer: command lines that start the enclosing script (`sbatch`, `srun … bash -c`), concatenated.
+        files, changes: files that the script wrote before, and those that it changed otherwise.
     """
 
     words: tuple[str, ...]
     env: Mapping[str, str]
     where: str
     outer: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Change] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +71,10 @@ class State:
         script: path of the script, for `$0`.
         directory: current directory after `cd`; "." is the directory in which the script starts.
         fixed: variables that the user set (`--set`); assignments in the script do not change them.
-        heredocs: content of files that the script writes (`cat > FILE <<EOF`, `echo … > FILE`).
+        heredocs: content of files that the script writes (`cat > FILE <<EOF`, `echo … > FILE`), by normal path.
+        changes: files that the script changes in a way that is not followed, or removes.
+        folder: folder of the script, for the files that it copies or edits.
+        follows: whether what is evaluated is written to such a file, so that it reads those on disk, too.
         assumed: unset variables that a condition has read, with the place.
         defaulted: unset variables that the script reads with a default (`${N:-0}`), and so knows to be unset.
         substituted: whether the last `$(…)` succeeded, as far as it is known.
@@ -77,6 +99,9 @@ class State:
     positional: list[str] = field(default_factory=list)
     functions: dict[str, Node] = field(default_factory=dict)
     heredocs: dict[str, str] = field(default_factory=dict)
+    changes: dict[str, Change] = field(default_factory=dict)
+    folder: Path | None = None
+    follows: bool = False
     commands: list[Command] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[Diagnostic] = field(default_factory=list)

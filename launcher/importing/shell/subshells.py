@@ -1,5 +1,6 @@
 """Parts of a script that are processes of their own: `( … )`, pipelines, `… &`, and output that is captured."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,10 @@ class Subshells(Branches):
     """Evaluates parts of a script that leave its variables as they are."""
 
     patience: int
+
+    @abstractmethod
+    def written(self, node: Node, first: list[Node]) -> bool:
+        """Evaluate the last program of a pipeline if it writes a file that is followed."""
 
     @contextmanager
     def _as_subshell(self) -> Iterator[None]:
@@ -61,6 +66,8 @@ class Subshells(Branches):
         if self.state.output is not None:
             self.state.output.append(printed(node, self))
             return answered(node, self)
+        if first and self.written(last, first):
+            return True
         given = piped(node, self) if (first and "read" in text_of(last)) or "mapfile" in text_of(last) else None
         negated = bool(first) and first[0].type == "negated_command"  # as the grammar has it
         if given is None:
