@@ -57,7 +57,11 @@ def rule_context(
         if read_before:
             changes = {path: value for path, value in changes.items() if _is_override(keys.get(by[path], ""), job)}
         job = with_values(job, changes) if changes else job
-        overriding = {path: keys.get(flag, flag) for path, flag in by.items() if flag and path in changes}
+        overriding = {
+            path: keys.get(flag, flag)
+            for path, flag in by.items()
+            if flag and (path in changes or (path in found and not read_before))
+        }
     return RuleContext(
         job=job,
         backend=backend.name,

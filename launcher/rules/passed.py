@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from launcher.job import Job, Value, value_at, with_values
-from launcher.mapping.backend import get_backend
+from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.engine import translate
+from launcher.rules.native import fields_passed, rule_context
+from launcher.rules.registry import RuleContext
 
-if TYPE_CHECKING:
-    from launcher.rules.registry import RuleContext
+_BY_USER = ("override", "recipe")
 
 
 def passed_fields(job: Job) -> dict[str, str]:
@@ -18,8 +18,6 @@ def passed_fields(job: Job) -> dict[str, str]:
     context = _context(job)
     if context is None or context.version is None:
         return {}
-    from launcher.rules.native import fields_passed
-
     return fields_passed(context, get_backend(job.backend.name or ""), context.version)
 
 
@@ -36,6 +34,20 @@ def with_passed(job: Job, *, and_arguments: bool = False) -> Job:
     origins = {path: job.origin(f"backend.args.{name}") for path, name in context.passthrough.items()}
     changed = replace(changed, origins={**changed.origins, **origins})
     return changed if and_arguments else without_arguments(changed, set(context.passthrough.values()))
+
+
+def with_unset_passed(job: Job, backend: Backend, version: str) -> Job:
+    """Return the job with arguments in `backend.args` also as the fields that they set and the user does not.
+
+    What a backend is told beside such an argument (LoRA's alpha beside its rank) then depends on it.
+    """
+    if not job.backend.args or job.imported.backend is not None:
+        return job
+    context = rule_context(job, backend, version, translate(job, backend, version).native)
+    values = {
+        path: value_at(context.job, path) for path in context.passthrough if job.origin(path).kind not in _BY_USER
+    }
+    return with_values(job, values) if values else job
 
 
 def without_arguments(job: Job, names: Collection[str]) -> Job:
@@ -61,9 +73,6 @@ def _context(job: Job) -> RuleContext | None:
     """Return the job as its backend reads it, with arguments in `backend.args`; None: there are none to read."""
     if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
         return None
-    from launcher.mapping.engine import translate
-    from launcher.rules.native import rule_context
-
     backend = get_backend(job.backend.name)
     version = backend.version(job.backend.version)
     return rule_context(job, backend, version, translate(job, backend, version).native)
