@@ -187,7 +187,7 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     )
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(
-        job=job,
+        job=with_unset_passed(job, backend, version),
         backend=backend,
         version=version,
         native=translation.native,

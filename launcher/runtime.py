@@ -16,6 +16,7 @@ from launcher.plan.executor import get_executor, start_of
 from launcher.plan.start import RESUME
 from launcher.plan.tracker_config import with_job_as_config
 from launcher.records import dataclass
+from launcher.rules.passed import with_passed
 
 # Above this many parameters a rehearsal runs only on request: without an accelerator it would not fit, or not end.
 _TINY_PARAMETERS = 50_000_000
@@ -58,7 +59,8 @@ def planned(outcome: Outcome, *, resumes: bool = False) -> LaunchPlan:
     if watch.checkpoints is None or not watch.trackers or not (restarts or resumes):
         return plan
     again = {**_FROM_OWN_CHECKPOINT, "checkpoint.save": watch.checkpoints}
-    resumed = judge(with_values(outcome.job, again, Origin(kind="override", where="restart")), fixes=False)
+    job = with_passed(outcome.job)
+    resumed = judge(with_values(job, again, Origin(kind="override", where="restart")), fixes=False)
     if not resumed.ok and not restarts:
         return plan
     if not resumed.ok:

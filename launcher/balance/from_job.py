@@ -25,6 +25,7 @@ from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.pipeline_schedule.order import PLAIN, SIMULATED
 from launcher.pipeline_schedule.precedence import precedence
 from launcher.records import dataclass
+from launcher.rules.passed import with_passed
 
 # Fields that a split replaces: the other ways to set the layers of a stage.
 UNEVEN: dict[str, Value] = {
@@ -134,6 +135,7 @@ def pose(
         CannotEstimate: the job's figures are incomplete or wrong.
         BadProblem: there is no pipeline, or no time or memory to balance.
     """
+    job = with_passed(job)
     if job.parallel.pp < 2:
         raise BadProblem("parallel.pp is 1: there are no stages to balance")
     if job.parallel.schedule in SIMULATED and job.parallel.schedule != PLAIN:

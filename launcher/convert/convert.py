@@ -36,6 +36,7 @@ from launcher.convert.progress import Progress
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
 from launcher.convert.staging import Staging, another_target, check_start
+from launcher.convert.unfinished import mark, unmark
 from launcher.convert.verify import Written, hasher, only_nan
 from launcher.outputs.protected import located, overlap
 
@@ -212,6 +213,7 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
         if problems:
             place.discard()
             raise ConvertError(problems)
+        unmark(place.directory)
         seconds += _seal(place, checksums, asked.threads)
         report = Report.of(prepared, seconds=seconds, values=Values.of(losses))
         problems = []
@@ -328,6 +330,7 @@ def _laid_out(place: Staging, draft: Draft) -> list[Slot]:
             for name, shape, dtype, path, offset in place.layout
         ]
     slots = draft.create(root)
+    mark(root, {slot.path for slot in slots})
     layout: list[Any] = [
         [slot.name, list(slot.shape), slot.dtype, str(slot.path.relative_to(root)), slot.offset] for slot in slots
     ]

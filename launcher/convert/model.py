@@ -10,6 +10,7 @@ from typing import Any
 from launcher.budgets import BeyondBudget, load_json, read_limited
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import known_formats
+from launcher.convert.unfinished import refuse_unfinished
 from launcher.job.build import build_section
 from launcher.job.model import Model
 
@@ -24,6 +25,7 @@ def model_in(folder: Path) -> Model:
     from launcher.families.source import ModelConfigError
 
     file = folder if folder.suffix == ".json" else folder / "config.json"
+    refuse_unfinished(file.parent)
     if not file.is_file():
         raise ConvertError(f"{file}: no such file; works: a folder of a Hugging Face model, with its config.json")
     try:

@@ -34,6 +34,7 @@ from launcher.pipeline_schedule.long_step import shortened
 from launcher.pipeline_schedule.simulation import Event
 from launcher.pipeline_schedule.simulation import timeline as events_of
 from launcher.records import record
+from launcher.rules.passed import with_passed
 
 
 class CannotEstimate(ValueError):
@@ -95,10 +96,10 @@ def _with_range(job: Job, answer: Estimate) -> Estimate:
 def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
     """Estimate many jobs, for searches; a job that cannot run yields a `CannotEstimate` instead of raising it.
 
-    Only fields are read: `as_run`, which imports `backend.args` and takes milliseconds, is not applied.
+    Of what the backend makes of a job (`as_run`, which takes milliseconds), only the arguments in `backend.args` count.
     """
     answers: list[Estimate | CannotEstimate] = []
-    for job in jobs:
+    for job in map(with_passed, jobs):
         found = problems(job)
         answers.append(CannotEstimate(found) if found else quick(job))
     return answers

@@ -15,6 +15,9 @@ from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load
 from launcher.rules.registry import RuleContext
 
+# MindFormers' data_parallel is read as a number of nodes, but no argument changes the machine of a job.
+_MACHINE = "cluster."
+
 
 def rule_context(
     job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False
@@ -45,7 +48,12 @@ def rule_context(
         # Reading marks arguments as taken, so each row gets its own view.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
         read = [(row, _read(row, NativeView(values))) for row in rows]
-        found = {path: value for _, each in read for path, value in each.items() if value is not None}
+        found = {
+            path: value
+            for _, each in read
+            for path, value in each.items()
+            if value is not None and (as_written or not path.startswith(_MACHINE))
+        }
         by = {path: _by(row, passthrough, values) for row, each in read for path in each}
         beyond = {
             path: (_outside(path, row, values) or by[path], why)
@@ -56,7 +64,10 @@ def rule_context(
         changes = _changes(job, found)
         if read_before:
             changes = {path: value for path, value in changes.items() if _is_override(keys.get(by[path], ""), job)}
-        job = with_values(job, changes) if changes else job
+        if changes:
+            # First, so that what is derived where nothing sets it (the folder of checkpoints) is not derived again.
+            set_by = {path: job.origin(f"backend.args.{keys.get(by[path], by[path])}") for path in changes}
+            job = with_values(replace(job, origins={**job.origins, **set_by}), changes)
         overriding = {
             path: keys.get(flag, flag)
             for path, flag in by.items()

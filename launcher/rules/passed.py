@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+
 from launcher.job import Job, Value, value_at, with_values
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import translate
@@ -28,12 +29,11 @@ def with_passed(job: Job, *, and_arguments: bool = False) -> Job:
         and_arguments: these arguments stay in `backend.args`, too.
     """
     context = _context(job)
-    if context is None or not context.passthrough:
+    passed = {} if context is None else context.passthrough
+    if context is None or not passed:
         return job
-    changed = with_values(job, {path: value_at(context.job, path) for path in context.passthrough})
-    origins = {path: job.origin(f"backend.args.{name}") for path, name in context.passthrough.items()}
-    changed = replace(changed, origins={**changed.origins, **origins})
-    return changed if and_arguments else without_arguments(changed, set(context.passthrough.values()))
+    changed = _with_fields(job, context.job, passed)
+    return changed if and_arguments else without_arguments(changed, set(passed.values()))
 
 
 def with_unset_passed(job: Job, backend: Backend, version: str) -> Job:
@@ -44,10 +44,16 @@ def with_unset_passed(job: Job, backend: Backend, version: str) -> Job:
     if not job.backend.args or job.imported.backend is not None:
         return job
     context = rule_context(job, backend, version, translate(job, backend, version).native)
-    values = {
-        path: value_at(context.job, path) for path in context.passthrough if job.origin(path).kind not in _BY_USER
-    }
-    return with_values(job, values) if values else job
+    unset = {path: key for path, key in context.passthrough.items() if job.origin(path).kind not in _BY_USER}
+    return _with_fields(job, context.job, unset) if unset else job
+
+
+def _with_fields(job: Job, read: Job, passed: Mapping[str, str]) -> Job:
+    """Return the job with the values that another one has of some fields, set by arguments of these keys."""
+    origins = {path: job.origin(f"backend.args.{key}") for path, key in passed.items()}
+    return with_values(
+        replace(job, origins={**job.origins, **origins}), {path: value_at(read, path) for path in passed}
+    )
 
 
 def without_arguments(job: Job, names: Collection[str]) -> Job:

@@ -100,6 +100,53 @@ def test_what_was_changed_starts_again_and_says_why(
     _same(tmp_path / "core", tmp_path / "fresh")
 
 
+WRITTEN: dict[str, tuple[str, ...]] = {
+    **FORMATS,
+    "megatron": ("--backend", "megatron"),
+    "mindspeed": ("--backend", "mindspeed"),
+    "mindformers": ("--backend", "mindformers"),
+    "mindformers, a file for each rank": ("--backend", "mindformers", "--set", "per_rank=true", "parallel.tp=2"),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN.values(), ids=WRITTEN)
+def test_what_is_not_finished_is_not_read(
+    form: tuple[str, ...],
+    model: Zoo,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, moved = model("llama"), tmp_path / "moved"
+    args = ("hf-to-mcore", "--model", source, "--workers", "1", "--no-verify", *form)
+    ends_in_checksums = "legacy" in form or "mindspeed" in form  # of files that are complete
+    convert_until_the_disk_is_full(
+        monkeypatch, args, tmp_path / "scratch", tmp_path / "core", left=120 if ends_in_checksums else 40
+    )
+    os.rename(tmp_path / "core.partial", moved)
+    _refused(moved, "--checkpoint", tmp_path, capsys)
+    assert not any(path.name in ("config.json", "latest_checkpointed_iteration.txt") for path in moved.rglob("*"))
+    for inner in (path for path in moved.iterdir() if path.is_dir()):
+        _refused(inner, "--checkpoint", tmp_path, capsys)
+    os.rename(moved, tmp_path / "core.partial")
+    capsys.readouterr()
+    assert launch(*args, "--out", tmp_path / "core") == 0
+    assert "continuing" in capsys.readouterr().err
+    assert launch(*args, "--out", tmp_path / "fresh") == 0
+    _same(tmp_path / "core", tmp_path / "fresh")
+    back = ("mcore-to-hf", "--checkpoint", tmp_path / "core", "--model", source, "--workers", "1", "--no-verify")
+    convert_until_the_disk_is_full(monkeypatch, back, tmp_path / "back", tmp_path / "hf")
+    _refused(tmp_path / "hf.partial", "--model", tmp_path, capsys)
+
+
+def _refused(folder: Path, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verb = "hf-to-mcore" if option == "--model" else "mcore-to-hf"
+    capsys.readouterr()
+    assert launch(verb, option, folder, "--out", tmp_path / "read") == 1
+    assert "not all of its tensors are written" in capsys.readouterr().err
+    assert not (tmp_path / "read").exists()
+
+
 OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "another number format": (("--dtype", "bf16"), ("--dtype", "fp16")),
     "another layout of the same shapes": (("--format", "legacy"), ("--format", "legacy", "parallel.etp=1")),

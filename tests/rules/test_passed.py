@@ -2,17 +2,19 @@
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.compose import compose
 from launcher.estimate.estimate import estimate
-from launcher.job import Job
+from launcher.job import Job, Origin, fields, with_values
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import translate
 from launcher.pipeline import judge
 from launcher.rules.passed import passed_fields, with_passed
+from launcher.runtime import planned
 from tests.conftest import Launch
 from tests.sampling import dice, trials
 
@@ -65,6 +67,48 @@ def test_every_spelling_sets_the_same_fields(backend: str) -> None:
                 rules = sorted((each.rule, each.severity) for each in outcome.findings)
                 found.append((dataclasses.replace(_bare(with_passed(passed)), backend=job.backend), rules))
             assert all(each == found[0] for each in found), arg.flag
+
+
+SET = (
+    *("parallel.tp=2", "parallel.pp=2", "parallel.cp=2", "parallel.vpp=2", "parallel.cp_algorithm=ulysses"),
+    *("batch.seq_length=2048", "batch.global_batch_size=32", "batch.micro_batch_size=2", "schedule.train_iters=50"),
+    *("schedule.lr_warmup_iters=5", "model.num_hidden_layers=24", "model.hidden_size=1024", "model.num_experts=16"),
+    *("model.num_attention_heads=16", "model.num_key_value_heads=4", "checkpoint.load=/x/load", "optimizer.lr=1e-4"),
+    *("tokenizer.padded_vocab_size=5120", "recompute.granularity=full", "recompute.num_layers=2", "data.paths=[/x/d]"),
+    *("logging.tensorboard_dir=/x/tb", "evaluation.iters=3", "data.split='90,5,5'", "optimizer.type=sgd"),
+    *("kernels.attention_backend=fused", "data.cache_path=/x/c", "lora.rank=8", "checkpoint.save=/x/save"),
+)
+# MindSpeed-LLM: without lora-target-modules lora-r has no effect. MindFormers: one field is a folder and its interval.
+OTHERWISE = {("mindspeed", "lora.rank=8"), ("mindformers", "checkpoint.save=/x/save")}
+
+
+@pytest.mark.parametrize("recipe", ["tiny_qwen3", "qwen3_8b"])
+@pytest.mark.parametrize("backend", backend_names())
+def test_an_argument_brings_what_its_field_brings(backend: str, recipe: str) -> None:
+    words = [f"+recipe={recipe}", f"backend={backend}", "runtime=native"]
+    for word in SET:
+        path = word.partition("=")[0]
+        whole = judge(compose([*words, word]), fixes=False).native
+        args = {arg.flag: arg.value for arg in whole if arg.field == path}
+        if not args or (backend, word) in OTHERWISE:
+            continue
+        unset = with_values(compose(words), {path: fields()[path].default}, Origin(kind="default"))
+        native = judge(_with(unset, args), fixes=False).native
+        assert {arg.flag: arg.value for arg in native} == {arg.flag: arg.value for arg in whole}, word
+
+
+def test_a_run_resumes_from_the_folder_that_an_argument_names(tmp_path: Path) -> None:
+    save = str(tmp_path / "mine")
+    words = ["+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=native", "fault_tolerance.max_restarts=2"]
+    plans = [
+        planned(judge(compose([*words, word]), fixes=False))
+        for word in (f"checkpoint.save={save}", f"+backend.args.save={save}")
+    ]
+    assert [plan.watch.checkpoints for plan in plans] == [save, save]
+    assert plans[0].resume is not None
+    assert plans[1].resume is not None
+    again = [node.argv for plan in plans for node in plan.resume.nodes]
+    assert sorted(again[0]) == sorted(again[1])
 
 
 def test_every_spelling_has_the_same_estimate() -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.errors import WrongWord
 from launcher.convert.formats.format import Format
+from launcher.convert.unfinished import refuse_unfinished
 
 # Name to the module that defines its FORMAT.
 MODULES: Final = {
@@ -42,10 +43,11 @@ def format_in(path: Path, preferred: Format | None = None) -> Format:
 
     Raises:
         WrongWord: the folder does not exist.
-        ConvertError: the folder holds no known checkpoint.
+        ConvertError: the folder holds no known checkpoint, or one that is not finished.
     """
     if not path.exists():
         raise WrongWord(f"{path}: no such folder")
+    refuse_unfinished(path)
     if preferred and preferred.recognises(path):
         return preferred  # without importing the backends for their formats
     known = [*([preferred] if preferred else []), *formats_to_read()]

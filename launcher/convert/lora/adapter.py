@@ -171,7 +171,7 @@ def read_config(folder: Path) -> Mapping[str, Any]:
     """Return adapter_config.json.
 
     Raises:
-        ConvertError: the file is missing or is not an adapter configuration.
+        ConvertError: the file is missing, is not an adapter configuration, or has a rank or alpha that is no number.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -182,7 +182,28 @@ def read_config(folder: Path) -> Mapping[str, Any]:
         raise ConvertError(f"{path} is not JSON: {error}") from None
     if not isinstance(tree, dict):
         raise ConvertError(f"{path} is not an adapter's configuration")
+    problems = [f"{path}: {name} must be {kind}, not {json.dumps(value)}" for name, kind, value in _misnumbered(tree)]
+    if problems:
+        raise ConvertError(problems)
     return tree
+
+
+def _misnumbered(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield (name, what it must be, value) of each rank and alpha that is not one."""
+    for patterns, default, kind in (
+        ("rank_pattern", "r", "a whole number above 0"),
+        ("alpha_pattern", "lora_alpha", "a finite number"),
+    ):
+        each = tree.get(patterns) or {}
+        if not isinstance(each, dict):
+            yield patterns, "a mapping of names to numbers", each
+            continue
+        given = {default: tree[default]} if default in tree else {}
+        for name, value in {**given, **{f"{patterns}: {key}": value for key, value in each.items()}}.items():
+            is_whole = type(value) is int and value > 0
+            is_finite = type(value) in (int, float) and math.isfinite(value)
+            if not (is_whole if default == "r" else is_finite):
+                yield name, kind, value
 
 
 def weights_file(folder: Path) -> Path:

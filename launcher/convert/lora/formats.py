@@ -9,6 +9,7 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Format
 from launcher.convert.lora.logical import Shared
 from launcher.convert.lora.peft import FORMAT as PEFT
+from launcher.convert.unfinished import refuse_unfinished
 
 
 def adapters_of(backend: str) -> tuple[Format, Shared] | None:
@@ -56,7 +57,12 @@ def adapter_formats() -> tuple[Format, ...]:
 
 
 def adapter_in(path: Path, preferred: str | None = None) -> Format | None:
-    """Return the format of the adapter in a folder; None if it holds none."""
+    """Return the format of the adapter in a folder; None if it holds none.
+
+    Raises:
+        ConvertError: a conversion has not finished the folder.
+    """
+    refuse_unfinished(path)
     own = adapters_of(preferred) if preferred is not None else None
     for found in (*([own[0]] if own else []), *adapter_formats()):
         if found.recognises(path):

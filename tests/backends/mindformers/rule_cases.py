@@ -81,7 +81,7 @@ GENERAL: Mapping[str, Pair] = {
     "MF-MEM-COEFF": Pair(keys(parallel_config__mem_coeff=0), keys(parallel_config__mem_coeff=0.1)),
     "MF-SWITCHES": Pair(keys(parallel_config__vocab_emb_dp=1), keys(parallel_config__vocab_emb_dp=True)),
     "MF-WORLD": Pair(
-        keys(parallel_config__model_parallel=2),
+        keys(parallel_config__model_parallel=2, parallel_config__data_parallel=8),
         keys(parallel_config__model_parallel=2, parallel_config__data_parallel=4),
     ),
     "MF-SERVERS": Pair(
@@ -235,7 +235,7 @@ LAYERS: Mapping[str, Pair] = {
     ),
     "MF-PRECISION-SYNC": Pair(keys(train_precision_sync="on"), keys(train_precision_sync=True)),
     "MF-RESUME-TYPE": Pair(keys(resume_training=1), keys(resume_training=False)),
-    "MF-SINK-SIZE": Pair(keys(runner_config__sink_size=0), keys(runner_config__sink_size=2)),
+    "MF-SINK-SIZE": Pair(keys(runner_config__sink_size=-2), keys(runner_config__sink_size=2)),
     "MF-RECOMPUTE-ENDLESS": Pair(
         both(_PP2, keys(recompute_config__recompute=[1, -1])), both(_PP2, keys(recompute_config__recompute=[1, 0]))
     ),
@@ -397,7 +397,9 @@ MODEL: Mapping[str, Pair] = {
     ),
     "MF-MODEL-TYPES": Pair(model(layernorm_compute_dtype="fp8"), model(layernorm_compute_dtype="fp32")),
     "MF-PARAMETER-TYPES": Pair(model(params_dtype="float8"), model(params_dtype="float32")),
-    "MF-SWIGLU-FUSION": Pair(model(bias_swiglu_fusion=True), {"kernels": {"bias_activation_fusion": True}}),
+    "MF-SWIGLU-FUSION": Pair(
+        model(bias_swiglu_fusion=True, hidden_act="silu"), {"kernels": {"bias_activation_fusion": True}}
+    ),
     "MF-WINDOW": Pair(model(window_size=[-2, 0]), model(window_size=[-1, 0])),
     "MF-SET-SOFTMAX": Pair(
         {"precision": {"apply_query_key_layer_scaling": True, "attention_softmax_in_fp32": False}},
