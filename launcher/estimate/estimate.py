@@ -34,7 +34,7 @@ from launcher.pipeline_schedule.long_step import shortened
 from launcher.pipeline_schedule.simulation import Event
 from launcher.pipeline_schedule.simulation import timeline as events_of
 from launcher.records import record
-from launcher.rules.passed import with_passed
+from launcher.rules.passed import passed_errors, with_passed
 
 
 class CannotEstimate(ValueError):
@@ -55,6 +55,9 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     Raises:
         CannotEstimate: the job is contradictory or incomplete; holds one finding per error.
     """
+    found = passed_errors(job)
+    if found:
+        raise CannotEstimate(found)
     job, assumed = as_run(job)
     found = problems(job)
     if found:

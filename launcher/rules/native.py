@@ -34,10 +34,12 @@ def rule_context(
     native = native.with_args(_parsed(native, catalogue, as_written=as_written))
     values = {arg.flag: arg.value for arg in native}
     passthrough = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
+    off = {} if as_written else _off(job, catalogue, values)
     overriding: dict[str, str] = {}
     beyond: dict[str, tuple[str, str]] = {}
-    if passthrough:
-        keys = {arg.flag: arg.key or arg.flag for arg in native}
+    if passthrough or off:
+        keys = off | {arg.flag: arg.key or arg.flag for arg in native}
+        passthrough |= off.keys()
         view = NativeView(values)
         for row in _renaming(backend.name, version):
             _read(row, view)
@@ -47,7 +49,7 @@ def rule_context(
         values = view.values
         # Reading marks arguments as taken, so each row gets its own view.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
-        read = [(row, _read(row, NativeView(values))) for row in rows]
+        read = [(row, {**_switched_off(row, off), **_read(row, NativeView(values))}) for row in rows]
         found = {
             path: value
             for _, each in read
@@ -176,6 +178,22 @@ def _of_type(path: str, value: Value) -> Value:
         return convert(value, info.type, info.meta)
     except WrongValue as error:
         return None if error.kind == "type" else value
+
+
+def _off(job: Job, catalogue: Catalogue, values: Mapping[str, Value]) -> dict[str, str]:
+    """Return the arguments that `backend.args` leaves out of the command, each with its key there."""
+    named = {key: catalogue.get(key) or catalogue.get(key.replace("_", "-")) for key in job.backend.args}
+    return {
+        argument.name: key
+        for key, argument in named.items()
+        if argument is not None and argument.name not in values and not job.backend.args[key]
+    }
+
+
+def _switched_off(row: Row, off: Mapping[str, str]) -> dict[str, Value]:
+    """Return the field of a row whose only argument is left out, where it is a switch."""
+    is_switch = field_at(row.fields[0]).type in (bool, bool | None)
+    return {row.fields[0]: False} if is_switch and off.keys() >= set(row.flags) else {}
 
 
 def _is_override(key: str, job: Job) -> bool:

@@ -6,12 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from launcher.job import Job, Value, value_at, with_values
+from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import translate
+from launcher.rules.engine import findings_of
 from launcher.rules.native import fields_passed, rule_context
-from launcher.rules.registry import RuleContext
+from launcher.rules.registry import RULES, RuleContext
 
 _BY_USER = ("override", "recipe")
+_OF_ARGUMENTS = ("ARG-UNKNOWN", "ARG-VALUE", "ARG-CONTRADICTION")
 
 
 def passed_fields(job: Job) -> dict[str, str]:
@@ -54,6 +57,18 @@ def _with_fields(job: Job, read: Job, passed: Mapping[str, str]) -> Job:
     return with_values(
         replace(job, origins={**job.origins, **origins}), {path: value_at(read, path) for path in passed}
     )
+
+
+def passed_errors(job: Job) -> list[Finding]:
+    """Return errors of the arguments in `backend.args` themselves: unknown, out of bounds, against a field."""
+    if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
+        return []
+    backend = get_backend(job.backend.name)
+    version = backend.version(job.backend.version)
+    translation = translate(job, backend, version)
+    context = rule_context(job, backend, version, translation.native)
+    found = [each for each in translation.findings if each.severity == "error" and each.rule in _OF_ARGUMENTS]
+    return [*found, *findings_of(RULES["ARG-BOUND"], context)]
 
 
 def without_arguments(job: Job, names: Collection[str]) -> Job:

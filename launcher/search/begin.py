@@ -13,7 +13,7 @@ from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import chosen_backend, variants_of
-from launcher.rules.passed import passed_fields
+from launcher.rules.passed import passed_errors, passed_fields
 from launcher.rules.variants import Variants
 from launcher.search.found import Found
 from launcher.search.points import SWITCHED, nothing_recomputed
@@ -55,6 +55,9 @@ def begin(
     """
     if job.backend.name is not None:
         chosen_backend(job)
+    varied_paths = {path for axis in axes_of(job) for path in _paths_of_axes()[axis]}
+    if wrong := [each for each in passed_errors(job) if varied_paths.isdisjoint(each.fields)]:
+        raise CannotSearch(wrong)
     read = before_validation(job)[0]
     lacking = [_lacks(path, text) for path, text in _NEEDED if _value(read, path) is None]
     probability = job.search.fit_probability

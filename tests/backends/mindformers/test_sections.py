@@ -34,15 +34,11 @@ def _nested(name: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_nested_key_is_the_dotted_one() -> None:
-    plain = _written({})
     for name in sample([each for each in CATALOGUE.names() if "." in each], 40, "nested keys"):
         argument = CATALOGUE.get(name)
         assert argument is not None
         value = argument.default or 1
-        found = _written(_nested(name, value))
-        assert found == _written({name: value}), name
-        lost = {each for each in plain.keys() - found.keys() if CATALOGUE.get(each) is not argument}
-        assert all(each.startswith(f"{name}.") or name.startswith(f"{each}.") for each in lost), name
+        assert _written(_nested(name, value)) == _written({name: value}), name
 
 
 @pytest.mark.parametrize(
