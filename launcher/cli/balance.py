@@ -23,7 +23,6 @@ from launcher.job import Job, Value, fields, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
-from launcher.plan.shell import quote
 from launcher.report.text_page import page_of, redraw
 from launcher.terminal import can_redraw
 
@@ -175,12 +174,12 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     values = strategy(answer)
     if options.output and values is not None:
         values = _of_strategy(job, options.overrides) | values
-        from launcher.report.strategy import strategy_text
+        from launcher.report.strategy import strategy_text, written_text
 
         comment = f"launch balance {' '.join(without_secrets(options.overrides))}"
         write_file(options.output, strategy_text(values, comment), JOB)
         if not options.json:
-            print(f"written: {options.output} (add {quote(f'+strategy={options.output}')})")
+            print(written_text(options.output, values, job))
     if values is not None:
         _write_files(options, answer)
     if options.json:

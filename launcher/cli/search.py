@@ -19,7 +19,6 @@ from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB, PICTURE
-from launcher.plan.shell import quote
 from launcher.report.findings import print_findings
 from launcher.report.text_page import page_of, redraw
 from launcher.terminal import can_redraw
@@ -158,7 +157,7 @@ def _unusable(mistake: str) -> Finding:
 
 
 def _show(search: "Search", options: argparse.Namespace, table: "Table | None", notes: Sequence[str]) -> int:
-    from launcher.report.strategy import strategy_text
+    from launcher.report.strategy import strategy_text, written_text
     from launcher.search.begin import varied
     from launcher.search.compare import comparison, comparison_tree
     from launcher.search.output import CANDIDATES, as_tree, csv_text
@@ -177,7 +176,7 @@ def _show(search: "Search", options: argparse.Namespace, table: "Table | None", 
         comment = f"launch search {' '.join(without_secrets(options.overrides))}"
         write_file(options.output, strategy_text(values, comment), JOB)
         if not options.json:
-            print(f"written: {options.output} (add {quote(f'+strategy={options.output}')})")
+            print(written_text(options.output, values, job))
     if options.plot:
         from launcher.report.figures import pareto_chart
 

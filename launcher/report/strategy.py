@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from launcher.job import Value
+from launcher.job import Job, Value, value_at
 from launcher.job.file_text import job_file_text
+from launcher.plan.shell import quote
 from launcher.syntax import PACKAGE
 
 
@@ -19,3 +20,14 @@ def strategy_text(values: Mapping[str, Value], comment: str) -> str:
             node = inner
         node[name] = list(value) if isinstance(value, tuple) else value
     return f"{PACKAGE}\n# {comment}\n{job_file_text(tree)}"
+
+
+def written_text(file: str, values: Mapping[str, Value], job: Job) -> str:
+    """Return how to use a written file of values: with the job's overrides, but for those that it replaces.
+
+    An override on the command line counts more than a file.
+    """
+    changed = [path for path, value in values.items() if value_at(job, path) != value]
+    replaced = [job.origin(path).where for path in changed if job.origin(path).kind == "override"]
+    instead = f" in place of {' '.join(map(quote, replaced))}" if replaced else ""
+    return f"written: {file} (add {quote(f'+strategy={file}')}{instead})"

@@ -1,5 +1,8 @@
 """A search counts with what the backend reads: arguments in `backend.args`, and no field that it ignores."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from launcher.api import check
@@ -9,6 +12,7 @@ from launcher.estimate.estimate import estimate
 from launcher.job import value_at, with_values
 from launcher.pipeline import Refused
 from launcher.search.begin import begin, kept_axes, unasked, varied
+from tests.conftest import Launch
 
 DENSE = ("+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g")
 CASES = {
@@ -70,3 +74,32 @@ def test_balancing_has_the_times_of_the_estimate() -> None:
 def test_an_unknown_version_is_refused(more: tuple[str, ...]) -> None:
     with pytest.raises(Refused, match=r"9\.9 is not known"):
         begin(compose([*DENSE, "backend.version=9.9", *more]))
+
+
+ALONE = ("+recipe=qwen3_8b", "backend=megatron_lm", "hardware=h100_80g", "model.pretrained=false")
+
+
+@pytest.mark.parametrize(
+    "verb, words", [("search", ("search.axes=[tp,pp]",)), ("balance", ("--quick", "parallel.pp=4"))]
+)
+def test_a_written_strategy_names_the_overrides_that_it_replaces(
+    verb: str, words: tuple[str, ...], launch: Launch, tmp_path: Path
+) -> None:
+    replaced = "parallel.tp=4" if verb == "search" else "recompute.granularity=full"
+    others = () if verb == "search" else ("recompute.method=uniform", "recompute.num_layers=1")
+    done = launch(verb, *ALONE, *words, replaced, *others, "-o", "best.yaml")
+    assert done.code == 0, done.err
+    written = next(line for line in done.out.splitlines() if line.startswith("written: "))
+    assert f"in place of {replaced}" in written
+    left = [word for word in words if "=" in word and "axes" not in word]
+    seen = json.loads(launch("estimate", *ALONE, *left, "+strategy=best.yaml", "--json").out)
+    assert f"{seen['time']['step_s']:.4g} s" in done.out
+
+
+@pytest.mark.parametrize("argument", ["foo=1", "num_layers=40", "micro_batch_size=two", "hidden_size=-1"])
+def test_an_argument_that_check_refuses_is_refused_by_all(argument: str, launch: Launch) -> None:
+    words = (*ALONE, f"+backend.args.{argument}")
+    for verb in ("check", "estimate", "search"):
+        refused = launch(verb, *words)
+        assert refused.code == 1, verb
+        assert f"backend.args.{argument} (command line)" in refused.out + refused.err
