@@ -91,7 +91,7 @@ def _targets(target: Target) -> list[str]:
 def _refused(target: Target) -> Iterator[str]:
     adapter, layout = adapter_of(target), target.layout
     if adapter.rslora:
-        yield "use_rslora: MindSpeed-LLM always multiplies by alpha / r; works: --rewrite, launch convert merge"
+        yield "use_rslora: MindSpeed-LLM always multiplies by alpha / r; works: launch convert merge"
     if not float(adapter.alpha).is_integer():
         yield f"lora_alpha {adapter.alpha}: --lora-alpha takes a whole number; works: launch convert merge"
     if is_on(layout, "mla_mm_split"):

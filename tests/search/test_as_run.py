@@ -1,7 +1,6 @@
 """A search counts with what the backend reads: arguments in `backend.args`, and no field that it ignores."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -83,7 +82,7 @@ ALONE = ("+recipe=qwen3_8b", "backend=megatron_lm", "hardware=h100_80g", "model.
     "verb, words", [("search", ("search.axes=[tp,pp]",)), ("balance", ("--quick", "parallel.pp=4"))]
 )
 def test_a_written_strategy_names_the_overrides_that_it_replaces(
-    verb: str, words: tuple[str, ...], launch: Launch, tmp_path: Path
+    verb: str, words: tuple[str, ...], launch: Launch
 ) -> None:
     replaced = "parallel.tp=4" if verb == "search" else "recompute.granularity=full"
     others = () if verb == "search" else ("recompute.method=uniform", "recompute.num_layers=1")
