@@ -90,6 +90,7 @@ OPTIONS = {
     "no option of torch_dist": (("--format", "torch_dist"), "nosuch=1", "has no option nosuch; works: without --set"),
     "no option of legacy": (("--format", "legacy"), "nosuch=1", "has no option nosuch; works: without --set"),
     "no option of MindSpeed": (("--backend", "mindspeed"), "nosuch=1", "works: --set mla_mm_split=…"),
+    "no version of MindFormers": (("--backend", "mindformers"), "version=99", "works: version=2.1.0"),
     "no option of MindFormers": (("--backend", "mindformers"), "nosuch=1", "works: --set version=…"),
     "an option of MindSpeed": (("--backend", "mindspeed"), "mla-mm-split=false", ""),
     "an option of MindFormers": (("--backend", "mindformers"), "per_rank=false", ""),

@@ -22,6 +22,18 @@ def truth(name: str, value: object) -> bool:
     return found
 
 
+def check_version(layout: Layout) -> None:
+    """Raise WrongWord for `--set version=` of a version that is not known."""
+    from launcher.mapping.backend import UnknownVersion, get_backend
+
+    asked = layout.options.get("version")
+    try:
+        get_backend("mindformers").version(asked)
+    except UnknownVersion as error:
+        known = ", ".join(f"version={version}" for version in get_backend("mindformers").versions)
+        raise WrongWord(f"--set version={asked}: {str(error).partition(';')[0]}; works: {known}") from None
+
+
 def is_old(layout: Layout) -> bool:
     """Return whether the layout is for MindFormers 1.6."""
     return (layout.options.get("version") or layout.version or "").startswith("1.6")

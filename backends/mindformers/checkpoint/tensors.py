@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 
-from backends.mindformers.checkpoint.options import is_old, truth
+from backends.mindformers.checkpoint.options import check_version, is_old, truth
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.core import CoreTensor, core_tensors
@@ -75,6 +75,7 @@ def arrangement_of(layout: Layout) -> Arrangement:
     unknown = [name for name in layout.options if name not in OPTIONS]
     if unknown:
         raise ConvertError(f"--set {unknown[0]}: MindFormers' format knows {', '.join(OPTIONS)}")
+    check_version(layout)
     base = OLD if is_old(layout) else NEW
     asked: dict[str, object] = {} if layout.qkv_concat is None else {"mla_qkv_concat": layout.qkv_concat}
     asked.update({name: layout.args[_MODEL + name] for name in _FIELDS if _MODEL + name in layout.args})
