@@ -16,6 +16,7 @@ from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import of_nodes
 from launcher.doctor.machine import checkpoint_bytes, devices, devices_seen, disk, rendezvous
 from launcher.doctor.software import cann, checkout_version, fits, software
+from launcher.estimate import estimate
 from launcher.executors.ssh.executor import Hosts
 from launcher.installed import installed
 from launcher.job import Job
@@ -177,6 +178,20 @@ def test_several_nodes_do_not_meet_at_loopback():
     job = make_job({"cluster": {"nodes": 2, "master_addr": "127.0.0.1"}})
     assert verdicts(rendezvous(job)) == {"master address": ERROR}
     assert not list(rendezvous(make_job({"cluster": {"nodes": 2, "master_addr": "node0"}})))
+
+
+@pytest.mark.parametrize(
+    "changes, per_parameter",
+    [
+        ({}, 14),
+        ({"precision": {"dtype": "fp32"}}, 16),
+        ({"optimizer": {"type": "sgd"}}, 10),
+        ({"checkpoint": {"no_save_optim": True}}, 2),
+    ],
+)
+def test_a_checkpoint_has_the_bytes_of_its_precision_and_optimizer(changes: dict[str, Any], per_parameter: int):
+    count = estimate(make_job(changes)).parameters["total"]
+    assert checkpoint_bytes(make_job(changes)) == count * per_parameter
 
 
 def test_a_full_disk_is_seen_before_the_first_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
