@@ -389,3 +389,34 @@ def test_the_balancing_that_a_model_brings_along_survives_the_job_file(
     written = {arg.flag: arg.value for arg in native}
     assert found.job.moe.load_balancing_type == balancing
     assert written.get("moe_router_load_balancing_type", balancing) == balancing
+
+
+_MEGATRON = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 2"
+
+
+def test_an_ordinary_path_with_a_blank_is_no_placeholder(tmp_path: Path) -> None:
+    paths = '0.3 "/data/my corpus_text_document" 0.7 /data/b_text_document'
+    (tmp_path / "x.sh").write_text(f"{_MEGATRON} --data-path {paths}\n")
+    imported = import_file(tmp_path / "x.sh")
+    assert [note.message for note in imported.warnings if "data-path" in note.message] == []
+    assert {arg.flag: arg.value for arg in imported.native}["data-path"][1] == "/data/my corpus_text_document"
+
+
+# name: (script, reason)
+REASONS = {
+    "unset": ("{} --seed $S", "--seed $S is kept as it is: the script does not set its value"),
+    "printed by a program": ("S=$(nproc)\n{} --seed $S", "--seed $(nproc) is kept as it is: {}"),
+    "a format that is not followed": ("printf -v S '%(%s)T' -1\n{} --seed $S", "--seed $S is kept as it is: {}"),
+    "a branch that the machine chooses": (
+        "S=$(case $(uname -m) in a) echo 1;; *) echo 2;; esac)\n{} --seed $S",
+        "--seed $(case $(uname -m) in a) echo 1;; *) echo 2;; esac) is kept as it is: {}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_why_a_value_is_not_known(name: str, tmp_path: Path) -> None:
+    script, reason = REASONS[name]
+    (tmp_path / "x.sh").write_text(script.format(_MEGATRON))
+    reported = [note.message for note in import_file(tmp_path / "x.sh").warnings]
+    assert reason.replace("{}", "its value is known only where the script runs") in reported, reported

@@ -48,8 +48,7 @@ class Branches(Loops):
 
     def _warn_assumed(self, condition: Node, value: bool, why: str) -> None:
         typed = text_of(condition).split("\n")[0][:_LONGEST_TYPED]
-        message = f"`{typed}` cannot be decided without running it: taken as {'true' if value else 'false'}"
-        self.state.warn(f"{message}, {why}" if why else message, self._location(condition))
+        self.state.warn_assumed(typed, self._location(condition), value=value, why=why)
 
     def passed_over(self, condition: list[Node], body: Node) -> None:
         """Leave out a loop whose condition is unknown, with a warning if its body has an effect."""

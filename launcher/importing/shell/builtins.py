@@ -1,5 +1,6 @@
 """Builtins of bash (`cd`, `eval`, `getopts`, `set`, `source` …), for the interpreter of a script."""
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -107,6 +108,9 @@ class Builtins(ABC):
         return self._text(retyped(text), node)
 
     def _do_set(self, words: list[str], node: Node) -> bool:
+        for sign, option in itertools.pairwise(words):
+            if option == "pipefail" and re.fullmatch(r"[-+]\w*o", sign):
+                self.state.pipefail = sign.startswith("-")
         if "--" in words:
             self.state.positional = words[words.index("--") + 1 :]
         return True
@@ -277,9 +281,10 @@ def _first(text: str, separators: str | None) -> tuple[str, str]:
 
 BUILTINS = {
     **dict.fromkeys(("echo", ":", "true", "trap", "ulimit", "umask", "sleep", "wait"), "nothing"),
-    **dict.fromkeys(("touch", "chmod", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
+    **dict.fromkeys(("chmod", "cat", "tee", "popd", "pushd"), "nothing"),
     **dict.fromkeys(("cp", "mv", "ln"), "copy"),
     "rm": "remove",
+    **dict.fromkeys(("mkdir", "touch"), "make"),
     "sed": "sed",
     **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
     **dict.fromkeys(("source", "."), "source"),

@@ -50,9 +50,10 @@ class Conditions:
             self.state.guess = Guess() if absent is None else Guess(value=absent, why=_ABSENT)
         return value
 
-    def file(self, operator: str) -> bool | None:
+    def file(self, operator: str, name: str | None = None) -> bool | None:
         """Return the answer of a test of a file, or a terminal: unknown, and without files false."""
-        return False if self._absent and operator in _FILES else None
+        known = None if name is None else self.state.file_test(operator, name)
+        return False if known is None and self._absent and operator in _FILES else known
 
     def arithmetic(self, node: Node) -> bool | None:
         """Evaluate `(( … ))`; unset variables are empty and recorded as assumed."""
@@ -97,7 +98,7 @@ class Conditions:
         text = self.text(operand)
         if operator in ("-z", "-n") and text is not None:
             return (text == "") == (operator == "-z")
-        return self.file(operator)
+        return self.file(operator, text)
 
     def binary(self, left: Node, operator: str, right: Node) -> bool | None:
         """Evaluate `$A == b*` in `[[ … ]]`."""
@@ -298,7 +299,7 @@ class _Test:
             return self.conditions.expander.value(operand) is not None
         if operator not in _LETTERS:
             raise _WrongTest
-        return self.conditions.file(operator)
+        return self.conditions.file(operator, operand)
 
     def _binary(self, left: str, operator: str, right: str) -> bool | None:
         if operator in _EQUALS:

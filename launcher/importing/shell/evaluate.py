@@ -106,6 +106,7 @@ class Interpreter(Subshells, FileCommands):
         state = self.state
         if status is None and node.type in ("command", "test_command"):
             state.status = 0 if prepares(node) else None
+            state.undecided = (_short(node), self._location(node), state.guess)
         elif status is not None and (state.status is None or (state.status == 0) != status):
             state.status = int(not status)
 
@@ -351,6 +352,10 @@ class Interpreter(Subshells, FileCommands):
 
     def _capture(self, node: Node) -> str | None:
         return captured(node, self)
+
+
+def _short(node: Node) -> str:
+    return text_of(node).split("\n")[0][:80]
 
 
 def _of_tee(words: list[str]) -> list[tuple[str, bool]]:

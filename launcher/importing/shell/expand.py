@@ -152,7 +152,7 @@ class Expander:
         if name == "#":
             return str(len(state.arguments()))
         if name == "?":
-            return None if state.status is None else str(state.status)
+            return state.last_status()
         if name in ("@", "*"):
             return state.arguments()
         if name.isdigit():

@@ -46,9 +46,21 @@ class FileCommands(Builtins):
         return True
 
     def _do_remove(self, words: list[str], node: Node) -> bool:
-        for word in words[1:]:
-            if files.read(word, self.state) is not None or files.is_followed(shown(word)):
-                files.remove(word, self.state, self._change(node))
+        for word in (word for word in words[1:] if not word.startswith("-")):
+            files.remove(word, self.state, self._change(node))
+        return True
+
+    def _do_make(self, words: list[str], node: Node) -> bool:
+        """`mkdir -p A/B` and `touch A`: they exist from then on."""
+        is_folder = words[0] == "mkdir"
+        for word in (word for word in words[1:] if not word.startswith("-")):
+            name = os.path.normpath(shown(word))
+            if self.state.changes.get(name) is not None and self.state.changes[name].removes:
+                self.state.changes.pop(name)
+            while name not in ("", "/", "."):
+                self.state.made.setdefault(name, is_folder)
+                name, is_folder = os.path.dirname(name), True
+            is_folder = words[0] == "mkdir"
         return True
 
     def _do_sed(self, words: list[str], node: Node) -> bool:

@@ -79,6 +79,7 @@ def remove(name: str, state: State, change: Change) -> None:
     name = os.path.normpath(shown(name))
     state.heredocs.pop(name, None)
     state.changes[name] = replace(change, removes=True)
+    state.made = {each: is_folder for each, is_folder in state.made.items() if not f"{each}/".startswith(f"{name}/")}
 
 
 def read(name: str, state: State) -> str | None:

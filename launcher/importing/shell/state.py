@@ -1,5 +1,6 @@
 """State of a script while it is evaluated: variables, functions, files it writes, commands it would start."""
 
+import os.path
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -10,12 +11,14 @@ from launcher.budgets import spend
 from launcher.importing.shell.diagnostics import Diagnostic
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.host import Host
+from launcher.importing.shell.placeholders import shown
 from launcher.records import dataclass
 
 Variable: TypeAlias = str | list[str] | dict[str, str]
 
 
 _MOST_ARGUMENTS = 1000
+_OF_FILES = ("-a", "-d", "-e", "-f", "-r", "-s", "-w", "-x")
 _MOST_REFERENCES = 8  # as in bash
 _NAMED = re.compile(r"[A-Za-z_]\w*(?:\[[^]]+\])?")
 
@@ -73,6 +76,7 @@ class State:
         fixed: variables that the user set (`--set`); assignments in the script do not change them.
         heredocs: content of files that the script writes (`cat > FILE <<EOF`, `echo … > FILE`), by normal path.
         changes: files that the script changes in a way that is not followed, or removes.
+        made: folders and files that the script makes (`mkdir -p`, `touch`), by normal path, and whether it is a folder.
         folder: folder of the script, for the files that it copies or edits.
         follows: whether what is evaluated is written to such a file, so that it reads those on disk, too.
         assumed: unset variables that a condition has read, with the place.
@@ -86,6 +90,8 @@ class State:
         extglob: whether `shopt -s extglob` holds.
         lastpipe: whether `shopt -s lastpipe` holds: the script itself evaluates the last program of a pipeline.
         guess: what the status of the last statement is taken as if it is unknown.
+        undecided: the last statement of unknown status: its text, place and guess.
+        pipefail: whether `set -o pipefail` holds: a pipeline fails with any of its programs.
         status: `$?`, the exit code of the last command; None: unknown.
         outer: command lines that start the current script (see `Command`).
         host: what the caller knows of programs.
@@ -100,6 +106,7 @@ class State:
     functions: dict[str, Node] = field(default_factory=dict)
     heredocs: dict[str, str] = field(default_factory=dict)
     changes: dict[str, Change] = field(default_factory=dict)
+    made: dict[str, bool] = field(default_factory=dict)
     folder: Path | None = None
     follows: bool = False
     commands: list[Command] = field(default_factory=list)
@@ -117,6 +124,8 @@ class State:
     extglob: bool = False
     lastpipe: bool = False
     guess: Guess = field(default_factory=Guess)
+    undecided: tuple[str, str, Guess] | None = None
+    pipefail: bool = False
     status: int | None = 0
     outer: tuple[str, ...] = ()
     host: Host = field(default_factory=Host)
@@ -149,6 +158,33 @@ class State:
             spend("words", len(value), self.script)
         if name not in self.fixed:
             self.variables[name] = value
+
+    def file_test(self, operator: str, name: str) -> bool | None:
+        """Return the answer of `[ -f NAME ]` for what the script itself makes or removes; None: not known."""
+        name = os.path.normpath(shown(name))
+        change = self.changes.get(name)
+        if change is not None and change.removes:
+            return False if operator in _OF_FILES else None
+        if name in self.heredocs or change is not None or self.made.get(name) is False:
+            if operator == "-s":
+                return bool(self.heredocs[name]) if name in self.heredocs else None
+            return {"-d": False, "-L": None, "-h": None, "-x": None}.get(operator, operator in _OF_FILES or None)
+        return (
+            operator in ("-d", "-e", "-a", "-r", "-w", "-x") if self.made.get(name) and operator in _OF_FILES else None
+        )
+
+    def last_status(self) -> str | None:
+        """Return `$?`; None: unknown. Where a file decides it, a warning says what is taken."""
+        if self.status is None and self.undecided is not None and self.undecided[2].why:
+            typed, where, guess = self.undecided
+            self.warn_assumed(typed, where, value=guess.value, why=guess.why)
+            return str(int(not guess.value))
+        return None if self.status is None else str(self.status)
+
+    def warn_assumed(self, typed: str, where: str, *, value: bool, why: str) -> None:
+        """Add a warning on a condition that is taken as true or false."""
+        message = f"`{typed}` cannot be decided without running it: taken as {'true' if value else 'false'}"
+        self.warn(f"{message}, {why}" if why else message, where)
 
     def leave_open(self) -> None:
         """Record that the further effects and output of the script are uncertain."""

@@ -70,10 +70,12 @@ class Subshells(Branches):
             return True
         given = piped(node, self) if (first and "read" in text_of(last)) or "mapfile" in text_of(last) else None
         negated = bool(first) and first[0].type == "negated_command"  # as the grammar has it
+        statuses: list[bool | None] = []
         if given is None:
-            for part in first:
-                self._apart(lambda part=part: self.statement(part))  # type: ignore[misc]
+            statuses = [self._apart(lambda part=part: self.statement(part)) for part in first]  # type: ignore[misc]
         status = self._last(last, given)
+        if self.state.pipefail and False in statuses:
+            status = False
         answer = answered(node, self)
         if answer is not None:
             return answer
