@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from launcher.api import diff
 from launcher.compose import compose
 from launcher.estimate.estimate import estimate
 from launcher.job import Job, Origin, fields, with_values
@@ -121,14 +122,14 @@ def test_every_spelling_has_the_same_estimate() -> None:
     assert peaks != {estimate(compose(words), changes=False).fullest.peak_reserved}
 
 
-@pytest.mark.parametrize(
-    "backend, key",
-    [
-        ("megatron_lm", "tensor_model_parallel_size"),
-        ("megatron_lm", "tensor-model-parallel-size"),
-        ("mindformers", "parallel_config.model_parallel"),
-    ],
-)
+TYPED = [
+    ("megatron_lm", "tensor_model_parallel_size"),
+    ("megatron_lm", "tensor-model-parallel-size"),
+    ("mindformers", "parallel_config.model_parallel"),
+]
+
+
+@pytest.mark.parametrize("backend, key", TYPED)
 def test_what_is_offered_names_the_argument_as_it_was_typed(backend: str, key: str, launch: Launch) -> None:
     words = ("+recipe=tiny_qwen3_moe", f"backend={backend}", "cluster.devices_per_node=8", f"+backend.args.{key}=3")
     shown = launch("check", *words)
@@ -136,3 +137,9 @@ def test_what_is_offered_names_the_argument_as_it_was_typed(backend: str, key: s
     assert f"backend.args.{key}=3 (command line)" in shown.out
     assert f"works: backend.args.{key}=null" in shown.out
     assert launch("check", *words, f"backend.args.{key}=null").code == 0
+
+
+@pytest.mark.parametrize("backend, key", TYPED)
+def test_a_job_with_the_field_is_the_job_with_the_argument(backend: str, key: str) -> None:
+    words = ["+recipe=tiny_qwen3", f"backend={backend}", "model.pretrained=false", "cluster.devices_per_node=8"]
+    assert diff(compose([*words, "parallel.tp=2"]), compose([*words, f"+backend.args.{key}=2"])) == []
