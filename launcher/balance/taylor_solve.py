@@ -10,6 +10,7 @@ from launcher.balance.problem import Problem
 from launcher.balance.solve import Balanced, balance_any
 from launcher.balance.taylor import Ratios, taylor_problem
 from launcher.balance.taylor_files import Pipeline, yaml_tree
+from launcher.pipeline_schedule.precedence import precedence
 from launcher.records import dataclass
 
 
@@ -129,8 +130,8 @@ def solve_taylor(
     return TaylorAnswer(pipeline=pipeline, ratios=ratios, problem=problem, balanced=balanced, unit_ms=unit_ms)
 
 
-def even_time(answer: TaylorAnswer) -> float:
-    """Return the objective of layers spread evenly, all recomputed."""
+def even_split(answer: TaylorAnswer) -> tuple[float, bool]:
+    """Return the objective of layers spread evenly, all recomputed, and whether they fit."""
     from launcher.balance.local import kinds_in_order
     from launcher.balance.problem import Split
     from launcher.balance.timing import seconds
@@ -141,4 +142,7 @@ def even_time(answer: TaylorAnswer) -> float:
     counts = tuple(
         (*(zeros for _ in kind.modes[1:]), tuple(row)) for kind, row in zip(problem.kinds, dealt, strict=True)
     )
-    return seconds(problem, Split(counts=counts))
+    split = Split(counts=counts)
+    memory = split.memory(problem, precedence(problem.schedule).in_flight)
+    fits = all(used <= limit for used, limit in zip(memory, problem.limits, strict=True))
+    return seconds(problem, split), fits

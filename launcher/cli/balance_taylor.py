@@ -170,13 +170,14 @@ def _solved(
 
 def _lines(answer: TaylorAnswer, options: argparse.Namespace, source: str, page: Page) -> Iterator[str]:
     """Yield one balanced pipeline in Taylor's terms, its objective first."""
-    from launcher.balance.taylor_solve import even_time
+    from launcher.balance.taylor_solve import even_split
     from launcher.cli.balance_screen import proof
 
     pipeline, solved, ratios = answer.pipeline, answer.balanced, answer.ratios
     cost = f", cost {answer.cost_ms:.4g} ms" if answer.cost_ms is not None else ""
     title = f"{pipeline.name}: objective {answer.objective:.2f} (forward of a MoE layer = 1){cost}"
-    even = f"even layers, all recomputed: {even_time(answer):.2f}"
+    objective, fits = even_split(answer)
+    even = f"even layers, all recomputed: {objective:.2f}" + ("" if fits else ", which does not fit")
     yield from page.join([title, proof(solved), even, f"solved in {solved.seconds:.1f} s"], "", "  ", sign="; ")
     layers = f"{pipeline.dense_layers} dense and {pipeline.moe_layers} MoE layers (prediction layers among them)"
     chunks = f"{counted(pipeline.stages, 'stage')} x {counted(pipeline.chunks, 'chunk')}"

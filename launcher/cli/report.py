@@ -129,7 +129,9 @@ def _searched(job: Job, options: argparse.Namespace) -> Searched | None:
     try:
         search = begin(job)
     except CannotSearch as error:
-        raise NotDone(findings=error.findings, job=job) from None
+        from launcher.cli.not_estimated import with_offers
+
+        raise NotDone(findings=with_offers(error.findings, job), job=job) from None
     drawn = not options.json and can_redraw(sys.stderr)
     for number in search.run():
         if drawn:

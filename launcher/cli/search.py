@@ -101,7 +101,9 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         mark = digest(job, (*names, options.space, *(("compare",) if options.compare else ())))
         before = load(Path(options.resume), mark) if options.resume else None
     except CannotSearch as error:
-        raise NotDone(findings=error.findings, job=job) from None
+        from launcher.cli.not_estimated import with_offers
+
+        raise NotDone(findings=with_offers(error.findings, job), job=job) from None
     except OtherSearch as error:
         raise NotDone(str(error)) from None
     except BadTable as error:

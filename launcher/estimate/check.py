@@ -10,11 +10,13 @@ from launcher.estimate.topology_check import contradictions
 from launcher.job import Job
 from launcher.job.finding import Finding, Fix
 from launcher.job.hardware import Hardware
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import translate
 from launcher.pipeline_schedule.dualpipev import fewest_micro_batches
 from launcher.pipeline_schedule.layout import MOST_LAYERS, CannotSplit
 from launcher.pipeline_schedule.order import DUALPIPEV
 from launcher.records import record
-from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
+from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation, lowered
 
 # Rules that apply to every backend and that the estimate relies on.
 _PREFIXES = (
@@ -125,6 +127,12 @@ def levels_agree(context: RuleContext) -> Iterator[Violation]:
     """Host, domain, rail and spine consist of whole units of the level inside, divide the job, and are no faster."""
     hardware, cluster = context.job.hardware, context.job.cluster
     yield from _contradictions(hardware, cluster.devices_per_node, cluster.world_size)
+    path = "hardware.domain_used_devices"
+    # A user who only unsets the domain of a hardware file need not unset this, too.
+    by_user = hardware.domain_used_devices is not None and context.job.origin(path).kind == "override"
+    if by_user and hardware.domain_devices is None:
+        message = f"{path} has no effect without hardware.domain_devices"
+        yield Violation(message=message, fields=(path, "hardware.domain_devices"), works=(f"{path}=null",))
 
 
 @lru_cache(maxsize=64)
@@ -194,8 +202,10 @@ def schedule_has_its_chunks(context: RuleContext) -> Iterator[Violation]:
     if parallel.schedule != DUALPIPEV:
         return
     if parallel.pp < 2 or parallel.vpp != 2:
-        message = f"dualpipev needs parallel.vpp 2 and several stages, not {parallel.vpp} and pp {parallel.pp}"
-        yield Violation(message=message, fields=("parallel.schedule", "parallel.vpp", "parallel.pp"))
+        message = f"dualpipev needs parallel.vpp 2 and several stages, not vpp {parallel.vpp or 1} and pp {parallel.pp}"
+        fields = ("parallel.schedule", "parallel.vpp", "parallel.pp")
+        works = ("parallel.vpp=2",) if parallel.pp > 1 else ("parallel.schedule=1f1b",)
+        yield Violation(message=message, fields=fields, works=works)
     elif size and dp and size // (job.batch.micro_batch_size * dp) < fewest_micro_batches(parallel.pp):
         count, fewest = size // (job.batch.micro_batch_size * dp), fewest_micro_batches(parallel.pp)
         message = f"{count} micro-batches are fewer than the {fewest} that dualpipev needs with pp {parallel.pp}"
@@ -267,6 +277,8 @@ def problems(job: Job) -> list[Finding]:
         if found and declared.id in _FOLLOWS:
             continue
         for fault in declared.check(context):
+            if _is_lowered(declared, job):
+                break
             complete = complete and not declared.id.startswith("REQ-")
             found.append(
                 Finding(
@@ -274,11 +286,26 @@ def problems(job: Job) -> list[Finding]:
                     severity="error",
                     message=fault.message,
                     fields=fault.fields,
-                    fixes=tuple(Fix(overrides=(works,)) for works in fault.works),
+                    fixes=tuple(Fix(overrides=(each,) if isinstance(each, str) else each) for each in fault.works),
                     source=declared.source,
                 )
             )
     return found
+
+
+def _is_lowered(declared: Rule, job: Job) -> bool:
+    """Return whether the job's backend runs what a rule refuses: its check has a warning, and the field no effect."""
+    if job.backend.name is None:
+        return False
+    from launcher.rules.engine import load
+    from launcher.rules.native import rule_context
+
+    backend = get_backend(job.backend.name)
+    version = backend.version(job.backend.version)
+    load(backend.rules)
+    prepared = backend.prepare(job, version)
+    native = translate(prepared, backend, version).native
+    return bool(lowered(declared, rule_context(prepared, backend, version, native)))
 
 
 @cache

@@ -1,10 +1,10 @@
-"""Finds command-line overrides that do not change this job's estimate, by estimating without each of them."""
+"""Finds command-line overrides that do not change this job's estimate, by estimating with other values of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from launcher.estimate.check import problems
 from launcher.estimate.result import Estimate
-from launcher.job import Job, fields, value_at, with_values
+from launcher.job import Job, Value, fields, value_at, with_values
 
 NO_EFFECT = "does not change the estimate of this job"
 # Fields that obviously do not affect memory or time.
@@ -12,7 +12,7 @@ _NAMES = frozenset({"hardware.name", "hardware.source", "hardware.measured", "es
 
 
 def without_effect(job: Job, quick: Callable[[Job], Estimate], existing: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a note for every override that does not change any figure of the estimate.
+    """Return a note for every override of a field whose value does not change any figure of the estimate.
 
     Arguments passed through to a backend are not read, so each of them has a note.
 
@@ -28,13 +28,30 @@ def without_effect(job: Job, quick: Callable[[Job], Estimate], existing: tuple[s
             continue
         if path.startswith("backend.") or path not in fields() or value_at(job, path) == fields()[path].default:
             continue
-        other = with_values(job, {path: fields()[path].default})
-        if problems(other):
+        valid = [other for other in _others(job, path) if not problems(other)]
+        if not valid:
             continue
         before = before or _figures(quick(job))
-        if _figures(quick(other)) == before:
+        if all(_figures(quick(other)) == before for other in valid):
             notes.append(f"{path}: {NO_EFFECT}")
     return tuple(notes)
+
+
+def _others(job: Job, path: str) -> Iterator[Job]:
+    """Yield the job with the default of a field and with other values of it.
+
+    The default alone would not do: what a recipe or a model's preset sets is another value, and an unset field may
+    count as the value that the user gives.
+    """
+    value, info = value_at(job, path), fields()[path]
+    others: list[Value] = [info.default, *info.meta.choices]
+    if isinstance(value, bool):
+        others.append(not value)
+    elif isinstance(value, int | float):
+        others += [value * 2, value // 2 if isinstance(value, int) else value / 2]
+    for other in others:
+        if other != value:
+            yield with_values(job, {path: other})
 
 
 def _figures(answer: Estimate) -> str:

@@ -21,28 +21,31 @@ def contradictions(hardware: Hardware, node: int, world: int) -> list[Violation]
     found = []
     for message, names in _problems(hardware, node, world):
         fields = tuple(name if "." in name else f"hardware.{name}" for name in names)
-        found.append(Violation(message=message + _works(hardware, node, world, names), fields=fields))
+        found.append(Violation(message=message, fields=fields, works=_works(hardware, node, world, names)))
     return found
 
 
-def _works(hardware: Hardware, node: int, world: int, names: tuple[str, ...]) -> str:
+def _works(hardware: Hardware, node: int, world: int, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Return the first change of the fields of a problem after which none is left, tried; empty where there is none."""
     for changes in _candidates(hardware, node, world, names):
         if not list(_problems(replace(hardware, **changes), node, world)):  # type: ignore[arg-type]
-            text = (f"hardware.{name}={'null' if value is None else f'{value:g}'}" for name, value in changes.items())
-            return f"; works: {' '.join(text)}"
-    return ""
+            pairs = changes.items()
+            return (tuple(f"hardware.{name}={'null' if value is None else f'{value:g}'}" for name, value in pairs),)
+    return ()
 
 
 def _candidates(hardware: Hardware, node: int, world: int, names: tuple[str, ...]) -> Iterator[_Changes]:
-    if names[0].startswith("domain_") and names[0] not in _DOMAIN:
-        domain = hardware.domain_devices or node
-        for used in range(min(domain, world) // node * node, node, -node):
+    domain = hardware.domain_devices
+    if domain is not None and names[0].startswith("domain_") and names[0] not in _DOMAIN:
+        for used in range(min(domain, world) // node * node, 0, -node):
             yield {"domain_used_devices": used}
         for devices in (domain // node * node, (domain // node + 1) * node):
             if devices:
                 yield {"domain_devices": devices, "domain_used_devices": None}
         yield {"domain_devices": None}
+    elif names[0] == "node_devices":
+        most = host_devices(hardware, node)
+        yield {"node_devices": max(part for part in range(1, most + 1) if node % part == 0)}
     elif names[0] == "rail_devices":
         given = hardware.rail_devices or world
         for devices in sorted(range(node, world + 1, node), key=lambda devices: abs(devices - given)):
@@ -57,6 +60,12 @@ def _candidates(hardware: Hardware, node: int, world: int, names: tuple[str, ...
 def _problems(hardware: Hardware, node: int, world: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield from _incomplete(hardware)
     yield from _faster(hardware)
+    host = host_devices(hardware, node)
+    if node % host:
+        message = (
+            f"hardware.node_devices {host} does not divide the {node} devices of a node (cluster.devices_per_node)"
+        )
+        yield message, ("node_devices", "cluster.devices_per_node")
     if world > node:  # a job on one node crosses no level
         yield from _sizes(hardware, node, world)
 

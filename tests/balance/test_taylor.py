@@ -128,6 +128,14 @@ def test_published_objectives_come_from_files(name: str, capsys: pytest.CaptureF
     assert all(used <= limit for used, limit in zip(found["memory_mb"], found["limits_mb"], strict=True))
 
 
+def test_an_even_split_that_does_not_fit_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes, _, memory, _ = CASES["t4"]
+    write_yaml(Path("t4.yaml"), **sizes)
+    Path("t4.txt").write_text(memory_text(memory), encoding="utf-8")
+    assert launch("balance -yaml t4.yaml -dryrun n -check n --quick --memory t4.txt") == 0
+    assert "even layers, all recomputed: 7899.96, which does not fit" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_workflow_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     # 2.3: the pipeline of one YAML, with Taylor's constants where its own dry runs leave them.
     write_yaml(Path("jiutian.yaml"), dp=32, tp=4, pp=6, ep=64, vp=1, micro=120, memory="56GB")

@@ -318,3 +318,38 @@ def test_refusal_only_beyond_the_estimates_own_error() -> None:
     assert found.rule == "EST-FITS"
     assert "estimate.enforce=false" in found.message
     assert refusal(compose([*QWEN[1:], "hardware.memory_gib=16", "estimate.enforce=false"])) is None
+
+
+DENSE_EP = ["+recipe=qwen2_5_7b_pretrain", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=64"]
+DENSE_EP += ["batch.global_batch_size=1024", "parallel.ep=2"]
+REWARD = ["+recipe=qwen3_moe_rm_lora", "backend=mindformers", "hardware=ascend_910c", "parallel.schedule=dualpipev"]
+FP8 = ["+recipe=llama3_70b_fp8", "hardware=ascend_910b"]
+OFFERED = {
+    "a dense model": (["estimate", *DENSE_EP], "MOE-EP-DENSE"),
+    "a dense model without a backend": (
+        ["estimate", "+recipe=qwen3_8b", "hardware=h100_80g", "parallel.ep=2"],
+        "MOE-EP-DENSE",
+    ),
+    "a schedule of several stages": (["estimate", *REWARD, "parallel.pp=1"], "EST-SCHEDULE"),
+    "a format that a device lacks": (["estimate", *FP8], "FP8-HARDWARE"),
+    "the same, searched": (["search", *FP8], "FP8-HARDWARE"),
+}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_what_is_offered_leaves_the_estimate_without_the_error(name: str, launch: Any) -> None:
+    args, rule = OFFERED[name]
+    code, out, _ = launch(*args, "--json")
+    assert code == 1
+    finding = next(each for each in json.loads(out)["findings"] if each["rule"] == rule)
+    assert "None" not in finding["message"]
+    assert finding["fix"]
+    for fix in finding["fix"]:
+        _, out, _ = launch("estimate", *args[1:], *fix.split(), "--json")
+        assert rule not in out
+
+
+def test_what_a_backend_ignores_and_check_warns_of_is_no_error(launch: Any) -> None:
+    code, legacy, _ = launch("estimate", *DENSE_EP, "model.legacy=true", "--json")
+    assert code == 0
+    assert json.loads(legacy)["fits"]

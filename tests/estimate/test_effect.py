@@ -28,6 +28,14 @@ def test_what_makes_a_difference_is_not_named() -> None:
     assert not [note for note in estimate(compose(args)).missing if note.endswith("of this job")]
 
 
+def test_a_value_that_replaces_the_preset_s_is_counted() -> None:
+    """Unset it would be the number of heads, too; the preset has 8."""
+    words = ["+recipe=qwen3_8b", "backend=mindspeed", "hardware=ascend_910b"]
+    plain, more = estimate(compose(words)), estimate(compose([*words, "model.num_key_value_heads=32"]))
+    assert more.fullest.peak_reserved > plain.fullest.peak_reserved
+    assert not [note for note in more.missing if "num_key_value_heads" in note]
+
+
 def test_what_is_reported_already_is_not_repeated() -> None:
     notes = [note for note in estimate(compose([*DENSE, "kernels.deterministic=true"])).missing if "determin" in note]
     assert len(notes) == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from launcher.compose import compose
-from launcher.estimate import estimate, network
+from launcher.estimate import CannotEstimate, estimate, network
 from launcher.estimate.machine import Machine, read_machine
 from launcher.job import with_values
 from tests.estimate.estimate_jobs import MOE, job_with
@@ -158,3 +158,32 @@ def test_nvfp4_is_faster_and_keeps_less_than_fp8_and_bf16() -> None:
     assert four.time is not None
     assert four.time.forward_s < eight.time.forward_s < plain.time.forward_s
     assert four.stages[0].activations < eight.stages[0].activations < plain.stages[0].activations
+
+
+# Contradictions of a machine, and what is offered: the machine as it is, taken in other parts.
+CONTRADICTIONS = {
+    "part of each domain": (
+        ["cluster.nodes=3", "batch.global_batch_size=96", "hardware.domain_devices=16"],
+        "hardware.domain_used_devices=8",
+    ),
+    "links that join no whole share of a node": (
+        ["cluster.nodes=4", "hardware.node_devices=3"],
+        "hardware.node_devices=2",
+    ),
+    "part of a domain that is not there": (
+        ["cluster.nodes=4", "hardware.domain_used_devices=16"],
+        "hardware.domain_used_devices=null",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_contradictory_machine_is_refused_with_one_that_works(name: str) -> None:
+    args, works = CONTRADICTIONS[name]
+    words = ["+recipe=qwen3_8b", "backend=megatron", "parallel.tp=4", "hardware=h100_80g", *args]
+    with pytest.raises(CannotEstimate) as caught:
+        estimate(compose(words))
+    (finding,) = caught.value.findings
+    assert finding.rule == "EST-TOPOLOGY"
+    assert [fix.overrides for fix in finding.fixes] == [(works,)]
+    estimate(compose([*words, works]), changes=False)
