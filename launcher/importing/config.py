@@ -15,6 +15,7 @@ from launcher.importing.notes import Note, refuse
 from launcher.importing.reading import parse_mapping, read_text, repeated_keys, with_base
 from launcher.importing.shell.files import candidates
 from launcher.importing.shell.placeholders import shown
+from launcher.importing.shell.state import Command
 from launcher.importing.stored import arguments_of_stored
 from launcher.job import Value
 from launcher.mapping.backend import Entry, get_backend
@@ -116,22 +117,27 @@ def _with_options(invocation: Invocation, entry: Entry, folder: str | None) -> C
 
 def _load(arg: str, invocation: Invocation, folder: str | None, warnings: list[Note]) -> dict[str, Any]:
     name, where = shown(arg), invocation.where
-    normal = os.path.normpath(name)
+    normal = os.path.normpath(os.path.join(invocation.directory, name))
+    if "$" in invocation.directory and normal not in {*invocation.files, *invocation.changes}:
+        normal = os.path.normpath(name)
     change = invocation.changes.get(normal)
     if change is not None:
         is_made = "removed by" if change.removes else "written or edited by"
         message = f"the configuration {name} is {is_made} `{change.how}`"
         known = "" if change.removes else ", the effect of which is not known without running it"
         raise refuse(f"{message}{known}", change.where, "import the file itself, as it is after that")
+    made: Command | None = None
     for command in invocation.before:
         if any(os.path.normpath(shown(word).rpartition("=")[2]) == normal for word in command.words):
-            message = (
-                f"{name} is also given to {shown(command.words[0])}, before: what that may change in it is not read"
-            )
-            warnings.append(Note(message=message, where=command.where))
-    paths = [path for path in candidates(name, folder) if path.is_file()]
+            made = command
+            given = f"{name} is also given to {shown(command.words[0])}, before"
+            warnings.append(Note(message=f"{given}: what that may change in it is not read", where=command.where))
+    paths = [path for each in dict.fromkeys((normal, name)) for path in candidates(each, folder) if path.is_file()]
     if normal in invocation.files:
         return _parsed(invocation.files[normal], str(paths[0]) if paths else name, warnings)
+    if not paths and made is not None:
+        message = f"the configuration {name} does not exist: {shown(made.words[0])} may make it, which is not run"
+        raise refuse(message, made.where, "import the file itself, as it is after that")
     if not paths:
         raise refuse(
             f"the configuration {name} does not exist", where, "run it where the file is", "--set VARIABLE=VALUE"

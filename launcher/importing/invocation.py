@@ -36,6 +36,7 @@ class Invocation:
         where: `file:line`.
         slurm: the enclosing Slurm request.
         files, changes: files that the script wrote before, and those that it changed otherwise.
+        directory: where it starts, from where the script does.
         before: commands before it that start no training.
     """
 
@@ -50,6 +51,7 @@ class Invocation:
     slurm: Request = field(default_factory=Request)
     files: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Change] = field(default_factory=dict)
+    directory: str = "."
     before: tuple[Command, ...] = ()
 
 
@@ -88,7 +90,7 @@ def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[
     for index, (each, command) in enumerate(zip(results, commands, strict=True)):
         if isinstance(each, Invocation):
             results[index] = dataclasses.replace(
-                each, files=command.files, changes=command.changes, before=tuple(before)
+                each, files=command.files, changes=command.changes, directory=command.directory, before=tuple(before)
             )
         else:
             before.append(command)
@@ -111,7 +113,7 @@ def _assumed(command: Command, backend: str) -> Invocation | None:
     result = recognise(command, assume=backend)
     if not isinstance(result, Invocation):
         return None
-    return dataclasses.replace(result, files=command.files, changes=command.changes)
+    return dataclasses.replace(result, files=command.files, changes=command.changes, directory=command.directory)
 
 
 def recognise(command: Command, assume: str | None = None) -> Invocation | ExcludedCommand | None:

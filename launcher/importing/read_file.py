@@ -208,7 +208,8 @@ def _distinct(found: Sequence[Invocation]) -> list[Invocation]:
     """Return the commands without duplicates (the same one for each node)."""
     seen: dict[tuple[str, tuple[str, ...], tuple[str | None, ...]], Invocation] = {}
     for invocation in found:
-        files = tuple(invocation.files.get(os.path.normpath(shown(arg))) for arg in invocation.argv)
+        paths = (os.path.normpath(os.path.join(invocation.directory, shown(arg))) for arg in invocation.argv)
+        files = tuple(map(invocation.files.get, paths))
         seen.setdefault((invocation.program, invocation.argv, files), invocation)
     return list(seen.values())
 

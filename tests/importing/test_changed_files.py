@@ -25,7 +25,7 @@ packing: true
 """
 _TRAIN = "NPROC_PER_NODE=8 megatron sft"
 # A program `megatron` that keeps its configuration as it is at that moment, only the first time.
-_STUB = '#!/bin/bash\n[ -f seen.yaml ] || cp "$2" seen.yaml\n'
+_STUB = '#!/bin/bash\n[ -f "$SEEN" ] || cp "$2" "$SEEN"\n'
 
 # name: script; base.yaml is beside it
 FOLLOWED = {
@@ -46,6 +46,8 @@ FOLLOWED = {
     "only if it is not there": f"[ -f run.yaml ] || cp base.yaml run.yaml\n{_TRAIN} run.yaml",
     "edited after the training": f"cp base.yaml c.yaml\n{_TRAIN} c.yaml\nsed -i 's/16/8/' c.yaml",
     "removed after the training": f"cp base.yaml c.yaml\n{_TRAIN} c.yaml\nrm c.yaml",
+    "in another folder": f"mkdir out; cp base.yaml out/r.yaml; cd out\nsed -i 's/16/4/' r.yaml\n{_TRAIN} r.yaml",
+    "a value of a variable": f'sed -i "s|^lr:.*|lr: ${{LR:-3e-5}}|; /^packing/d" ./base.yaml\n{_TRAIN} base.yaml',
     "removed and written again": f"cp base.yaml c.yaml; rm -f c.yaml; cat base.yaml >> c.yaml\n{_TRAIN} c.yaml",
 }
 # name: (script, line, command that is named)
@@ -84,7 +86,7 @@ def test_the_training_reads_what_bash_leaves_there(name: str, tmp_path: Path, mo
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/megatron").write_text(_STUB)
     (tmp_path / "bin/megatron").chmod(0o755)
-    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "SEEN": f"{tmp_path}/seen.yaml"}
     subprocess.run(["bash", "x.sh"], env=env, timeout=STUCK_SECONDS, check=True)
     assert found == _import(tmp_path, f"{_TRAIN} seen.yaml")
 
@@ -104,6 +106,22 @@ def test_a_removed_configuration_is_named(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(BASE)
     with pytest.raises(ImportRefused, match=r"base\.yaml is removed by `rm base\.yaml`"):
         _import(tmp_path, f"rm base.yaml\n{_TRAIN} base.yaml")
+
+
+def test_lines_with_a_value_of_the_user_are_left_as_they_are(tmp_path: Path) -> None:
+    base = BASE.replace("packing: true", "output_dir: ${OUT}/x")
+    script = f"cat > c.yaml <<Y\n{base}Y\nsed -i 's/parallel_size: 2/parallel_size: 4/' c.yaml\n{_TRAIN} c.yaml"
+    (tmp_path / "x.sh").write_text(script)
+    (imported,) = read_file(tmp_path / "x.sh", ImportOptions(folder=str(tmp_path)))
+    found = {arg.flag: arg.value for arg in imported.native}
+    assert (found["tensor_model_parallel_size"], found["output_dir"]) == (4, "${OUT}/x")
+
+
+def test_a_configuration_that_a_program_makes_is_refused_with_the_program(tmp_path: Path) -> None:
+    script = f"\npython make.py --out run.yaml\n{_TRAIN} run.yaml"
+    message = r"x\.sh:2: the configuration run\.yaml does not exist: python may make it, which is not run"
+    with pytest.raises(ImportRefused, match=message):
+        _import(tmp_path, script)
 
 
 def test_a_program_that_gets_the_configuration_before_is_named(tmp_path: Path) -> None:

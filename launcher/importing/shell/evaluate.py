@@ -276,6 +276,7 @@ class Interpreter(Subshells, FileCommands):
                     env=env,
                     where=self._location(node),
                     outer=outer,
+                    directory=self.state.directory,
                     files=dict(self.state.heredocs),
                     changes=dict(self.state.changes),
                 )

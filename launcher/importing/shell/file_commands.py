@@ -54,7 +54,7 @@ class FileCommands(Builtins):
         """`mkdir -p A/B` and `touch A`: they exist from then on."""
         is_folder = words[0] == "mkdir"
         for word in (word for word in words[1:] if not word.startswith("-")):
-            name = os.path.normpath(shown(word))
+            name = self.state.path(word)
             if self.state.changes.get(name) is not None and self.state.changes[name].removes:
                 self.state.changes.pop(name)
             while name not in ("", "/", "."):

@@ -1,6 +1,5 @@
 """Files that a script writes, copies or edits (`cat > FILE <<EOF`, `tee FILE`, `sed -i`) and reads again."""
 
-import os.path
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +54,7 @@ def write(files: list[tuple[str, bool]], text: str | None, state: State, change:
         if name.startswith("/dev/"):
             continue
         old = _before(name, state) if adds else ""
-        name = os.path.normpath(name)
+        name = state.path(name)
         state.changes.pop(name, None)
         state.heredocs.pop(name, None)
         if text is None or old is None:
@@ -66,30 +65,32 @@ def write(files: list[tuple[str, bool]], text: str | None, state: State, change:
 
 def _before(name: str, state: State) -> str | None:
     """Return the content of a file that is appended to; what is nowhere is empty."""
-    change = state.changes.get(os.path.normpath(name))
+    change = state.changes.get(state.path(name))
     if change is not None:
         return "" if change.removes else None
     text = content_of(name, state)
-    is_nowhere = is_followed(name) and not any(path.exists() for path in candidates(name, state.folder))
+    is_nowhere = is_followed(name) and not any(path.exists() for path in candidates(state.path(name), state.folder))
     return "" if text is None and is_nowhere else text
 
 
 def remove(name: str, state: State, change: Change) -> None:
     """Record that a file is removed."""
-    name = os.path.normpath(shown(name))
-    state.heredocs.pop(name, None)
+    name = state.path(name)
+    for inside in [each for each in state.heredocs if f"{each}/".startswith(f"{name}/")]:
+        del state.heredocs[inside]
+        state.changes[inside] = replace(change, removes=True)
     state.changes[name] = replace(change, removes=True)
     state.made = {each: is_folder for each, is_folder in state.made.items() if not f"{each}/".startswith(f"{name}/")}
 
 
 def read(name: str, state: State) -> str | None:
     """Return the text that the script has written to a file; None if the content is unknown."""
-    return content_of(name, state) if state.follows else state.heredocs.get(os.path.normpath(shown(name)))
+    return content_of(name, state) if state.follows else state.heredocs.get(state.path(name))
 
 
 def content_of(name: str, state: State) -> str | None:
     """Return the content of a file that the script copies or edits: what it wrote, or what is on disk."""
-    name = os.path.normpath(shown(name))
+    name = state.path(name)
     if name in state.heredocs or name in state.changes or not is_followed(name):
         return state.heredocs.get(name)
     for path in candidates(name, state.folder):

@@ -56,6 +56,11 @@ def _with_braces(found: "re.Match[str]") -> str:
     return f"${{{simple.group(1)}}}" if simple and follows else typed
 
 
+def unknown_parts(text: str) -> list[str]:
+    """Return the placeholders in a text, as they were typed."""
+    return [shown(typed) for typed in _MARKED.findall(text)]
+
+
 def emptied(text: str) -> str:
     """Return the text as in bash: unset variables are empty."""
     return _MARKED.sub("", text)

@@ -1,7 +1,6 @@
 """Scripts inside a script (`bash -c TEXT`, `bash FILE ARGS`, `source FILE`): their text, if it can be read."""
 
 import itertools
-import os.path
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.parts import between
-from launcher.importing.shell.placeholders import is_open, retyped, shown
+from launcher.importing.shell.placeholders import is_open, retyped
 from launcher.importing.shell.state import State
 
 _SHELLS = ("bash", "sh", "zsh")
@@ -123,7 +122,7 @@ def script_text(word: str, state: State, folder: Path | None) -> str | None:
     Args:
         folder: folder of the outer script, tried after its working directory.
     """
-    name = os.path.normpath(shown(word))
+    name = state.path(word)
     written = state.heredocs.get(name)
     if name in state.changes:
         return None

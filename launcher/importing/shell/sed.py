@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from launcher.importing.shell.placeholders import is_open
+from launcher.importing.shell.placeholders import is_open, unknown_parts
 from launcher.importing.shell.posix import searching
 
 _LONGEST_TEXT = 200_000
@@ -76,7 +76,7 @@ def edited(text: str, sed: Sed) -> str | None:
     edits = [edit for script in sed.scripts for edit in _edits(script, sed)]
     if not text.endswith("\n") and any(edit is not None and edit.letter == "a" for edit in edits):
         return None
-    if None in edits or len(text) > _LONGEST_TEXT or any(is_open(script) for script in sed.scripts):
+    if None in edits or len(text) > _LONGEST_TEXT or not all(map(_is_readable, sed.scripts)):
         return None
     lines, output = text.removesuffix("\n").split("\n") if text else [], ""
     for number, line in enumerate(lines, 1):
@@ -102,6 +102,7 @@ def _edits(script: str, sed: Sed) -> Iterator[_Edit | None]:
         if letter == "s":
             parts = _SUBSTITUTION.match(script, at)
             pattern = None if parts is None else searching(_unsigned(parts, 2), extended=sed.extended)
+            pattern = None if parts is not None and is_open(parts.group(2)) else pattern
             # GNU's \U, \L … change case.
             if parts is None or pattern is None or re.search(r"\\[A-Za-mo-su-z]", parts.group(3)):
                 yield None
@@ -120,6 +121,11 @@ def _edits(script: str, sed: Sed) -> Iterator[_Edit | None]:
             if script[at : at + 1] not in ("", ";", "\n", " ", "}"):
                 yield None
                 return
+
+
+def _is_readable(script: str) -> bool:
+    """Return whether unknown parts of a script of `sed` are variables, which are taken to hold no signs of it."""
+    return all(re.fullmatch(r"\$\{?\w+\}?", typed) for typed in unknown_parts(script))
 
 
 def _unsigned(parts: "re.Match[str]", group: int) -> str:
@@ -175,8 +181,13 @@ def _may_match(pattern: "re.Pattern[str]", line: str) -> bool:
     """
     if not is_open(line) or _BLANKS.fullmatch(pattern.pattern):
         return True
-    start = re.match(r"\^([\w -]+)(?![*+?{])", pattern.pattern)
     known = re.split("[\ue000]", line)[0]
+    key = re.match(r"\^?([\w. -]*\w:[\w -]*)(\.\*\$?$)?", pattern.pattern)
+    start = re.match(r"\^([\w -]+)(?![*+?{])", pattern.pattern)
+    if key is not None and key.group(2) and known.startswith(key.group(1)):
+        return True  # all of the line is replaced
+    if key is not None and key.group(1) not in line:
+        return False  # a key of YAML, which the value of a variable does not hold
     if start is None or start.group(1)[: len(known)] == known[: len(start.group(1))]:
         raise ValueError("a part of the line is not known")
     return False

@@ -55,6 +55,7 @@ class Command:
         env: exported variables, and assignments before the command.
         where: `file:line`.
         outer: command lines that start the enclosing script (`sbatch`, `srun … bash -c`), concatenated.
+        directory: current directory, from where the script starts.
         files, changes: files that the script wrote before, and those that it changed otherwise.
     """
 
@@ -62,6 +63,7 @@ class Command:
     env: Mapping[str, str]
     where: str
     outer: tuple[str, ...] = ()
+    directory: str = "."
     files: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Change] = field(default_factory=dict)
 
@@ -159,9 +161,19 @@ class State:
         if name not in self.fixed:
             self.variables[name] = value
 
+    def path(self, name: str) -> str:
+        """Return the normal path of a file, from where the script starts."""
+        plain = os.path.normpath(shown(name))
+        if self.directory == "." or os.path.isabs(plain):
+            return plain
+        joined = os.path.normpath(os.path.join(self.directory, plain))
+        is_known = joined in self.heredocs or joined in self.changes
+        # A folder that is not known may be the same as before.
+        return plain if "$" in self.directory and not is_known and plain in self.heredocs else joined
+
     def file_test(self, operator: str, name: str) -> bool | None:
         """Return the answer of `[ -f NAME ]` for what the script itself makes or removes; None: not known."""
-        name = os.path.normpath(shown(name))
+        name = self.path(name)
         change = self.changes.get(name)
         if change is not None and change.removes:
             return False if operator in _OF_FILES else None
