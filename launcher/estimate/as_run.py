@@ -98,7 +98,8 @@ def _without_ineffective(job: Job, notes: list[str]) -> Job:
         value, unset = value_at(job, path), _as_unset(path, backend, version)
         if value is not None and value in gap.neutral and value != unset and _is_estimated(path, job):
             changed[path] = unset
-            notes.append(f"{path}: {override_text(value)} is what {backend.title} does without it ({gap.why})")
+            if job.origin(path).kind == "override":
+                notes.append(f"{path}: {override_text(value)} is what {backend.title} does without it ({gap.why})")
     return with_values(job, changed, _DERIVED) if changed else job
 
 
