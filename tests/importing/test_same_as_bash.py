@@ -86,6 +86,13 @@ def test_how_many_loops_a_variable_means_is_asked_for() -> None:
     assert state.problems[0].where == "x.sh:2"
 
 
+def test_a_script_that_is_sourced_if_it_is_there_is_not_left_out_silently(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("N=8\n")
+    state = State(script="x.sh")
+    run_script("[ -f env.sh ] && source env.sh\n[ -f none.sh ] && source none.sh\nrun", state, tmp_path)
+    assert [(note.where, note.message.partition(" ")[0]) for note in state.warnings] == [("x.sh:1", "`[")]
+
+
 def test_a_reference_to_a_variable_that_is_not_known_is_refused() -> None:
     state = State(script="x.sh")
     run_script("f() { local -n R=$(date); R+=(a); }\nf\nrun", state, None)

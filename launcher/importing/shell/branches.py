@@ -8,6 +8,7 @@ from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.guards import Guards
 from launcher.importing.shell.loops import Loops
 from launcher.importing.shell.placeholders import emptied, has_output, names, shown
+from launcher.importing.shell.scripts import script_text
 from launcher.importing.shell.state import Guess
 
 _LONGEST_TYPED = 80
@@ -26,7 +27,20 @@ class Branches(Loops):
 
     def _matters(self, nodes: list[Node]) -> bool:
         """Return whether it makes a difference for the started commands that statements are evaluated or not."""
-        return has_effect(nodes, prints=self.state.output is not None) or bool(jumps(nodes) - {"exit", "fail"})
+        prints = self.state.output is not None
+        return has_effect(nodes, prints=prints) or bool(jumps(nodes) - {"exit", "fail"}) or self._sources(nodes)
+
+    def _sources(self, nodes: list[Node]) -> bool:
+        """Return whether statements source a script that can be read: what it sets would be lost without a word."""
+        for node in nodes:
+            if node.type != "command":
+                if self._sources(node.children):
+                    return True
+            elif text_of(node.children[0]) in ("source", ".") and len(node.children) > 1:
+                name = self.expander.text(node.children[1])
+                if script_text(name, self.state, self.folder) is not None:
+                    return True
+        return False
 
     def _ends(self, nodes: list[Node]) -> bool:
         """Return whether statements only report that the script, or a function, fails."""
