@@ -61,6 +61,8 @@ def _problems(hardware: Hardware, node: int, world: int) -> Iterator[tuple[str, 
     yield from _incomplete(hardware)
     yield from _faster(hardware)
     host = host_devices(hardware, node)
+    if host < 1:
+        return  # a node without devices, of which the job's own fields have the error
     if node % host:
         message = (
             f"hardware.node_devices {host} does not divide the {node} devices of a node (cluster.devices_per_node)"

@@ -322,7 +322,13 @@ def test_refusal_only_beyond_the_estimates_own_error() -> None:
 
 DENSE_EP = ["+recipe=qwen2_5_7b_pretrain", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=64"]
 DENSE_EP += ["batch.global_batch_size=1024", "parallel.ep=2"]
-REWARD = ["+recipe=qwen3_moe_rm_lora", "backend=mindformers", "hardware=ascend_910c", "parallel.schedule=dualpipev"]
+REWARD = [
+    "+recipe=qwen3_moe_rm_lora",
+    "backend=mindformers",
+    "hardware=ascend_910c",
+    "parallel.schedule=dualpipev",
+    "backend.args.center_rewards_coefficient=null",
+]
 FP8 = ["+recipe=llama3_70b_fp8", "hardware=ascend_910b"]
 OFFERED = {
     "a dense model": (["estimate", *DENSE_EP], "MOE-EP-DENSE"),
