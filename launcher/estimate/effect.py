@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from launcher.estimate.check import problems
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, fields, value_at, with_values
+from launcher.job.build import WrongValue, convert
+from launcher.job.schema import FieldInfo
 
 NO_EFFECT = "does not change the estimate of this job"
 # Fields that obviously do not affect memory or time.
@@ -50,8 +52,17 @@ def _others(job: Job, path: str) -> Iterator[Job]:
     elif isinstance(value, int | float):
         others += [value * 2, value // 2 if isinstance(value, int) else value / 2]
     for other in others:
-        if other != value:
+        if other != value and _is_legal(other, info):
             yield with_values(job, {path: other})
+
+
+def _is_legal(value: Value, info: FieldInfo) -> bool:
+    """Return whether a field can have a value: half of one device is none."""
+    try:
+        convert(value, info.type, info.meta)
+    except WrongValue:
+        return False
+    return True
 
 
 def _figures(answer: Estimate) -> str:

@@ -1,5 +1,6 @@
 """An imported job is estimated as its backend runs it: by its arguments, its model's name, its backend's defaults."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from launcher.compose import compose
 from launcher.estimate import Estimate, estimate
 from launcher.estimate.estimate import CannotEstimate
-from launcher.job import Job, field_paths, value_at, with_values
+from launcher.job import Job, Origin, field_paths, fields, value_at, with_values
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import read_back, translate
 from launcher.search.begin import begin
@@ -241,3 +242,14 @@ def test_what_the_backend_refuses_is_named(name: str) -> None:
     notes = [note for note in of(compose([*words, f"{path}={value}"])).missing if note.startswith(path)]
     assert notes[0].startswith(f"{path}: {value} is counted, but ")
     assert "refuses it (" in notes[0]
+
+
+@pytest.mark.parametrize("backend", ["megatron", "mindformers"])
+def test_the_least_value_of_every_size_is_estimated_or_refused(backend: str) -> None:
+    base = compose(["+recipe=qwen3_moe", f"backend={backend}", "hardware=h100_80g", "cluster.nodes=2"])
+    sections = ("parallel.", "batch.", "cluster.", "recompute.", "model.num_", "hardware.")
+    for path, info in fields().items():
+        if path.startswith(sections) and info.type in (int, int | None) and info.meta.minimum is not None:
+            job = with_values(base, {path: int(info.meta.minimum)}, Origin(kind="override", where=path))
+            with contextlib.suppress(CannotEstimate):
+                estimate(job, changes=False)
