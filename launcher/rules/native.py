@@ -124,7 +124,9 @@ def fields_passed(context: RuleContext, backend: Backend, version: str) -> dict[
     new = passed | (context.values.keys() - context.written.keys())
     rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
     read = [(_by(row, passed, context.values), _read(row, NativeView(context.values))) for row in rows]
-    return {path: context.key(flag) for flag, values in read for path, value in values.items() if value is not None}
+    return {
+        path: context.key(flag) for flag, values in read if flag for path, value in values.items() if value is not None
+    }
 
 
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
