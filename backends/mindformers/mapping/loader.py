@@ -53,7 +53,7 @@ def mask_of(job: Job) -> str:
     `tokens` is MindFormers' default: it builds the mask from the tokens and masks every padding token, which for Qwen
     is the end of a document (mask_generate.py:96 @2.1.0). The others use a plain mask.
     """
-    given = job.backend.args
+    given = job.backend.passed
     if job.data.reset_attention_mask or any(given.get(f"{place}{DOCUMENT_MASK}") for place in (LOADER, CONFIG)):
         return "documents"
     # Samples packed into one sequence must not attend to each other.
