@@ -305,7 +305,7 @@ def convert(
     from launcher.convert.convert import execute, prepare
     from launcher.convert.formats import format_in
     from launcher.convert.request import request
-    from launcher.rules.passed import with_passed
+    from launcher.rules.passthrough import with_passthrough
 
     path = Path(source).expanduser()
     is_model = format_in(path).kind == "hf"
@@ -314,8 +314,8 @@ def convert(
         to_hf=format == "hf",
         model=str(path) if is_model else None if model is None else str(model),
         checkpoint=None if is_model else str(path),
-        job=None if job is None else with_passed(job, and_arguments=True),
-        source_job=None if source_job is None else with_passed(source_job, and_arguments=True),
+        job=None if job is None else with_passthrough(job, and_arguments=True),
+        source_job=None if source_job is None else with_passthrough(source_job, and_arguments=True),
         backend=backend,
         format=None if format == "hf" else format,
         dtype=dtype,

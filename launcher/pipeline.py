@@ -25,7 +25,7 @@ from launcher.rules.engine import load, ordered, run, without_duplicates
 from launcher.rules.fixes import missing, with_fixes
 from launcher.rules.native import rule_context
 from launcher.rules.other_backends import with_other_backends
-from launcher.rules.passed import with_unset_passed
+from launcher.rules.passthrough import with_passthrough_unless_set
 from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 
@@ -187,7 +187,7 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     )
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(
-        job=with_unset_passed(job, backend, version),
+        job=with_passthrough_unless_set(job, backend, version),
         backend=backend,
         version=version,
         native=translation.native,
@@ -357,7 +357,7 @@ def _ported(
 
 def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Finding]]:
     local, notes = with_local_model(_with_data_reference(job), backend)
-    return with_unset_passed(backend.prepare(local, version), backend, version), notes
+    return with_passthrough_unless_set(backend.prepare(local, version), backend, version), notes
 
 
 def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, RuleContext, list[Finding]]:

@@ -16,7 +16,7 @@ from launcher.plan.executor import get_executor, start_of
 from launcher.plan.start import RESUME
 from launcher.plan.tracker_config import with_job_as_config
 from launcher.records import dataclass
-from launcher.rules.passed import with_passed
+from launcher.rules.passthrough import with_passthrough
 
 # Above this many parameters a rehearsal runs only on request: without an accelerator it would not fit, or not end.
 _TINY_PARAMETERS = 50_000_000
@@ -59,7 +59,7 @@ def planned(outcome: Outcome, *, resumes: bool = False) -> LaunchPlan:
     if watch.checkpoints is None or not watch.trackers or not (restarts or resumes):
         return plan
     again = {**_FROM_OWN_CHECKPOINT, "checkpoint.save": watch.checkpoints}
-    job = with_passed(outcome.job)
+    job = with_passthrough(outcome.job)
     resumed = judge(with_values(job, again, Origin(kind="override", where="restart")), fixes=False)
     if not resumed.ok and not restarts:
         return plan

@@ -38,7 +38,7 @@ ROWS = (
         name="weight_bytes",
         value=2,
         source="mindformers 1.6.0 models/llama/llama_config.py, param_init_type: weights in bf16, fp32 states",
-        when=lambda job: job.backend.passed.get("model.model_config.param_init_type") == "bfloat16",
+        when=lambda job: job.backend.passthrough.get("model.model_config.param_init_type") == "bfloat16",
     ),
     StackFigure(
         name="experts_over_tp",

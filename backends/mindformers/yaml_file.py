@@ -17,6 +17,7 @@ from backends.mindformers.pynative_keys import PYNATIVE_SINCE, key_notes, pynati
 from launcher.job import Value
 from launcher.mapping.backend import FileNote
 from launcher.mapping.native import NativeArgs
+from launcher.mapping.sections import flattened
 
 CALLBACKS = "callbacks"
 # Sections of the template: an empty one is one that is not there (tools/register/template.py:70, 685 @1.6.0).
@@ -71,17 +72,7 @@ def file_notes(tree: Mapping[str, Any], version: str) -> Iterator[FileNote]:
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Value]) -> None:
-    for name, node in tree.items():
-        path = f"{prefix}{name}"
-        if (
-            isinstance(node, Mapping)
-            and node
-            and path not in MAPPING_VALUES
-            and not any("." in str(key) for key in node)
-        ):
-            _flatten(node, f"{path}.", flat)
-        else:
-            flat[path] = frozen(node)
+    flat |= {key: frozen(value) for key, value in flattened(tree, MAPPING_VALUES, prefix)}
 
 
 def _flatten_callbacks(callbacks: Iterable[Any], flat: dict[str, Value]) -> None:

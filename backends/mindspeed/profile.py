@@ -6,7 +6,7 @@ from launcher.mapping.stack_figure import StackFigure
 
 
 def _reuses_main_weights(job: Job) -> bool:
-    return bool(job.backend.passed.get("reuse-fp32-param"))
+    return bool(job.backend.passthrough.get("reuse-fp32-param"))
 
 
 _OWN = (

@@ -25,7 +25,7 @@ from launcher.pipeline_schedule.layout import CannotSplit
 from launcher.pipeline_schedule.order import PLAIN, SIMULATED
 from launcher.pipeline_schedule.precedence import precedence
 from launcher.records import dataclass
-from launcher.rules.passed import with_passed
+from launcher.rules.passthrough import with_passthrough
 
 # Fields that a split replaces: the other ways to set the layers of a stage.
 UNEVEN: dict[str, Value] = {
@@ -135,7 +135,7 @@ def pose(
         CannotEstimate: the job's figures are incomplete or wrong.
         BadProblem: there is no pipeline, or no time or memory to balance.
     """
-    job = with_passed(job)
+    job = with_passthrough(job)
     if job.parallel.pp < 2:
         raise BadProblem("parallel.pp is 1: there are no stages to balance")
     if job.parallel.schedule in SIMULATED and job.parallel.schedule != PLAIN:

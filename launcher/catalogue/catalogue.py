@@ -174,6 +174,10 @@ class Catalogue:
         found = self._index.get(name)
         return self._index.get(self.normalise(name)) if found is None else found
 
+    def of_key(self, key: str) -> Argument | None:
+        """Return the argument that a key of `backend.args` names, where underscores may stand for dashes, or None."""
+        return self.get(key) or self.get(key.replace("_", "-"))
+
     def by_dest(self, dest: str) -> Argument | None:
         """Return the first argument that stores into `dest` (`tensor_model_parallel_size` for argparse backends)."""
         return self._by_dest.get(dest)

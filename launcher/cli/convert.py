@@ -203,11 +203,11 @@ def _job(overrides: Sequence[str], config_dirs: Sequence[str], backend: str | No
         job = plain_job(overrides)
         if job is not None:
             return job
-    from launcher.rules.passed import with_passed
+    from launcher.rules.passthrough import with_passthrough
 
     named = any(word.startswith("backend=") for word in overrides)
     job = composed_of([*overrides, *([f"backend={backend}"] if backend and not named else [])], config_dirs)
-    return with_passed(job, and_arguments=True)
+    return with_passthrough(job, and_arguments=True)
 
 
 def _converted(options: argparse.Namespace, asked: Conversion) -> int:

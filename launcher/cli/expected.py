@@ -19,13 +19,13 @@ def expected_of(folder: Path) -> Expected:
         return Expected(why="its job is not yours to read")
     from launcher.compose import ComposeError, compose
     from launcher.estimate import CannotEstimate, estimate
-    from launcher.rules.passed import with_passed
+    from launcher.rules.passthrough import with_passthrough
 
     try:
         job = compose([f"+job={file}"])
     except ComposeError as error:
         return Expected(why=f"{file} is no job of this version: {error}")
-    batch, hang = with_passed(job).batch, job.fault_tolerance.hang_minutes
+    batch, hang = with_passthrough(job).batch, job.fault_tolerance.hang_minutes
     known = Expected(hang_s=None if hang is None else 60.0 * hang)
     tokens = batch.global_batch_size * batch.seq_length if batch.global_batch_size and batch.seq_length else None
     if job.runtime != "native" and job.hardware.device != _CPU:

@@ -21,11 +21,11 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("-o", "--out", metavar="FILE.jsonl", required=True, help="file to write")
     options = parse(made, words)
-    from launcher.rules.passed import with_passed
+    from launcher.rules.passthrough import with_passthrough
     from launcher.tokenized import FILE, CannotTokenize, tokenize
 
     writable("-o", options.out, FILE, ".jsonl", ".json")
-    job = with_passed(composed(options))
+    job = with_passthrough(composed(options))
     folder = job.tokenizer.path or job.model.path
     if len(job.data.paths) != 1:
         raise WrongUse("data.paths: one file of conversations is needed", "data.paths=[chats.jsonl]")

@@ -10,7 +10,7 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import UNSUPPORTED, Translation, read_back, translate
 from launcher.mapping.ignored_fields import ignored_field_findings
 from launcher.rules.effects import Overruled, overruled
-from launcher.rules.passed import with_passed, without_arguments
+from launcher.rules.passthrough import with_passthrough, without_arguments
 
 _DERIVED = Origin(kind="derived")
 # Sections whose values decide memory and time; sizes of the model are the job's.
@@ -48,7 +48,7 @@ def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
 def before_validation(job: Job) -> tuple[Job, list[str]]:
     """Return a job as `as_run` resolves it, as far as no layout decides it, and the assumptions made for it."""
     notes: list[str] = []
-    job = with_passed(job)
+    job = with_passthrough(job)
     job = _without_ineffective(job, notes)
     job = _passed_vocabulary(job)
     if job.model.hidden_size is None:
@@ -156,10 +156,10 @@ def _passed_vocabulary(job: Job) -> Job:
     known = get_backend(job.backend.name).vocabulary_size if job.backend.name is not None else None
     if known is None or job.model.vocab_size is not None:
         return job
-    size = job.backend.passed.get(known.size)
+    size = job.backend.passthrough.get(known.size)
     if not isinstance(size, (int, str)) or not str(size).isdigit():
         return job
-    kinds = (job.tokenizer.type, job.backend.passed.get(known.tokenizer))
+    kinds = (job.tokenizer.type, job.backend.passthrough.get(known.tokenizer))
     added = max(known.added.get(str(kind), 0) for kind in kinds)
     return without_arguments(with_values(job, {"model.vocab_size": int(size) + added}, _DERIVED), {known.size})
 

@@ -34,7 +34,7 @@ from launcher.pipeline_schedule.long_step import shortened
 from launcher.pipeline_schedule.simulation import Event
 from launcher.pipeline_schedule.simulation import timeline as events_of
 from launcher.records import record
-from launcher.rules.passed import passed_errors, with_passed
+from launcher.rules.passthrough import passthrough_errors, with_passthrough
 
 
 class CannotEstimate(ValueError):
@@ -55,7 +55,7 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     Raises:
         CannotEstimate: the job is contradictory or incomplete; holds one finding per error.
     """
-    found = passed_errors(job)
+    found = passthrough_errors(job)
     if found:
         raise CannotEstimate(found)
     job, assumed = as_run(job)
@@ -102,7 +102,7 @@ def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
     Of what the backend makes of a job (`as_run`, which takes milliseconds), only the arguments in `backend.args` count.
     """
     answers: list[Estimate | CannotEstimate] = []
-    for job in map(with_passed, jobs):
+    for job in map(with_passthrough, jobs):
         found = problems(job)
         answers.append(CannotEstimate(found) if found else quick(job))
     return answers

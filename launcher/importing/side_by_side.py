@@ -17,7 +17,7 @@ from launcher.pipeline import MODEL_PATH, chosen_backend, with_local_model
 from launcher.port.port import port_job, sent
 from launcher.records import dataclass
 from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning, meaning
-from launcher.rules.passed import with_passed
+from launcher.rules.passthrough import with_passthrough
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
 # Model path that the environment sets when the job starts.
@@ -124,7 +124,7 @@ def side_of(job: Job, label: str, *, job_id: str, target: tuple[Backend, str] | 
         job = sent(job, backend, version).job
     else:
         job = port_job(job, backend, version).job
-    job = with_passed(derive(job), and_arguments=True)
+    job = with_passthrough(derive(job), and_arguments=True)
     described = meaning(with_local_model(job, backend)[0], backend, version)
     return Side(label=label, about=f"{label}: {backend.title} {version}", job_id=job_id, meaning=described)
 

@@ -17,19 +17,19 @@ class BackendChoice:
     env: Mapping[str, str] = option({}, "Environment variables for every node.")
 
     @property
-    def passed(self) -> "Passed":
+    def passthrough(self) -> "PassthroughArgs":
         """The values of `args` by the backend's names of its arguments."""
-        return Passed(self.args)
+        return PassthroughArgs(self.args)
 
 
-class Passed(Mapping[str, Any]):
-    """Passed-through arguments by name, however it is spelled: `a-b` is `a_b`, and `{a: {b: 1}}` has `a` and `a.b`."""
+class PassthroughArgs(Mapping[str, Any]):
+    """Pass-through arguments by name in any spelling: `a-b` is `a_b`, and `{a: {b: 1}}` has `a` and `a.b`."""
 
     def __init__(self, args: Mapping[str, Any]) -> None:
-        self._values = dict(_leaves("", args)) if args else {}
+        self._values = {spelling(path): value for path, value in leaves(args)}
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name.replace("-", "_")]
+        return self._values[spelling(name)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -38,9 +38,14 @@ class Passed(Mapping[str, Any]):
         return len(self._values)
 
 
-def _leaves(prefix: str, args: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def spelling(name: str) -> str:
+    """Return the spelling under which names of arguments are compared."""
+    return name.replace("-", "_")
+
+
+def leaves(args: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of nested arguments: of sections, and of the keys within them."""
     for name, value in args.items():
-        path = prefix + str(name).replace("-", "_")
-        yield path, value
+        yield f"{prefix}{name}", value
         if isinstance(value, Mapping):
-            yield from _leaves(f"{path}.", value)
+            yield from leaves(value, f"{prefix}{name}.")

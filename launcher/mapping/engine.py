@@ -104,7 +104,7 @@ def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Back
     """
     if job.imported.backend != backend.name or job.origin(path).kind == "override":
         return False
-    if value_at(job, path) is None or any(flag in job.backend.passed for flag in flags):
+    if value_at(job, path) is None or any(flag in job.backend.passthrough for flag in flags):
         return True
     # Another row may refuse the combination of this field with its own.
     known = fields_of_flags(backend.name, version)

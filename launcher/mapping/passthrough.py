@@ -1,6 +1,6 @@
 """Pass-through arguments (`backend.args`): checked, merged with those of fields, conflicts reported."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from launcher.catalogue.catalogue import Argument, Catalogue
@@ -11,6 +11,7 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import Backend
 from launcher.mapping.native import NativeArg
 from launcher.mapping.rows import Row, Unsupported
+from launcher.mapping.sections import flattened
 
 _USER_ORIGINS = ("override", "recipe")
 
@@ -28,11 +29,13 @@ def pass_through(
     catalogue = backend.catalogue(version)
     findings: list[Finding] = []
     retyped = _retyped(job, backend, version)
-    for typed, value in _flat(job.backend.args, backend.mapping_values if catalogue.style == "yaml" else None):
+    is_nested = catalogue.style == "yaml"
+    args_by_key = flattened(job.backend.args, backend.mapping_values) if is_nested else job.backend.args.items()
+    for typed, value in args_by_key:
         path = f"backend.args.{typed}"
-        argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
+        argument = catalogue.of_key(typed)
         # A YAML key keeps its spelling: an alias in the catalogue is a different key in the file.
-        name = typed if argument is None or catalogue.style == "yaml" else argument.name
+        name = typed if argument is None or is_nested else argument.name
         from_import = job.imported.backend == backend.name and job.origin(path).kind == "recipe"
         problem = None if value is None else catalogue.check(name, value)
         if problem is not None:
@@ -73,21 +76,6 @@ def _excludes(arg: NativeArg, name: str, spellings: Collection[str], catalogue: 
 def _is_key(arg: NativeArg, name: str) -> bool:
     """Return whether an argument is another key of the imported file, which has two names of one setting."""
     return arg.origin == "pass-through" and arg.flag != name
-
-
-def _flat(args: Mapping[str, Value], values: Collection[str] | None, prefix: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield pass-through arguments; nested sections of YAML become dotted paths.
-
-    Args:
-        values: YAML keys whose mapping is a value; None: the arguments are those of a command line.
-    """
-    for name, value in args.items():
-        path = f"{prefix}{name}"
-        is_section = values is not None and isinstance(value, Mapping) and value and path not in values
-        if is_section and not any("." in str(key) for key in value):  # as in a file
-            yield from _flat(value, values, f"{path}.")
-        else:
-            yield path, value
 
 
 def _is_off(value: Value, argument: Argument | None) -> bool:

@@ -148,7 +148,7 @@ def _differs(route: PortRoute, job: Job, path: str, value: Value) -> bool:
         for arg in after:
             argument = catalogue.get(arg.flag)
             default = None if argument is None else argument.without()
-            if before.get(arg.flag) == arg.value or arg.flag in job.backend.passed:
+            if before.get(arg.flag) == arg.value or arg.flag in job.backend.passthrough:
                 continue
             # A false value equals an unknown default.
             differs |= arg.flag in before or bool(arg.value if default is None else default != arg.value)

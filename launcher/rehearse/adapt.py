@@ -10,7 +10,7 @@ from launcher.plan.executor import get_executor
 from launcher.plan.start import RESUME
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.shrink import shrink
-from launcher.rules.passed import with_passed
+from launcher.rules.passthrough import with_passthrough
 
 REHEARSED = Origin(kind="derived", where="rehearsal")
 # Directories that a rehearsal must not write to: a shrunken model must not end up in a production directory.
@@ -26,7 +26,7 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
     Raises:
         RehearsalRefused: the job has several nodes and no setting for rehearsing them on one machine.
     """
-    job, notes = without(with_passed(job), job.rehearse.leave_out)
+    job, notes = without(with_passthrough(job), job.rehearse.leave_out)
     if job.rehearse.shrink or job.rehearse.fake_world:
         # A fake world keeps the whole layout: one process simulates its ranks, so only sizes must shrink.
         small = shrink(job, cores=None if job.rehearse.fake_world else cores)

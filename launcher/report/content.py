@@ -19,7 +19,7 @@ from launcher.rehearse.refusal import RehearsalRefused
 from launcher.report.figures import Chart, devices_chart, memory_chart, timeline_chart
 from launcher.report.origins import BY_BACKEND, origin_parts, origin_words
 from launcher.report.placement import placement_of
-from launcher.rules.passed import with_passed
+from launcher.rules.passthrough import with_passthrough
 from launcher.runtime import planned
 from launcher.terminal import counted, parameters
 
@@ -163,7 +163,7 @@ def _without_secrets(finding: Finding) -> Finding:
 
 
 def _facts(job: Job, answer: Estimate | None) -> list[tuple[str, str]]:
-    job = with_passed(job)
+    job = with_passthrough(job)
     model, parallel, batch = job.model, job.parallel, job.batch
     every = {name: getattr(parallel, name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")}
     sizes = ", ".join(f"{name} {size}" for name, size in every.items() if size is not None)

@@ -87,8 +87,8 @@ def _place(path: str, job: Job | None) -> str:
         value = value_at(job, path)
         if value not in (None, ()) and not isinstance(value, Mapping):
             text = f"{path}={override_text(value)}"
-    elif path.removeprefix(_PASSED) in job.backend.passed:
-        text = f"{path}={override_text(job.backend.passed[path.removeprefix(_PASSED)])}"
+    elif path.removeprefix(_PASSED) in job.backend.passthrough:
+        text = f"{path}={override_text(job.backend.passthrough[path.removeprefix(_PASSED)])}"
     if origin.kind == "override":
         return f"{text} (command line)"
     return f"{text} ({origin.where})" if origin.where else text

@@ -33,9 +33,9 @@ def as_html(shown: object) -> str:
 def _job(job: Job) -> str:
     own = [path for path in fields() if job.origin(path).kind in ("recipe", "override")]
     rows = [(_text(path), _text(_value(job, path), path), _text(_origin(job, path))) for path in own]
-    from launcher.rules.passed import with_passed
+    from launcher.rules.passthrough import with_passthrough
 
-    job = with_passed(job)
+    job = with_passthrough(job)
     model, parallel = job.model, job.parallel
     head = [
         (

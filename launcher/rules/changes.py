@@ -8,6 +8,7 @@ from functools import lru_cache
 import yaml
 
 from launcher.job import Job, Value, convert, field_at, fields, override_text, value_at
+from launcher.job.backend import leaves
 from launcher.job.finding import Fix
 from launcher.mapping.native_only import MODEL, TRAINING
 from launcher.mapping.native_only_index import native_only_index_of
@@ -192,11 +193,4 @@ def _plain(text: str, path: str) -> Value:
 
 def _passthrough_paths(job: Job) -> set[str]:
     """Return the paths of the job's pass-through arguments; sections of a file have a path for each key."""
-    return set(_leaves("backend.args", job.backend.args))
-
-
-def _leaves(prefix: str, tree: Mapping[str, Value]) -> Iterator[str]:
-    for name, value in tree.items():
-        yield f"{prefix}.{name}"
-        if isinstance(value, Mapping):
-            yield from _leaves(f"{prefix}.{name}", value)
+    return {f"{ARGS}{key}" for key, _ in leaves(job.backend.args)}

@@ -15,7 +15,7 @@ from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load
 from launcher.rules.registry import RuleContext
 
-# MindFormers' data_parallel is read as a number of nodes, but no argument changes the machine of a job.
+# Files of some backends have the number of replicas, which is read as nodes; a job's machine is not changed by it.
 _MACHINE = "cluster."
 
 
@@ -34,12 +34,12 @@ def rule_context(
     native = native.with_args(_parsed(native, catalogue, as_written=as_written))
     values = {arg.flag: arg.value for arg in native}
     passthrough = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
-    off = {} if as_written else _off(job, catalogue, values)
+    left_out = {} if as_written else _left_out(job, catalogue)
     overriding: dict[str, str] = {}
     beyond: dict[str, tuple[str, str]] = {}
-    if passthrough or off:
-        keys = off | {arg.flag: arg.key or arg.flag for arg in native}
-        passthrough |= off.keys()
+    if passthrough or left_out:
+        keys = left_out | {arg.flag: arg.key or arg.flag for arg in native}
+        passthrough |= left_out.keys()
         view = NativeView(values)
         for row in _renaming(backend.name, version):
             _read(row, view)
@@ -49,7 +49,7 @@ def rule_context(
         values = view.values
         # Reading marks arguments as taken, so each row gets its own view.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
-        read = [(row, {**_switched_off(row, off), **_read(row, NativeView(values))}) for row in rows]
+        read = [(row, {**_switched_off(row, left_out), **_read(row, NativeView(values))}) for row in rows]
         found = {
             path: value
             for _, each in read
@@ -118,17 +118,6 @@ def effective_of(
     return effective_values(context)
 
 
-def fields_passed(context: RuleContext, backend: Backend, version: str) -> dict[str, str]:
-    """Return the fields that pass-through arguments decide, also where the job has the same value, each with a key."""
-    passed = {name for name, arg in context.written.items() if arg.origin == "pass-through"}
-    new = passed | (context.values.keys() - context.written.keys())
-    rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
-    read = [(_by(row, passed, context.values), _read(row, NativeView(context.values))) for row in rows]
-    return {
-        path: context.key(flag) for flag, values in read if flag for path, value in values.items() if value is not None
-    }
-
-
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
     """Yield arguments with pass-through values as a command-line parser stores them, without those it cannot parse.
 
@@ -182,20 +171,26 @@ def _of_type(path: str, value: Value) -> Value:
         return None if error.kind == "type" else value
 
 
-def _off(job: Job, catalogue: Catalogue, values: Mapping[str, Value]) -> dict[str, str]:
-    """Return the arguments that `backend.args` leaves out of the command, each with its key there."""
-    named = {key: catalogue.get(key) or catalogue.get(key.replace("_", "-")) for key in job.backend.args}
+def _left_out(job: Job, catalogue: Catalogue) -> dict[str, str]:
+    """Return the switches that `backend.args` sets to false or null, each with its key there.
+
+    One that stores true and has that default is on without it, too.
+    """
+    named = {key: catalogue.of_key(key) for key, value in job.backend.args.items() if value is None or value is False}
     return {
         argument.name: key
         for key, argument in named.items()
-        if argument is not None and argument.name not in values and not job.backend.args[key]
+        if argument is not None and argument.is_flag and not (argument.action == "store_true" and argument.default)
     }
 
 
-def _switched_off(row: Row, off: Mapping[str, str]) -> dict[str, Value]:
-    """Return the field of a row whose only argument is left out, where it is a switch."""
-    is_switch = field_at(row.fields[0]).type in (bool, bool | None)
-    return {row.fields[0]: False} if is_switch and off.keys() >= set(row.flags) else {}
+def _switched_off(row: Row, left_out: Mapping[str, str]) -> dict[str, Value]:
+    """Return the field of a row whose only argument is a switch that is left out: the opposite of what it sets."""
+    if not left_out.keys() >= set(row.flags):
+        return {}
+    path = row.fields[0]
+    written = _read(row, NativeView(dict.fromkeys(row.flags, True))).get(path)
+    return {path: not written} if isinstance(written, bool) else {}
 
 
 def _is_override(key: str, job: Job) -> bool:

@@ -92,11 +92,12 @@ class RuleContext:
 
     def fields_of(self, flags: Iterable[str]) -> tuple[str, ...]:
         """Return the canonical fields of native arguments, and the paths of pass-through ones."""
-        given = self.job.backend.passed
+        given = self.job.backend.passthrough
         paths: dict[str, None] = {}
         for name in flags:
             if name in self.fields_by_flag:
                 paths[self.fields_by_flag[name]] = None
+            # A section is no argument: each of its keys is one.
             if name in given and (name in self.written or not isinstance(given[name], Mapping)):
                 paths[f"backend.args.{self.key(name)}"] = None
         return tuple(paths)

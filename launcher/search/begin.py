@@ -13,7 +13,7 @@ from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import chosen_backend, variants_of
-from launcher.rules.passed import passed_errors, passed_fields
+from launcher.rules.passthrough import passthrough_errors, passthrough_fields
 from launcher.rules.variants import Variants
 from launcher.search.found import Found
 from launcher.search.points import SWITCHED, nothing_recomputed
@@ -56,7 +56,7 @@ def begin(
     if job.backend.name is not None:
         chosen_backend(job)
     varied_paths = {path for axis in axes_of(job) for path in _paths_of_axes()[axis]}
-    if wrong := [each for each in passed_errors(job) if varied_paths.isdisjoint(each.fields)]:
+    if wrong := [each for each in passthrough_errors(job) if varied_paths.isdisjoint(each.fields)]:
         raise CannotSearch(wrong)
     read = before_validation(job)[0]
     lacking = [_lacks(path, text) for path, text in _NEEDED if _value(read, path) is None]
@@ -145,7 +145,7 @@ def _paths_of_axes() -> dict[str, tuple[str, ...]]:
 
 def kept_axes(job: Job) -> dict[str, str]:
     """Return the axes that a job searches but for an argument in `backend.args`, which every layout has, with it."""
-    passed, searched = passed_fields(job), axes_of(job)
+    passed, searched = passthrough_fields(job), axes_of(job)
     by_axis = {axis: [passed[path] for path in paths if path in passed] for axis, paths in _paths_of_axes().items()}
     return {axis: flags[0] for axis, flags in by_axis.items() if flags and axis in searched}
 

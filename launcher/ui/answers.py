@@ -9,7 +9,7 @@ from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.pipeline import Outcome, Refused, chosen_backend, judge, repair_of
 from launcher.report.origins import BACKEND_DEFAULT, SCHEMA_DEFAULT, left_to_backend, origin_words
-from launcher.rules.passed import with_passed
+from launcher.rules.passthrough import with_passthrough
 
 Tree = dict[str, Any]
 
@@ -99,7 +99,7 @@ def _values(job: Job, outcome: Outcome | None) -> dict[str, Sequence[str]]:
 
 def _layout(job: Job) -> Tree:
     """Return what lies on which devices; there is no `dp` where the sizes do not divide the devices."""
-    parallel, cluster = with_passed(job).parallel, job.cluster
+    parallel, cluster = with_passthrough(job).parallel, job.cluster
     sizes = {name: getattr(parallel, name) or 1 for name in ("tp", "pp", "vpp", "cp", "ep")}
     return {
         "nodes": cluster.nodes,

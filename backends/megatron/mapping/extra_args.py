@@ -204,7 +204,7 @@ def key_row(version: str) -> Row:
 
 def _with_passthrough(values: dict[str, Value], job: Job, flag: str) -> dict[str, Value]:
     """Return the user's mapping where it contains all of the launcher's values (see `merge`), else the launcher's."""
-    passthrough = mapping_of(job.backend.passed.get(flag)) or {}
+    passthrough = mapping_of(job.backend.passthrough.get(flag)) or {}
     return passthrough if values.items() <= passthrough.items() else values
 
 

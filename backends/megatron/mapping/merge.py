@@ -42,7 +42,7 @@ def _with_specific_keys(job: Job, version: str) -> Job:
     """
     row = key_row(version) if in_range(version, FOUR, None) else argument_row(version)
     flag = row.flags[0]
-    passed = mapping_of(job.backend.passed.get(flag))
+    passed = mapping_of(job.backend.passthrough.get(flag))
     if passed is None or not in_range(version, row.since, row.until):
         return job
     try:

@@ -264,7 +264,7 @@ _NO_TEMPLATES = (
 
 def _template(version: str) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.data.template in _NO_TEMPLATES and "external_plugins" not in job.backend.passed:
+        if job.data.template in _NO_TEMPLATES and "external_plugins" not in job.backend.passthrough:
             why = "ms-swift has no template of this name; without one it takes the model's own"
             raise Unsupported("data.template", why, ("data.template=null",))
         needed = in_range(version, FOUR, None) and (

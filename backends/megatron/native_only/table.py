@@ -290,7 +290,7 @@ _OPTIMIZER = (
         "optimizer.type=adam",
         without="Muon's defaults of the other backend apply",
         read=lambda job: (
-            "muon" in str(job.optimizer.type or "") or "muon" in str(job.backend.passed.get("optimizer", ""))
+            "muon" in str(job.optimizer.type or "") or "muon" in str(job.backend.passthrough.get("optimizer", ""))
         ),
     ),
 )

@@ -56,7 +56,8 @@ def adapt_job(job: Job, version: str) -> tuple[Job, tuple[str, ...]]:
     args = {name: value for name, value in {**args, **small}.items() if name not in changes or name in small}
     notes = [f"shrunk: batch.global_batch_size {batch} → {size}, one group of answers or more for each rank"]
     notes += [
-        f"shrunk: {name} {_shown(job.backend.passed.get(name))} → {_shown(value)}" for name, value in changes.items()
+        f"shrunk: {name} {_shown(job.backend.passthrough.get(name))} → {_shown(value)}"
+        for name, value in changes.items()
     ]
     if job.task.type == "grpo":
         args |= {
@@ -79,7 +80,7 @@ def adapt_job(job: Job, version: str) -> tuple[Job, tuple[str, ...]]:
 
 def adapt_plan(plan: LaunchPlan, job: Job) -> LaunchPlan:
     """Return the plan with a command that draws the weights of a shrunken job's teacher."""
-    if job.task.type not in TASKS or not job.rehearse.shrink or "teacher_model" not in job.backend.passed:
+    if job.task.type not in TASKS or not job.rehearse.shrink or "teacher_model" not in job.backend.passthrough:
         return plan
     return dataclasses.replace(plan, prepare=(*plan.prepare, draw_other_weights(job, _teacher(job))))
 
@@ -123,7 +124,7 @@ def _teacher(job: Job) -> str:
 
 def _formulas(job: Job) -> tuple[str, ...]:
     """Return a note where a reward's package is not installed."""
-    needs = [name for name in _listed(job.backend.passed.get("reward_funcs")) if name in _READS_FORMULAS]
+    needs = [name for name in _listed(job.backend.passthrough.get("reward_funcs")) if name in _READS_FORMULAS]
     if not needs or is_installed(_MATHS, job.cluster.python):
         return ()
     return (f"{_MATHS} is not installed: reward {' and '.join(needs)} finds no formula in any text",)

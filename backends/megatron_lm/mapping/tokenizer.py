@@ -95,7 +95,7 @@ def tokenizer_path(job: Job) -> str | None:
 
 def tokenizer_kind(job: Job) -> str:
     """Return Megatron's name of the tokenizer class for this job."""
-    passed = job.backend.passed.get("tokenizer-type")
+    passed = job.backend.passthrough.get("tokenizer-type")
     if passed is not None:
         return str(passed)
     if job.tokenizer.type not in (None, "PretrainedFromHF"):  # MindSpeed-LLM's class of the same tokenizers

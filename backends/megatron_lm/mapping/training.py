@@ -92,7 +92,7 @@ def batch_schedule() -> Row:
         except ValueError as error:
             raise Unsupported(_RAMPUP, str(error), constant) from None
         yield flags[0], ramp.schedule(length)
-        if flags[1] not in job.backend.passed:
+        if flags[1] not in job.backend.passthrough:
             yield flags[1], batch
 
     def read(view: NativeView) -> Mapping[str, Value]:

@@ -20,7 +20,7 @@ def passed(*names: str) -> Callable[[Job], bool]:
     """Return a condition: one of these arguments is passed through with a value that is not false."""
 
     def given(job: Job) -> bool:
-        args = job.backend.passed
+        args = job.backend.passthrough
         return any(args.get(name) for name in names)
 
     return given

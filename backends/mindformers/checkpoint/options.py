@@ -29,9 +29,9 @@ def check_version(layout: Layout) -> None:
     asked = layout.options.get("version")
     try:
         get_backend("mindformers").version(asked)
-    except UnknownVersion as error:
+    except UnknownVersion:
         known = ", ".join(f"version={version}" for version in get_backend("mindformers").versions)
-        raise WrongWord(f"--set version={asked}: {str(error).partition(';')[0]}; works: {known}") from None
+        raise WrongWord(f"--set version={asked}: MindFormers has no such version; works: {known}") from None
 
 
 def is_old(layout: Layout) -> bool:

@@ -53,7 +53,7 @@ def _worlds_near(job: Job, ranks: int) -> tuple[str, ...]:
 
 def interleave(job: Job) -> int:
     """Return the number of interleaved micro-batches, each of the given size."""
-    value = job.backend.passed.get(INTERLEAVE, job.batch.interleave or 1)
+    value = job.backend.passthrough.get(INTERLEAVE, job.batch.interleave or 1)
     return value if isinstance(value, int) and value > 0 else 1
 
 

@@ -139,7 +139,7 @@ def _documents() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         values = [bool(getattr(job.data, name)) for name in names]
-        known = job.data.eod_token_id is not None or _EOD in job.backend.passed
+        known = job.data.eod_token_id is not None or _EOD in job.backend.passthrough
         for name, value, flag in zip(names, values, flags, strict=True):
             why = "it finds the ends of documents by their token: set it"
             require(not value or known, f"data.{name}", why, "data.eod_token_id=TOKEN_ID")

@@ -55,7 +55,7 @@ def hub_row() -> Row:
         yield share, "train"
         yield mask, mask_of(job) == "full"
         yield shuffle, bool(job.data.shuffle)
-        if HANDLER in job.backend.passed:
+        if HANDLER in job.backend.passthrough:
             return
         require(job.batch.seq_length is not None, "batch.seq_length", "its handlers need the length of a sample")
         yield HANDLER, _handlers(job)

@@ -147,7 +147,7 @@ _CODECS: Mapping[str, _Codec] = {
 def class_of(job: Job) -> str | None:
     """Return the class of the model section, from the job or passed through."""
     family = job.model.model_type
-    return _OF_FAMILY.get(family) if family is not None else job.backend.passed.get(_CLASS)
+    return _OF_FAMILY.get(family) if family is not None else job.backend.passthrough.get(_CLASS)
 
 
 def _codec(path: str, name: str) -> _Codec:

@@ -53,7 +53,7 @@ def mask_of(job: Job) -> str:
     `tokens` is MindFormers' default: it builds the mask from the tokens and masks every padding token, which for Qwen
     is the end of a document (mask_generate.py:96 @2.1.0). The others use a plain mask.
     """
-    given = job.backend.passed
+    given = job.backend.passthrough
     if job.data.reset_attention_mask or any(given.get(f"{place}{DOCUMENT_MASK}") for place in (LOADER, CONFIG)):
         return "documents"
     # Samples packed into one sequence must not attend to each other.
@@ -95,7 +95,7 @@ _SAMPLES_APART = ("compressed", "tokens")
 
 
 def _columns(job: Job) -> tuple[str, ...]:
-    given = job.backend.passed.get(_COLUMN_FLAG)
+    given = job.backend.passthrough.get(_COLUMN_FLAG)
     if isinstance(given, (list, tuple)):
         return tuple(given)
     if job.data.columns:

@@ -41,7 +41,9 @@ def loss_monitor_row() -> Row:
         if job.logging.loss is not False:
             yield flag, job.logging.interval
             return
-        others = job.checkpoint.save is not None or any(name.startswith("callbacks.") for name in job.backend.passed)
+        others = job.checkpoint.save is not None or any(
+            name.startswith("callbacks.") for name in job.backend.passthrough
+        )
         why = "a file without any callback gets this one (tools/register/template.py:523 @2.1.0)"
         require(others, "logging.loss", why, "checkpoint.save_interval=1000", "logging.loss=true")
 

@@ -49,7 +49,7 @@ def _model_class(version: str) -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         kind = job.model.model_type
-        if kind is None and (from_directory(job) or KIND in job.backend.passed):
+        if kind is None and (from_directory(job) or KIND in job.backend.passthrough):
             return
         reason = f"with use_legacy: False this version trains {', '.join(classes)}; {_WHY_NOT.get(version, _OTHERS)}"
         if older_models:

@@ -97,7 +97,7 @@ def _interleave() -> Row:
     path = "batch.interleave"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if INTERLEAVE not in job.backend.passed:
+        if INTERLEAVE not in job.backend.passthrough:
             yield INTERLEAVE, job.batch.interleave or 1
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -130,7 +130,7 @@ def _split(version: str) -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         # An offset given by the user overrides the fields of the split and is checked by the rules.
-        matrix = None if OFFSET in job.backend.passed else layers_per_chunk(job)
+        matrix = None if OFFSET in job.backend.passthrough else layers_per_chunk(job)
         if matrix is None:
             return
         if job.parallel.schedule == "dualpipev":
@@ -199,7 +199,7 @@ def _virtual_pipeline() -> Row:
             yield VPP[0], vpp
         if (vpp or 1) > 1 or schedule is not None:
             yield INTERLEAVED, True
-            if SCHEDULER not in job.backend.passed:
+            if SCHEDULER not in job.backend.passthrough:
                 yield SCHEDULER, _SCHEDULES[schedule or "1f1b"]
 
     def read(view: NativeView) -> Mapping[str, Value]:

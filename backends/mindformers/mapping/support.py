@@ -145,7 +145,7 @@ def written_class(view: NativeView) -> str | None:
 
 def model_kind(job: Job) -> str | None:
     """Return the model class: the job's, or a MindFormers-specific one that is passed through."""
-    return job.model.model_type or job.backend.passed.get(KIND)
+    return job.model.model_type or job.backend.passthrough.get(KIND)
 
 
 def is_like_deepseek(job: Job) -> bool:

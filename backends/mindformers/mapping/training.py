@@ -161,7 +161,7 @@ def _schedule() -> Row:
         flags=(_TYPE, _END, _POWER, _DECAY_START, _STEPS, _RATIO, _INIT, _TOTAL),
         emit=emit,
         read=_read_schedule,
-        when=lambda job: _TYPE not in job.backend.passed,
+        when=lambda job: _TYPE not in job.backend.passthrough,
         note="the whole section is always written: MindFormers' defaults hold only where it is missing; "
         "total_steps is Megatron's lr_decay_iters, the formulas are the same",
     )
@@ -229,7 +229,7 @@ def _betas() -> Row:
         flags=(flag,),
         emit=lambda job: ((flag, (job.optimizer.adam_beta1, job.optimizer.adam_beta2)),),
         read=read,
-        when=lambda job: "optimizer.type" not in job.backend.passed,
+        when=lambda job: "optimizer.type" not in job.backend.passthrough,
         note="default would be 0.9 and 0.999",
     )
 

@@ -211,7 +211,7 @@ _SCHEDULE = (
         _TRAINER,
         "optimizer.clip_grad=1.0",
         without="such steps are trained with clipped gradients",
-        read=lambda job: bool(job.backend.passed.get("runner_wrapper.use_skip_data_by_global_norm")),
+        read=lambda job: bool(job.backend.passthrough.get("runner_wrapper.use_skip_data_by_global_norm")),
     ),
     row(
         "runner_wrapper.calculate_per_token_loss",

@@ -34,7 +34,7 @@ from launcher.rules.table import declare
 # MindSpore's interleaved schedule accepts any number of micro-batches of at least pp (InterleavedScheduler, offset_).
 lift("BATCH-VPP", NAME, lambda context: True)
 # An offset given by the user sets the layers of each chunk; MF-OFFSET-SUM checks it.
-lift("PAR-PP-LAYERS", NAME, lambda context: f"{MODEL}offset" in context.job.backend.passed)
+lift("PAR-PP-LAYERS", NAME, lambda context: f"{MODEL}offset" in context.job.backend.passthrough)
 # Its step scales the loss with every dtype (wrapper/wrapper.py:186 @2.1.0); a ported job sets no scale with bf16.
 lift("SENSE-LOSS-SCALE", NAME, lambda context: context.flag("runner_wrapper.scale_sense") != 1.0)
 # Legacy routers add the bias to any scores; only TransformerConfig rejects it (transformer_config.py:2475).
@@ -88,7 +88,7 @@ def _types(context: RuleContext) -> Any:
     keys = [*_BUILT, *(() if resets_wrapper(context) else ("runner_wrapper.type",))]
     if context.version == OLD:  # later, data sets of Hugging Face have no task
         keys.append(_TASK)
-    passed = context.job.backend.passed
+    passed = context.job.backend.passthrough
     # null in there takes the key out of the file, which the template refuses, reset or not
     removed = (key for key in ("runner_wrapper.type", *keys) if key in passed and key not in context.written)
     missing = [key for key in keys if key in context.written and not context[key]]

@@ -333,7 +333,7 @@ EXPERTS = (
 def _twice(context: RuleContext) -> Any:
     for names in _SYNONYMS:
         # A passed-through name replaces the one that the launcher would write.
-        given = [name for name in names if MODEL + name in context.job.backend.passed]
+        given = [name for name in names if MODEL + name in context.job.backend.passthrough]
         if len(given) > 1:
             return f"{' and '.join(given)} are names of one setting of model_config: keep one"
     return None

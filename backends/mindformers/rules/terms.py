@@ -56,7 +56,7 @@ def whole(value: Any) -> bool:
 def dialect_of(context: RuleContext) -> str:
     """Return the kind of file: `mcore` (written by the launcher), `legacy` (use_legacy) or `pynative` (2.x)."""
     # No row of the mapping table writes the section of the pynative trainer.
-    if any(key.startswith("parallelism") for key in context.job.backend.passed):
+    if any(key.startswith("parallelism") for key in context.job.backend.passthrough):
         return "pynative"
     return "mcore" if context["use_legacy"] is False else "legacy"
 

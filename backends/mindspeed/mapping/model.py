@@ -217,7 +217,7 @@ def _write_scores(job: Job, functions: tuple[str, ...]) -> Iterable[tuple[str, V
             raise Unsupported("model.norm_topk_prob", why, (f"model.norm_topk_prob={str(not single).lower()}",))
         yield "moe-router-score-function", function
         return
-    if job.backend.passed.get("moe-router-load-balancing-type") in _MINDSPEED_BALANCING:
+    if job.backend.passthrough.get("moe-router-load-balancing-type") in _MINDSPEED_BALANCING:
         if normalised:
             yield "norm-topk-prob", True
         return

@@ -32,7 +32,7 @@ class Layout:
         stack: torch_dist: all layers as one tensor; None follows megatron-core.
         folded: the second chunks are on the stages in reverse order (dualpipev).
         options: format-specific options (`mla_mm_split` …), from `--set NAME=VALUE`.
-        args: native arguments of the job (`backend.passed`), for the arguments that a format stores.
+        args: native arguments of the job (`backend.passthrough`), for the arguments that a format stores.
         version: version of the backend; None for its newest.
         qkv_concat: one fused matrix instead of separate projections; None uses the backend's default.
         legacy: the backend's model classes from before Megatron-core; None for those that train the model.
@@ -85,7 +85,7 @@ def layout_of(job: Job, *, naming: Naming | None = None, options: Mapping[str, s
         grouped_experts=job.moe.grouped_gemm,
         experts_over_tp=bool(job.moe.tp_extend_ep),
         options=dict(options or {}),
-        args=dict(job.backend.passed),
+        args=dict(job.backend.passthrough),
         version=job.backend.version,
         qkv_concat=job.kernels.qkv_concat,
         legacy=job.model.legacy,

@@ -12,6 +12,7 @@ from launcher.job import with_values
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
 from tests.conftest import Launch
+from tests.nested import nested
 from tests.sampling import sample
 
 MINDFORMERS = get_backend("mindformers")
@@ -25,20 +26,12 @@ def _written(args: dict[str, Any]) -> dict[str, Any]:
     return {arg.flag: arg.value for arg in native}
 
 
-def _nested(name: str, value: Any) -> dict[str, Any]:
-    *sections, last = name.split(".")
-    tree = {last: value}
-    for section in reversed(sections):
-        tree = {section: tree}
-    return tree
-
-
 def test_a_nested_key_is_the_dotted_one() -> None:
     for name in sample([each for each in CATALOGUE.names() if "." in each], 40, "nested keys"):
         argument = CATALOGUE.get(name)
         assert argument is not None
         value = argument.default or 1
-        assert _written(_nested(name, value)) == _written({name: value}), name
+        assert _written(nested(name, value)) == _written({name: value}), name
 
 
 @pytest.mark.parametrize(
@@ -70,5 +63,5 @@ def test_mappings_that_are_values_are_read_as_such_from_files_and_from_jobs() ->
     for name in sorted(MAPPING_VALUES):
         value = {"a": True}
         section, _, key = name.rpartition(".")
-        assert flatten(_nested(name, value))[name] == value
+        assert flatten(nested(name, value))[name] == value
         assert _written({section: {key: value}}).get(name, value) == value

@@ -10,31 +10,24 @@ import pytest
 from launcher.api import diff
 from launcher.compose import compose
 from launcher.estimate.estimate import estimate
-from launcher.job import Job, Origin, fields, with_values
+from launcher.job import Job, Origin, fields, value_at, with_values
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import translate
 from launcher.pipeline import judge
-from launcher.rules.passed import passed_fields, with_passed
+from launcher.rules.passthrough import passthrough_fields, with_passthrough
 from launcher.runtime import planned
 from tests.conftest import Launch
-from tests.sampling import dice, trials
+from tests.nested import nested
+from tests.sampling import dice, sample, trials
 
 RECIPES = ("qwen3_moe", "llama3_8b", "deepseek_v3", "tiny_qwen3_moe")
-
-
-def _nested(name: str, value: Any) -> dict[str, Any]:
-    *sections, last = name.split(".")
-    tree = {last: value}
-    for section in reversed(sections):
-        tree = {section: tree}
-    return tree
 
 
 def _spellings(name: str, value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (key, arguments) of one argument."""
     yield name, {name: value}
     if "." in name:
-        yield name, _nested(name, value)
+        yield name, nested(name, value)
     if "-" in name:
         yield name.replace("-", "_"), {name.replace("-", "_"): value}
 
@@ -62,11 +55,11 @@ def test_every_spelling_sets_the_same_fields(backend: str) -> None:
                 outcome = judge(passed, fixes=False)
                 named = {path for each in outcome.findings for path in each.fields if path.startswith("backend.args.")}
                 assert named <= {f"backend.args.{key}"}
-                assert set(passed_fields(passed).values()) <= {key}
-                if _bare(with_passed(passed)) != _bare(passed):
-                    assert with_passed(passed).backend.args == {}
+                assert set(passthrough_fields(passed).values()) <= {key}
+                if _bare(with_passthrough(passed)) != _bare(passed):
+                    assert with_passthrough(passed).backend.args == {}
                 rules = sorted((each.rule, each.severity) for each in outcome.findings)
-                found.append((dataclasses.replace(_bare(with_passed(passed)), backend=job.backend), rules))
+                found.append((dataclasses.replace(_bare(with_passthrough(passed)), backend=job.backend), rules))
             assert all(each == found[0] for each in found), arg.flag
 
 
@@ -110,6 +103,22 @@ def test_a_run_resumes_from_the_folder_that_an_argument_names(tmp_path: Path) ->
     assert plans[1].resume is not None
     again = [node.argv for plan in plans for node in plan.resume.nodes]
     assert sorted(again[0]) == sorted(again[1])
+
+
+@pytest.mark.parametrize("backend", backend_names())
+def test_a_switch_that_is_left_out_is_the_opposite_of_one_that_is_written(backend: str) -> None:
+    job, stack = compose(["+recipe=tiny_qwen3", f"backend={backend}"]), get_backend(backend)
+    switches = [each.name for each in stack.catalogue(stack.version(None)).arguments if each.is_flag]
+    compared = 0
+    for name in sample(switches, 60, f"switches of {backend}"):
+        on, off = (_with(job, {name: value}) for value in (True, False))
+        for path in passthrough_fields(on).keys() & passthrough_fields(off).keys():
+            if fields()[path].type in (bool, bool | None):
+                values = [value_at(with_passthrough(each), path) for each in (on, off)]
+                decided_by_another = values[0] is values[1] is value_at(job, path)
+                assert decided_by_another or sorted(values) == [False, True], (name, path)
+                compared += not decided_by_another
+    assert compared or not switches
 
 
 def test_every_spelling_has_the_same_estimate() -> None:
