@@ -16,7 +16,6 @@ from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import FINDINGS, JOB
 from launcher.pipeline import judge, repair_of
-from launcher.plan.shell import quote
 from launcher.report.findings import headline, print_findings
 from launcher.report.text_page import Page, page_of
 from launcher.rules.engine import ordered
@@ -162,20 +161,20 @@ def _fix(job: Job, options: argparse.Namespace, assumed: Collection[str]) -> dic
     if options.output:
         _write(Path(options.output), found.as_tree())
     if not options.json:
-        print("\n".join(_fix_lines(found, options.output, page_of(sys.stdout))))
+        print("\n".join(_fix_lines(found, job, options.output, page_of(sys.stdout))))
     return found.as_answer()
 
 
-def _fix_lines(found: "Repair", output: str | None, page: Page) -> Iterator[str]:
+def _fix_lines(found: "Repair", job: Job, output: str | None, page: Page) -> Iterator[str]:
+    from launcher.report.strategy import written_text
+
     yield from page.join(found.overrides or ["none found"], "fixes: ", "  ", sign=" ")
     if found.affects_training:
         yield from page.join(found.affects_training, "  changes training: ", "    ", sign=", ")
     if found.asks:
         yield from page.join(found.asks, "  specify: ", "    ", sign=" ")
     if output:
-        yield from page.wrap(
-            f"written: {output} (add {quote(f'+strategy={output}')} instead of the overrides it changes)", "", "  "
-        )
+        yield from page.wrap(written_text(output, found.values, job), "", "  ")
     for finding in found.left:
         yield from page.wrap(f"not fixed: {finding.rule}: {finding.message}", "  ", "    ")
 

@@ -1,7 +1,7 @@
-"""Marks a folder of which not every tensor is written, so that nothing loads it: its tensors have holes.
+"""Marks the folder of a conversion that has not written every tensor, so that no program loads it.
 
-Until the last tensor is written, files without tensors (config.json, `.metadata`, the tracker) have another ending, so
-that other programs do not load the folder either, also under another name.
+Until the last tensor is written, files without tensors (config.json, `.metadata`, latest_checkpointed_iteration.txt)
+have a suffix, also after a renaming of the folder.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from launcher.convert.containers.errors import ConvertError
 
-ENDING = ".unfinished"
-_MARK = "conversion" + ENDING
+SUFFIX = ".unfinished"
+_MARK = "conversion" + SUFFIX
 
 
 def mark(folder: Path, tensors: Collection[Path]) -> None:
@@ -22,15 +22,15 @@ def mark(folder: Path, tensors: Collection[Path]) -> None:
         tensors: the files that hold tensors.
     """
     for path in [each for each in folder.rglob("*") if each.is_file() and each not in tensors]:
-        path.rename(path.with_name(path.name + ENDING))
+        path.rename(path.with_name(path.name + SUFFIX))
     (folder / _MARK).touch()
 
 
 def unmark(folder: Path) -> None:
     """Give the files of a folder their names: every tensor is written. A second time it does nothing."""
-    for path in list(folder.rglob(f"*{ENDING}")):
+    for path in list(folder.rglob(f"*{SUFFIX}")):
         if path.name != _MARK:
-            path.rename(path.with_name(path.name.removesuffix(ENDING)))
+            path.rename(path.with_name(path.name.removesuffix(SUFFIX)))
     (folder / _MARK).unlink(missing_ok=True)
 
 
@@ -39,6 +39,6 @@ def refuse_unfinished(path: Path) -> None:
     for folder in (path, path.parent):
         if (folder / _MARK).exists():
             raise ConvertError(
-                f"{folder}: a conversion that has not ended: not all of its tensors are written\n"
-                "  works: the same command again, which continues it"
+                f"{folder}: an interrupted conversion: not all of its tensors are written\n"
+                "  works: run the same launch convert command again, which continues it"
             )

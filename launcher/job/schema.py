@@ -59,6 +59,8 @@ class Origin:
 
 
 DEFAULT_ORIGIN = Origin(kind="default")
+USER_ORIGINS = ("override", "recipe")
+"""Kinds of origins of values that the user set: on the command line, or in a file."""
 
 
 def _section(kind: type[T]) -> T:

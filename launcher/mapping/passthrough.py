@@ -8,12 +8,11 @@ from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, fields, override_text, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
+from launcher.job.schema import USER_ORIGINS
 from launcher.mapping.backend import Backend
 from launcher.mapping.native import NativeArg
 from launcher.mapping.rows import Row, Unsupported
 from launcher.mapping.sections import flattened
-
-_USER_ORIGINS = ("override", "recipe")
 
 
 def pass_through(
@@ -51,8 +50,8 @@ def pass_through(
             findings.append(_outdated(path, name, value, overriding_field, job))
             continue
         # A value of the imported script that the user has not overridden is not reported.
-        if same and same[0].value != value and (not from_import or same[0].origin in _USER_ORIGINS):
-            first = next((arg for arg in same if arg.origin in _USER_ORIGINS and arg.field is not None), same[0])
+        if same and same[0].value != value and (not from_import or same[0].origin in USER_ORIGINS):
+            first = next((arg for arg in same if arg.origin in USER_ORIGINS and arg.field is not None), same[0])
             written = replace(same[0], origin="override", field=overriding_field) if overriding_field else first
             findings.append(_override_of(path, name, value, written, others=len(same) - 1, settled=from_import))
         args = [arg for arg in args if arg not in same]
@@ -180,7 +179,7 @@ def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, othe
         others: how many more it replaces: those of a YAML section.
         settled: an import wrote both to the job file: the script sets both, and this one takes effect there.
     """
-    by_user = written.origin in _USER_ORIGINS and written.field is not None
+    by_user = written.origin in USER_ORIGINS and written.field is not None
     contradicts = by_user and value is not None and not settled
     return Finding(
         rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",

@@ -10,6 +10,7 @@ from launcher.estimate.memory import GIB
 from launcher.executors.failure import CannotStart
 from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding
+from launcher.job.schema import USER_ORIGINS
 from launcher.job.secret import job_without_secrets, redacted, without_secrets
 from launcher.mapping.native import value_text
 from launcher.pipeline import Outcome, Refused, judge
@@ -219,7 +220,7 @@ def _values(job: Job) -> list[tuple[str, str, str]]:
     found = []
     for path in fields():
         origin = job.origin(path)
-        if origin.kind in ("recipe", "override"):
+        if origin.kind in USER_ORIGINS:
             words = redacted(origin_words(origin.kind, origin.where))
             found.append((path, redacted(override_text(value_at(job, path)), path), words))
     return found

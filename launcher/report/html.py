@@ -8,6 +8,7 @@ from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
 from launcher.job import Job, fields, override_text, value_at
 from launcher.job.finding import Finding, Findings
+from launcher.job.schema import USER_ORIGINS
 from launcher.job.secret import redacted
 from launcher.report.figures.memory import PARTS
 from launcher.report.origins import origin_words
@@ -31,7 +32,7 @@ def as_html(shown: object) -> str:
 
 @as_html.register
 def _job(job: Job) -> str:
-    own = [path for path in fields() if job.origin(path).kind in ("recipe", "override")]
+    own = [path for path in fields() if job.origin(path).kind in USER_ORIGINS]
     rows = [(_text(path), _text(_value(job, path), path), _text(_origin(job, path))) for path in own]
     from launcher.rules.passthrough import with_passthrough
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from launcher.job import Job, Value, value_at, with_values
 from launcher.job.backend import spelling
 from launcher.job.finding import Finding
+from launcher.job.schema import USER_ORIGINS
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import Translation, translate
 from launcher.rules.engine import findings_of
 from launcher.rules.native import rule_context
 from launcher.rules.registry import RULES, RuleContext
 
-_BY_USER = ("override", "recipe")
 _OF_ARGUMENTS = ("ARG-UNKNOWN", "ARG-VALUE", "ARG-CONTRADICTION")
 
 
@@ -47,7 +47,7 @@ def with_passthrough_unless_set(job: Job, backend: Backend, version: str) -> Job
     if not job.backend.args or job.imported.backend is not None:
         return job
     context = rule_context(job, backend, version, translate(job, backend, version).native)
-    unset = {path: key for path, key in context.passthrough.items() if job.origin(path).kind not in _BY_USER}
+    unset = {path: key for path, key in context.passthrough.items() if job.origin(path).kind not in USER_ORIGINS}
     return _with_fields(job, context.job, unset) if unset else job
 
 
