@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from launcher.job import Job, Value, value_at
+from launcher.job import Job, Value, fields, value_at
 from launcher.job.file_text import job_file_text
 from launcher.plan.shell import quote
 from launcher.syntax import PACKAGE
@@ -27,7 +27,12 @@ def written_text(file: str, values: Mapping[str, Value], job: Job) -> str:
 
     An override on the command line counts more than a file.
     """
-    changed = [path for path, value in values.items() if value_at(job, path) != value]
-    replaced = [job.origin(path).where for path in changed if job.origin(path).kind == "override"]
-    instead = f" in place of {' '.join(map(quote, replaced))}" if replaced else ""
+    typed = {path: value for path, value in values.items() if job.origin(path).kind == "override"}
+    replaced = [job.origin(path).where for path, value in typed.items() if _replaces(path, value, job)]
+    instead = f" instead of {' '.join(map(quote, replaced))}" if replaced else ""
     return f"written: {file} (add {quote(f'+strategy={file}')}{instead})"
+
+
+def _replaces(path: str, value: Value, job: Job) -> bool:
+    """Return whether a value is not the job's; one of `backend.args` or `backend.env` is written where it changes."""
+    return path not in fields() or value_at(job, path) != value

@@ -89,7 +89,7 @@ def test_a_written_strategy_names_the_overrides_that_it_replaces(
     done = launch(verb, *ALONE, *words, replaced, *others, "-o", "best.yaml")
     assert done.code == 0, done.err
     written = next(line for line in done.out.splitlines() if line.startswith("written: "))
-    assert f"in place of {replaced}" in written
+    assert f"instead of {replaced}" in written
     left = [word for word in words if "=" in word and "axes" not in word]
     seen = json.loads(launch("estimate", *ALONE, *left, "+strategy=best.yaml", "--json").out)
     assert f"{seen['time']['step_s']:.4g} s" in done.out
