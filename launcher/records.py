@@ -26,6 +26,8 @@ def record(*, eq: bool = True) -> Callable[[type[T]], type[T]]:
     """
 
     def made(cls: type[T]) -> type[T]:
+        # Without one, dataclasses loads tokenize to write the signature into it.
+        cls.__doc__ = cls.__doc__ or cls.__name__
         found: Any = dataclasses.dataclass(slots=True, kw_only=True, init=False, eq=False, repr=False)(cls)
         found.__init__, found.__repr__ = _Init(found), _repr
         if eq:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.families.attention import mixer
-from launcher.families.registry import weights
+from launcher.families.registry import weights, weights_of
 from launcher.families.weights import Dim, HfTensor, Row, Weights, sizes
 from launcher.job.model import Model
 from launcher.records import dataclass
@@ -73,7 +73,7 @@ def logical_model(model: Model) -> Logical:
     Raises:
         ConvertError: the family has no table, or a size that a tensor needs is unknown.
     """
-    family = weights().get(model.model_type or "")
+    family = weights_of(model.model_type)
     if family is None:
         raise ConvertError(f"model_type {model.model_type!r} cannot be converted; works: {', '.join(weights())}")
     instances = tuple(_instances(model, family))

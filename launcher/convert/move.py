@@ -51,6 +51,8 @@ def fill(
         losses: counts of cast values, updated in place.
         on_bytes: callback with all bytes of the tensor, in order.
     """
+    if not any(files.has_holes(path) for path in {source[move.source].slot.path for move in moves}):
+        files.reserve(target.slot.path, target.slot.offset, nbytes(target.slot))
     if copies is None:
         _assemble(files, source, target, moves, advance, losses, on_bytes)
         return

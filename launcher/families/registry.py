@@ -35,6 +35,12 @@ class _Families(Mapping[str, Family]):
 FAMILIES: Final[Mapping[str, Family]] = _Families()
 
 
+def weights_of(model_type: str | None) -> Weights | None:
+    """Return the parameters of a family's checkpoints; None for an unknown family, or if they cannot be converted."""
+    family = FAMILIES.get(model_type or "")
+    return None if family is None else family.weights
+
+
 @cache
 def weights() -> Mapping[str, Weights]:
     """Return the parameters of the families whose checkpoints can be converted."""

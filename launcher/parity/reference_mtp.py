@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launcher.families.registry import weights
+from launcher.families.registry import weights_of
 
 _OWN = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 """Modules of such a layer besides those of a decoder layer."""
@@ -12,7 +12,7 @@ _OWN = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 
 def knows(model_type: str | None) -> bool:
     """Return whether the checkpoints of a family hold such layers in the form that is computed here."""
-    family = weights().get(model_type or "")
+    family = weights_of(model_type)
     names = {tensor.name for row in family.mtp for tensor in row.hf} if family is not None else set()
     return names == {f"{name}.weight" for name in _OWN}
 

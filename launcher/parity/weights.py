@@ -5,7 +5,7 @@ from launcher.convert.containers.safetensors import read
 from launcher.convert.layouts.huggingface import huggingface_read
 from launcher.convert.logical import logical_model
 from launcher.convert.model import model_in
-from launcher.families.registry import weights
+from launcher.families.registry import weights_of
 from launcher.job import Job
 from launcher.parity.sides import RANDOM_WEIGHTS, CannotCompare, own_weights
 from launcher.rules.sanity_checks import NOT_ARCHITECTURE
@@ -41,7 +41,7 @@ def check_shapes(job: Job) -> None:
         ContainerError: a file is damaged.
     """
     folder = own_weights(job)
-    if folder is None or job.model.model_type not in weights():
+    if folder is None or weights_of(job.model.model_type) is None:
         return
     slots = read(folder).slots
     try:

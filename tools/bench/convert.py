@@ -208,6 +208,8 @@ def main() -> None:
     made.add_argument("--mindspeed-python", help="python of an environment with torch, for convert_ckpt_v2.py")
     made.add_argument("--mindspeed-llm", help="checkout of MindSpeed-LLM, for convert_ckpt_v2.py")
     options = made.parse_args()
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-convert-") as name:
         scratch = Path(name)
         if options.sparse:

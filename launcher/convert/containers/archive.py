@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-
-from launcher.records import dataclass, record
-
-try:  # hardware CRC-32, five times as fast as zlib's, same checksum
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 from launcher.convert.containers.errors import Damaged, Unsupported, Unwritable, shown
 from launcher.convert.containers.files import read_exactly, write_all
+from launcher.records import dataclass, record
 
 ALIGNMENT = 64
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
@@ -93,8 +89,9 @@ class Archive:
         if entry.size > _MOST_ENTRY:
             raise self._damaged(f"{name} is too large", expected=f"at most {_MOST_ENTRY} bytes", found=entry.size)
         data = read_exactly(self.descriptor, self.path, entry.at, entry.size, name)
-        if crc32(data) != entry.crc:
-            raise self._damaged(f"{name} is corrupt", expected=f"CRC {entry.crc:08x}", found=f"{crc32(data):08x}")
+        found = zlib.crc32(data)
+        if found != entry.crc:
+            raise self._damaged(f"{name} is corrupt", expected=f"CRC {entry.crc:08x}", found=f"{found:08x}")
         return data
 
     def _damaged(self, problem: str, *, expected: object = None, found: object = None) -> Damaged:
@@ -222,7 +219,7 @@ def lay_out(folder: str, pieces: Sequence[Piece], *, start: int = 0) -> Layout:
     at = 0
     for piece in pieces:
         name = f"{folder}/{piece.name}".encode()
-        crc = crc32(piece.data) if piece.data is not None else 0
+        crc = zlib.crc32(piece.data) if piece.data is not None else 0
         header = _local_header(name, piece.size, crc, at)
         directory += _central_header(name, piece.size, crc, at)
         places[piece.name] = start + at + len(header)
@@ -268,6 +265,16 @@ def _end(count: int, size: int, at: int) -> bytes:
     return record + _LOCATOR_64.pack(b"PK\x06\x07", 0, at + size, 1) + end
 
 
+@cache
+def _crc32() -> Callable[[bytes | memoryview, int], int]:
+    """Return a hardware CRC-32, five times as fast as zlib's; zlib's where isal is not installed."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib.crc32
+    return isal_zlib.crc32
+
+
 class Checksum:
     """CRC-32 of an entry's data, computed while it is written and still in the processor's cache."""
 
@@ -276,7 +283,7 @@ class Checksum:
 
     def add(self, data: memoryview) -> None:
         """Add bytes, in order."""
-        self.value = crc32(data, self.value)
+        self.value = _crc32()(data, self.value)
 
 
 def seal(path: Path, known: Mapping[int, int] | None = None) -> None:
@@ -307,5 +314,5 @@ def seal(path: Path, known: Mapping[int, int] | None = None) -> None:
 def _crc_of(descriptor: int, path: Path, entry: Entry) -> int:
     crc, end = 0, entry.at + entry.size
     for start in range(entry.at, end, _READ):
-        crc = crc32(read_exactly(descriptor, path, start, min(_READ, end - start), entry.name), crc)
+        crc = _crc32()(read_exactly(descriptor, path, start, min(_READ, end - start), entry.name), crc)
     return crc

@@ -19,13 +19,14 @@ from launcher.convert.containers.errors import Damaged, Unwritable
 
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
-# Bytes per write, which ends at a multiple of it: the page cache takes them as one folio. Folios up to 32 KiB (order 3)
-# come from each processor's own free pages, larger ones from blocks that a virtual machine may have returned to its
-# host: writing 4 GB took 5.3 s with 128 KiB, 4.2 with 64 KiB, and 1.5 to 2.6 with 32 KiB (Linux 6.18, ext4). Where it
-# has not, it takes 0.04 s per GB less.
-_BLOCK = 32 * 2**10
-# Bytes that are written before a callback sees them: they are still in a processor's cache.
-_CACHED = 512 * 2**10
+# Bytes per write, which ends at a multiple of it: the page cache takes them as one folio, and a callback sees them
+# while they are in a processor's cache. Writing 1.1 GB takes 0.39 s with 32 KiB, 0.27 with 256 KiB to 1 MiB, and more
+# with more (Linux 6.18, ext4). Where a virtual machine has returned its free memory to its host, large folios take
+# longer, as they do for cp.
+_BLOCK = 512 * 2**10
+# Smallest range of a file that is reserved before it is written.
+_RESERVED = 2 * 2**20
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 # Linux 5.14's MADV_POPULATE_READ, which Python 3.11 does not name: maps a range by one call in place of many faults.
 _POPULATE_READ = 22
 # Neighbours of an accessed page that the kernel maps too.
@@ -149,6 +150,19 @@ class OpenFiles:
                 self._occupied[path] = state.st_blocks * 512 / state.st_size if state.st_size else 1
             return self._occupied[path]
 
+    def reserve(self, path: Path, start: int, count: int) -> None:
+        """Reserve space for a range of a file that will be written: for many blocks at once it takes a third less time.
+
+        Does nothing where the file system cannot, and where the disk is full: the write says so.
+        """
+        if count < _RESERVED or not sys.platform.startswith("linux"):
+            return
+        # os.posix_fallocate would write into every block of a file system that cannot.
+        import ctypes
+
+        offset, length = ctypes.c_int64(start), ctypes.c_int64(count)
+        ctypes.CDLL(None).fallocate(self.write_fd(path), _KEEP_SIZE, offset, length)
+
     def write_lock(self, path: Path) -> threading.Lock:
         """Return the lock to hold while writing `path`.
 
@@ -198,12 +212,14 @@ def copy(
         for start in range(begin, stop, STEP):
             size = min(STEP, stop - start)
             files.load(source, start, size)
-            block, each = files.view(source)[start : start + size], size if on_bytes is None else _CACHED
-            for done in range(0, size, each):
-                piece = block[done : done + each]
-                write(files, target, start + done + shift, piece, source=source)
+            block, done = files.view(source)[start : start + size], 0
+            while done < size:
+                there = start + done + shift
+                piece = block[done : done + _BLOCK - there % _BLOCK]
+                write(files, target, there, piece, source=source)
                 if on_bytes is not None:
                     on_bytes(piece)
+                done += len(piece)
             files.forget(source, start, size)
         moved += stop - begin
         at = stop
@@ -227,7 +243,7 @@ def copy_rows(
     `on_bytes` is called with all of these bytes, in order. Damaged if the source ends before, Unwritable if the disk is
     full.
     """
-    together = max(1, min(_CACHED // count, STEP // step))
+    together = max(1, min(_BLOCK // count, STEP // step))
     for first in range(0, rows, together):
         many, at = min(together, rows - first), source_at + first * step
         reach = (many - 1) * step + count
