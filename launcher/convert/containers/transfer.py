@@ -7,10 +7,12 @@ once, by the kernel; read into a buffer first, twice. Every call here releases t
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +21,13 @@ from launcher.convert.containers.errors import Damaged, Unwritable
 
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
-# Bytes per write, which ends at a multiple of it: the page cache takes them as one folio, and a callback sees them
-# while they are in a processor's cache. Writing 1.1 GB takes 0.39 s with 32 KiB, 0.27 with 256 KiB to 1 MiB, and more
-# with more (Linux 6.18, ext4). Where a virtual machine has returned its free memory to its host, large folios take
-# longer, as they do for cp.
-_BLOCK = 512 * 2**10
+# Bytes per write, which ends at a multiple of it: the page cache takes them as one folio. The next number is used once
+# the kernel takes long to find folios of one: writing 4 MB takes 0.5, 0.6 and 0.9 ms where it has them, and 10 ms where
+# they come from memory that a virtual machine has returned to its host (Linux 6.18, ext4).
+_BLOCKS = (512 * 2**10, 128 * 2**10, 32 * 2**10)
+_SLOW = 3
+# Bytes that are written before a callback sees them: they are still in a processor's cache.
+_CACHED = 512 * 2**10
 # Smallest range of a file that is reserved before it is written.
 _RESERVED = 2 * 2**20
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
@@ -31,14 +35,39 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _POPULATE_READ = 22
 # Neighbours of an accessed page that the kernel maps too.
 _AROUND = 2**20
-ZEROS = memoryview(bytes(_BLOCK))
+ZEROS = memoryview(bytes(_BLOCKS[-1]))
 _RESUMES = "more space on this file system; the same command continues where it stopped"
+
+
+class _Blocks:
+    """The size of a write: the first of `_BLOCKS`; the next one once a few MB take `_SLOW` times as long as before."""
+
+    def __init__(self) -> None:
+        self._level = self._count = 0
+        self._seconds, self._fastest = 0.0, math.inf
+
+    @property
+    def size(self) -> int:
+        return _BLOCKS[self._level]
+
+    def took(self, count: int, seconds: float) -> None:
+        """Note the processor time of a write; threads may lose each other's, which only delays the next size."""
+        self._count += count
+        self._seconds += seconds
+        if self._count < STEP:
+            return
+        each = self._seconds / self._count
+        self._count, self._seconds = 0, 0.0
+        if each > _SLOW * self._fastest:
+            self._level = min(self._level + 1, len(_BLOCKS) - 1)
+        self._fastest = min(self._fastest, each)
 
 
 class OpenFiles:
     """File descriptors and read-only maps of the files of a conversion, opened once and shared by its threads."""
 
     def __init__(self) -> None:
+        self.blocks = _Blocks()
         self._lock = threading.Lock()
         self._read: dict[Path, int] = {}
         self._write: dict[Path, int] = {}
@@ -215,7 +244,7 @@ def copy(
             block, done = files.view(source)[start : start + size], 0
             while done < size:
                 there = start + done + shift
-                piece = block[done : done + _BLOCK - there % _BLOCK]
+                piece = block[done : done + _CACHED - there % _CACHED]
                 write(files, target, there, piece, source=source)
                 if on_bytes is not None:
                     on_bytes(piece)
@@ -243,7 +272,7 @@ def copy_rows(
     `on_bytes` is called with all of these bytes, in order. Damaged if the source ends before, Unwritable if the disk is
     full.
     """
-    together = max(1, min(_BLOCK // count, STEP // step))
+    together = max(1, min(_CACHED // count, STEP // step))
     for first in range(0, rows, together):
         many, at = min(together, rows - first), source_at + first * step
         reach = (many - 1) * step + count
@@ -284,15 +313,17 @@ def write(
     `source`: the file that `data` is a map of. Damaged if it has ended, or cannot be read from its disk.
     """
     view, descriptor, done = memoryview(data).cast("B"), files.write_fd(target), 0
+    block, started = files.blocks.size, time.thread_time()
     try:
         with files.write_lock(target):
             while done < len(view):
-                size = _BLOCK - (at + done) % _BLOCK
+                size = block - (at + done) % block
                 done += os.pwrite(descriptor, view[done : done + size], at + done)
     except OSError as error:
         if error.errno == errno.EFAULT and source is not None:
             raise Damaged(source, "truncated or unreadable while it was read") from None
         raise _failed(target, error) from None
+    files.blocks.took(done, time.thread_time() - started)
 
 
 def _failed(path: Path, error: OSError) -> Unwritable:
