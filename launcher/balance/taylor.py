@@ -20,14 +20,12 @@ class Ratios:
         dense: dense layer over MoE layer (`dmratio`, -layer_ratio).
         head: output layer and loss (`hratio`, -head_loss).
         recompute: full recomputation (`re_grow_ration`, -ra_ratio).
-        selective: selective recomputation (srRatio in math_model.py).
     """
 
     backward: float = 2.0
     dense: float = 0.33
     head: float = 1.5
     recompute: float = 1.0
-    selective: float = 0.33
 
 
 _MEMORY = (
@@ -46,7 +44,6 @@ def taylor_problem(
     ratios: Ratios,
     memory: Mapping[str, float],
     few_in_flight: bool = True,
-    selective: bool = False,
     quirks: bool = False,
 ) -> Problem:
     """Return the problem that Taylor poses for these figures.
@@ -54,7 +51,6 @@ def taylor_problem(
     Args:
         memory: megabytes by Taylor's names (`act_mem`, `layer_mem012`, `mem_lim_stage0` …); limits exclude the
             static memory of their stage.
-        selective: allow selective recomputation (its default is not to).
         quirks: recompute dense layers at the full cost of a forward whatever the recompute ratio, as its expression
             does by operator precedence (math_model.py:158-162).
 
@@ -71,9 +67,6 @@ def taylor_problem(
     ):
         backward = ratios.backward * time
         modes = [Mode(name="none", backward=backward, keeps=memory[f"act_mem{suffix}"])]
-        if selective:
-            part = backward + ratios.selective * time
-            modes.append(Mode(name="selective", backward=part, keeps=memory[f"select_mem{suffix}"]))
         modes.append(Mode(name="full", backward=backward + again * time, keeps=memory[f"re_comp_mem{suffix}"]))
         if count:
             kinds.append(Kind(name=name, count=count, forward=time, memory=memory[held], modes=tuple(modes)))

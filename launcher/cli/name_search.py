@@ -63,12 +63,6 @@ def alias_of(name: str) -> tuple[str, ...]:
     return _aliases().get(_key(name), ())
 
 
-def fields_of_alias(name: str) -> tuple[str, ...]:
-    """Return the fields that another tool's name, or an everyday word, stands for; empty: not known."""
-    wanted = _key(name)
-    return _aliases().get(wanted) or _synonyms().get(wanted, ())
-
-
 def _hits(wanted: str, words: Sequence[str], backends: Sequence[Backend]) -> Iterator[Hit]:
     yield from _of_fields(wanted, words)
     yield from _of_arguments(wanted, backends)

@@ -126,11 +126,11 @@ def of_executor(plan: LaunchPlan) -> list[Check]:
     return made or [Check(what=what, verdict=OK, found="it accepts the job")]
 
 
-def of_machine(backend: Backend, environ: Mapping[str, str] = os.environ) -> list[Check]:
+def of_machine(backend: Backend) -> list[Check]:
     """Return checks of a backend on this machine: its software, and devices that it supports."""
-    seen = {kind: devices_seen(kind, environ) for kind in backend.devices}
+    seen = {kind: devices_seen(kind, os.environ) for kind in backend.devices}
     here = [kind for kind, count in seen.items() if count]
     found = ", ".join(f"{count} {kind}" for kind, count in seen.items())
-    checks = software(backend, backend.default_version, device=here[0] if here else None, environ=environ)
+    checks = software(backend, backend.default_version, device=here[0] if here else None, environ=os.environ)
     works = "" if here else f"a machine with {' or '.join(backend.devices)} devices and their driver"
     return [*checks, Check(what="devices", verdict=OK if here else ERROR, found=found, works=works)]

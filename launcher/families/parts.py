@@ -39,12 +39,10 @@ def rope(
     )
 
 
-def mrope(
-    sections: tuple[int, ...], theta_default: Any = NEEDED, *, interleaved: bool = True, partial: float | None = None
-) -> Part:
+def mrope(sections: tuple[int, ...], *, interleaved: bool = True, partial: float | None = None) -> Part:
     """Rotary positions in time, height and width; see `launcher.families.rope`."""
     return Part(
-        read=lambda source: read_mrope(source, theta_default, sections, interleaved=interleaved, partial=partial),
+        read=lambda source: read_mrope(source, sections, interleaved=interleaved, partial=partial),
         write=lambda model: write_mrope(model, interleaved=interleaved, partial=partial is not None),
         variants=("mrope_section",),
     )

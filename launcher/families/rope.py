@@ -59,15 +59,15 @@ def read_rope(
 
 
 def read_mrope(
-    source: Source, theta_default: Any, sections: tuple[int, ...], *, interleaved: bool, partial: float | None = None
+    source: Source, sections: tuple[int, ...], *, interleaved: bool, partial: float | None = None
 ) -> dict[str, Value]:
     """Return the fields of positions in time, height and width, which are one number for text.
 
     Args:
         source: the config.json being read.
-        theta_default: as of `read_rope`, and `partial`, too.
         sections: default of `mrope_section`.
         interleaved: how the family's class orders the sections, whatever config.json says.
+        partial: as of `read_rope`.
     """
     names = [name for name in ("rope_parameters", "rope_scaling") if source.has(name)]
     blocks = {name: dict(_mapping(source, name)) for name in names}
@@ -77,7 +77,7 @@ def read_mrope(
         # Qwen2-VL's first files; its class means `default` (configuration_qwen2_vl.py @5.24).
         block |= {key: "default" for key in ("type", "rope_type") if block.get(key) == "mrope"}
     inner = Source({**source.config, **blocks}, source.where, source.model_type)
-    fields = read_rope(inner, theta_default, partial=partial)
+    fields = read_rope(inner, NEEDED, partial=partial)
     source.used |= inner.used
     source.problems += inner.problems
     if found["mrope_interleaved"] != interleaved:

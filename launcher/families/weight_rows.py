@@ -67,15 +67,19 @@ GROUPED_ATTENTION: Final = (
 )
 
 
-def fused_attention(name: str = "self_attn.qkv_proj.weight") -> tuple[Row, ...]:
+def fused_attention() -> tuple[Row, ...]:
     """Return the rows of grouped attention with query, key and value in one tensor, one after the other (Phi-3)."""
-    fused = Row(core="self_attention.linear_qkv.weight", hf=(hf(name, "query+2*key", "hidden"),), kind="qkv")
+    fused = Row(
+        core="self_attention.linear_qkv.weight",
+        hf=(hf("self_attn.qkv_proj.weight", "query+2*key", "hidden"),),
+        kind="qkv",
+    )
     return tuple(fused if row.core == fused.core else row for row in GROUPED_ATTENTION)
 
 
-def fused_dense(name: str = "mlp.gate_up_proj.weight") -> tuple[Row, ...]:
+def fused_dense() -> tuple[Row, ...]:
     """Return the rows of a dense layer with gate and up projection in one tensor (Phi-3)."""
-    fused = Row(core="mlp.linear_fc1.weight", hf=(hf(name, "2*ffn", "hidden"),), kind="gate_up")
+    fused = Row(core="mlp.linear_fc1.weight", hf=(hf("mlp.gate_up_proj.weight", "2*ffn", "hidden"),), kind="gate_up")
     return tuple(fused if row.core == fused.core else row for row in DENSE)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from launcher.cli.dispatch import dispatch
-from launcher.cli.name_search import fields_of_alias, search_names
+from launcher.cli.name_search import search_names
 from launcher.cli.synonyms import ALIASES, WORDS
 from launcher.job import fields
 from launcher.mapping.backend import backend_names, get_backend
@@ -50,7 +50,6 @@ def test_no_synonym_stands_for_two_things():
 def test_nothing_is_found_for_nothing():
     assert search_names("", []) == []
     assert search_names("qqqqzzzz", []) == []
-    assert fields_of_alias("gbs") == ("batch.global_batch_size",)
 
 
 # Names of transformers and peft that a part of a backend has, too, for something else.

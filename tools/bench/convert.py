@@ -6,8 +6,11 @@
 
 A synthetic model of each `--size` in GB (random bytes) is written once, and read once so that its pages are cached. The
 cases then run in turns, cp before each, `--repeat` rounds; the best of each counts: processor seconds of its best run
-divided by those of cp's best run beside it. Memory is VmHWM, the peak of all resident pages, mapped files included.
-Bytecode is cached, as it is once a program is installed. Every target is removed after its run.
+divided by those of cp's best run beside it. Every target is removed after its run, and `--settle` seconds pass before
+the next one: a virtual machine returns freed memory to its host about 2 s later, and writing it takes ten times as long
+then. Without the pause one of the two would find it, and the other would not.
+Memory is VmHWM, the peak of all resident pages, mapped files included. Bytecode is cached, as it is once a program is
+installed.
 Other programs run once, and not where the memory they took for smaller models says that they would not fit.
 `--sparse GB` converts a model of that size whose file is one hole: memory must not depend on the model's size.
 """
@@ -140,7 +143,9 @@ def commands(source: Path, out: Path, only: Sequence[str]) -> Iterator[tuple[str
             yield f"{name}, --no-verify", [*argv, "--out", str(out), "--no-verify"]
 
 
-def rounds(source: Path, scratch: Path, *, repeat: int, only: Sequence[str]) -> dict[str, tuple[Measured, Measured]]:
+def rounds(
+    source: Path, scratch: Path, *, repeat: int, only: Sequence[str], settle: float
+) -> dict[str, tuple[Measured, Measured]]:
     """Run all cases in turns, cp before each, and return the best of each with the best of its cp."""
     found: dict[str, tuple[list[Measured], list[Measured]]] = {}
     out = scratch / "out"
@@ -148,6 +153,7 @@ def rounds(source: Path, scratch: Path, *, repeat: int, only: Sequence[str]) -> 
         for name, argv in commands(source, out, only):
             runs = found.setdefault(name, ([], []))
             for command, into in ((argv, runs[0]), (["cp", "-r", str(source), str(out)], runs[1]))[::-1]:
+                time.sleep(settle)
                 into.append(measure(command, scratch / "log"))
                 shutil.rmtree(out)
             _say(f"round {number + 1}: {name}: {runs[0][-1]}; cp: {runs[1][-1]}")
@@ -202,6 +208,7 @@ def main() -> None:
         "--repeat", type=int, nargs="+", default=[3], help="rounds of each size; the last counts for more"
     )
     made.add_argument("--folder", type=Path, help="on the disk to measure; default: the temporary folder's")
+    made.add_argument("--settle", type=float, default=4.0, help="seconds to wait before each run")
     made.add_argument("--only", nargs="*", default=[], help="first words of cases")
     made.add_argument("--sparse", type=float, help="GB of a model that is one hole, to show its memory")
     made.add_argument("--bridge-python", help="python of an environment with ms-swift and mcore-bridge")
@@ -248,7 +255,7 @@ def _add_size(
     size = write_model(model, gigabytes, filled=True)
     write_adapter(model, scratch / "adapter")
     _warm(model)
-    found = sizes[size] = dict(rounds(model, scratch, repeat=repeat, only=options.only))
+    found = sizes[size] = dict(rounds(model, scratch, repeat=repeat, only=options.only, settle=options.settle))
     copy = best([copies for _, copies in found.values()])
     for peer in peers(options.bridge_python, options.mindspeed_python, options.mindspeed_llm):
         done = [(smaller, held[peer.title][0]) for smaller, held in sizes.items() if smaller < size]

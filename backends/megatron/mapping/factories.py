@@ -48,7 +48,7 @@ def explicit(path: str, flag: str, absent: Value, names: Mapping[Value, Value] |
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
 
-def one_of(path: str, flag: str, names: tuple[str, ...], why: str = "", **row: Any) -> Row:
+def one_of(path: str, flag: str, names: tuple[str, ...], **row: Any) -> Row:
     """Return a row for an enumeration whose native names are the canonical ones; other names are rejected.
 
     Where the option is a list (`nargs='+'`), a list of one is read as its item.
@@ -59,9 +59,7 @@ def one_of(path: str, flag: str, names: tuple[str, ...], why: str = "", **row: A
         if value is None:
             return
         if value not in names:
-            raise Unsupported(
-                path, why or f"it knows {', '.join(names)}", tuple(f"{path}={name}" for name in names[:3])
-            )
+            raise Unsupported(path, f"it knows {', '.join(names)}", tuple(f"{path}={name}" for name in names[:3]))
         yield flag, value
 
     def read(view: NativeView) -> Mapping[str, Value]:

@@ -40,7 +40,7 @@ _RESUMES = "more space on this file system; the same command continues where it 
 
 
 class _Blocks:
-    """The size of a write: the first of `_BLOCKS`; the next one once a few MB take `_SLOW` times as long as before."""
+    """The size of a write: the first of `_BLOCKS`; the next one once 1 MB takes `_SLOW` times as long as before."""
 
     def __init__(self) -> None:
         self._level = self._count = 0
@@ -54,7 +54,7 @@ class _Blocks:
         """Note the processor time of a write; threads may lose each other's, which only delays the next size."""
         self._count += count
         self._seconds += seconds
-        if self._count < STEP:
+        if self._count < 2 * _BLOCKS[0]:
             return
         each = self._seconds / self._count
         self._count, self._seconds = 0, 0.0

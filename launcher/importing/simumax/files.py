@@ -262,10 +262,10 @@ def _nested(values: Mapping[str, Value]) -> dict[str, Any]:
     return tree
 
 
-def job_text(described: Described, *, with_backend: bool = True) -> str:
+def job_text(described: Described) -> str:
     """Return the text of the job file (`+job=FILE`), with the hardware in it."""
     names = ", ".join(file.path for file in described.files)
     notes = [f"# not as in SimuMax: {' '.join(line.split())}" for line in described.warnings]
     tree = {"defaults": [{"override /backend": described.backend}], **_nested(described.sections)}
     head = [f"# Imported from {names} (SimuMax).", *notes]
-    return "\n".join(head) + "\n" + job_file_text(tree if with_backend else _nested(described.sections))
+    return "\n".join(head) + "\n" + job_file_text(tree)

@@ -22,7 +22,7 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
     return kept
 
 
-def pareto_chart(job: Job, found: Found, name: str = "pareto") -> Chart | None:
+def pareto_chart(job: Job, found: Found) -> Chart | None:
     """Return memory in GiB against seconds of a step; None: nothing fits."""
     fitting = sorted(found.fitting, key=lambda each: each.order)
     if not fitting:
@@ -37,7 +37,7 @@ def pareto_chart(job: Job, found: Found, name: str = "pareto") -> Chart | None:
     line["line"] = {"color": ORANGE, "width": 2, "shape": "hv"}
     capacity = found.capacity / GIB
     return Chart(
-        name=name,
+        name="pareto",
         title="Layouts that fit: memory and step time",
         summary=summary,
         data=[others, line],
