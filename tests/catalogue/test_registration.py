@@ -1,7 +1,10 @@
 """A new version is registered once nothing is unsettled; what is left is named, and the default version stays."""
 
+import contextlib
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ from launcher.mapping import backend as backends
 from launcher.mapping.backend import BUILT_IN, Backend, get_backend
 from launcher.mapping.engine import fields_of_flags
 from tests.mapping.test_default_version import NEW_ARGUMENT, with_newer
+from tools.catalogue import __main__ as command
 from tools.catalogue import changes, facts, register
 from tools.catalogue.evidence import Tree
 from tools.catalogue.sources import Place, index
@@ -57,12 +61,49 @@ def test_versions_are_entered_newest_first_and_branches_last(name: str, order: l
 
 def test_a_release_that_accepts_the_same_is_another_spelling(tmp_path: Path) -> None:
     file = tmp_path / "versions.json"
-    file.write_text(register.made_equal(FILE, "2.1.1", "2.1.0"))
+    file.write_text(register.made_equal(FILE, {"name": "2.1.1", "released": "2026-05-01"}, "2.1.0", "2026-06-01"))
+    assert json.loads(file.read_text())["upstream"] == {
+        "newest": "2.1.1",
+        "released": "2026-05-01",
+        "seen": "2026-06-01",
+    }
     found = registered(file)
     assert found.names == ("2.1.0", "1.0.2", "master")
     assert found.aliases == {
         "2.1": "2.1.0", "v2.1.0": "2.1.0", "v2.1.1": "2.1.0", "2.1.1": "2.1.0", "1.0": "1.0.2", "v1.0.2": "1.0.2",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [False, KeyboardInterrupt], ids=["unsettled", "interrupted"])
+def test_a_version_that_is_not_registered_leaves_no_trace(
+    stop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "megatron"
+    (folder / "catalogue").mkdir(parents=True)
+    (folder / "versions.json").write_text(FILE)
+    (folder / "renames.json").write_text("renames")
+    (folder / "registered_names.json").write_text("names")
+    before = {path: path.read_text() for path in folder.glob("*.json")}
+    monkeypatch.setattr(register, "BACKENDS", tmp_path)
+
+    def entered(*_args: Any) -> bool:
+        for path in (*before, folder / "catalogue" / "3.0.0.json"):
+            path.write_text("of 3.0.0")
+        if stop:
+            raise stop
+        return False
+
+    monkeypatch.setattr(command, "_entered", entered)
+    with pytest.raises(stop) if stop else contextlib.nullcontext():
+        assert command._register("megatron", {"name": "3.0.0", "released": "2026-05-01"}, {}, lambda: None) == 1
+    assert {path: path.read_text() for path in folder.rglob("*.json")} == before
+
+
+def test_no_backend_is_imported_before_the_version_is_entered() -> None:
+    """One that is would be judged without the version."""
+    code = "import sys, tools.catalogue.__main__; sys.exit(str([m for m in sys.modules if m.startswith('backends.')]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent, capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize(

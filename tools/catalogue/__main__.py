@@ -30,11 +30,12 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.catalogue import argparse_backends, megatron_swift, mindspeed_fsdp2, register
+from tools.catalogue import argparse_backends, mindspeed_fsdp2, register
 from tools.catalogue.obtain import MINDSPEED, ORIGINS, obtain, released
 from tools.catalogue.writer import Row, write
 
@@ -55,16 +56,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.source is None:
         _obtain(options)
     source, head_source = _locate(options)
-    head, rows = _extract(options, source)
-    variant = "-pynative" if options.pynative else "-fsdp2" if options.fsdp2 else ""
-    name = options.version + variant
-    full: dict[str, object] = {"backend": options.backend, "version": name, "source": head_source} | head
-    out = options.output or register.BACKENDS / options.backend / "catalogue" / f"{name}.json"
-    write(out, full, rows)
-    print(f"{out}: {len(rows)} arguments")
-    if options.backend == "mindformers" and not variant and not options.output:
-        _write_pynative(source, head_source, options.version)
-    if variant or options.output:
+    if options.pynative or options.fsdp2 or options.output:
+        _make(options, source, head_source)
         return 0  # another entry point of a version is none of its own
     row = {"name": options.version, "released": options.released or released(source)}
     folders = {_PROJECTS[options.backend][0]: (source, options.version)}
@@ -74,7 +67,20 @@ def main(argv: list[str] | None = None) -> int:
             "MindSpeed": (options.mindspeed, options.version),
             "Megatron-LM": (options.megatron_lm, row["core"]),
         }
-    return _register(options.backend, row, folders)
+    return _register(options.backend, row, folders, lambda: _make(options, source, head_source))
+
+
+def _make(options: argparse.Namespace, source: Path, head_source: dict[str, str]) -> None:
+    """Write the catalogue."""
+    head, rows = _extract(options, source)
+    variant = "-pynative" if options.pynative else "-fsdp2" if options.fsdp2 else ""
+    name = options.version + variant
+    full: dict[str, object] = {"backend": options.backend, "version": name, "source": head_source} | head
+    out = options.output or register.BACKENDS / options.backend / "catalogue" / f"{name}.json"
+    write(out, full, rows)
+    print(f"{out}: {len(rows)} arguments")
+    if options.backend == "mindformers" and not variant and not options.output:
+        _write_pynative(source, head_source, options.version)
 
 
 def _write_pynative(source: Path, head_source: dict[str, str], version: str) -> None:
@@ -97,17 +103,39 @@ def _remove(folder: Path, version: str) -> None:
         (folder / f"{name}.json").unlink(missing_ok=True)
 
 
-def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, str]]) -> int:
+def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, str]], make: Callable[[], None]) -> int:
     """Enter the version, say what it changes and what is unsettled; take it out again if anything is.
 
     Args:
         row: the version's row of `versions.json`.
         folders: project to its checkout and version, for all that the version is made of.
+        make: writes the catalogue.
     """
     file = register.file_of(backend)
-    before, before_names = file.read_text(encoding="utf-8"), register.names(backend)
-    file.write_text(register.entered(before, row, date.today().isoformat()), encoding="utf-8")
+    beside = [
+        path for path in (file.parent / name for name in ("renames.json", "registered_names.json")) if path.exists()
+    ]
+    kept = {path: path.read_text(encoding="utf-8") for path in (file, *beside)}
+    known, done = register.names(backend), False
+    try:
+        done = _entered(backend, row, folders, make)
+    finally:
+        if not done:
+            for path, text in kept.items():
+                path.write_text(text, encoding="utf-8")
+            if row["name"] not in known:
+                _remove(file.parent / "catalogue", row["name"])
+    return 0 if done else 1
+
+
+def _entered(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, str]], make: Callable[[], None]) -> bool:
+    """Enter the version and say what it changes; return whether everything is settled, and list what is not."""
+    file = register.file_of(backend)
+    before = file.read_text(encoding="utf-8")
+    today = date.today().isoformat()
+    file.write_text(register.entered(before, row, today), encoding="utf-8")
     # From here on the version is one of the backend's: modules that read the file are imported only now.
+    make()
     from launcher.mapping.backend import get_backend
     from tools.catalogue import changes, renames
     from tools.catalogue.evidence import Tree, Trees
@@ -118,10 +146,10 @@ def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, 
     around = register.neighbours(list(found.versions), version)
     equal = next((each for each in around if each is not None and _is_patch(found, each, version)), None)
     if equal is not None and changes.same_arguments(found.catalogue(equal), found.catalogue(version)):
-        file.write_text(register.made_equal(before, version, equal), encoding="utf-8")
+        file.write_text(register.made_equal(before, row, equal, today), encoding="utf-8")
         _remove(file.parent / "catalogue", version)
         print(f"{version} accepts what {equal} accepts: another spelling of it in {file}, without a catalogue")
-        return 0
+        return True
     for old, new in zip((around[0], version), (version, around[1]), strict=True):
         if old is not None and new is not None:
             print("\n".join(changes.report(found, old, new)))
@@ -131,20 +159,31 @@ def _register(backend: str, row: dict[str, str], folders: dict[str, tuple[Path, 
     if moved:
         print(f"look at: rules of whose source lines {version} has none (moved, reworded or gone): {', '.join(moved)}")
     left = unsettled(found, version, around, tree)
-    if backend == "megatron" and renames.main([]):
-        left.append("renames.json: what the lines above say")
+    if backend == "megatron":
+        if renames.main([]):
+            left.append("renames.json: what the lines above say")
+        left += _read_names(version, folders["ms-swift"][0], list(found.versions[::-1]))
     if left:
-        file.write_text(before, encoding="utf-8")
-        if version not in before_names:
-            _remove(file.parent / "catalogue", version)
         print(
             f"\n{found.title} {version} is not registered. To be settled, then the same command again:",
             *left,
             sep="\n  ",
         )
-        return 1
+        return False
     print(f"\n{found.title} {version} is registered in {file}; the default stays {found.default_version}")
-    return 0
+    return True
+
+
+def _read_names(version: str, source: Path, versions: list[str]) -> list[str]:
+    """Put the templates and model types that a version of ms-swift registers into the file; return the unsettled."""
+    from tools.catalogue import swift_names
+
+    try:
+        text = swift_names.completed(swift_names.FILE.read_text(encoding="utf-8"), versions, {version: source})
+    except swift_names.Unreadable as error:
+        return [f"registered_names.json: {error}"]
+    swift_names.FILE.write_text(text, encoding="utf-8")
+    return []
 
 
 def _is_patch(found: Backend, known: str, version: str) -> bool:
@@ -229,6 +268,8 @@ def _git_revision(path: Path) -> str:
 
 def _extract(options: argparse.Namespace, source: Path) -> tuple[dict[str, object], list[Row]]:
     if options.backend == "megatron":
+        from tools.catalogue import megatron_swift
+
         return megatron_swift.extract(source)
     if options.backend == "megatron_lm":
         return argparse_backends.megatron_lm(source)

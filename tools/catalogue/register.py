@@ -51,18 +51,24 @@ def entered(text: str, row: Mapping[str, Any], today: str) -> str:
         if not _NUMBERED.fullmatch(each["name"]) or version_key(each["name"]) < version_key(row["name"])
     )
     rows.insert(next(older, len(rows)) if is_number else len(rows), dict(row))
-    if is_number and version_key(row["name"]) > version_key(data["upstream"]["newest"]):
-        data["upstream"] = {"newest": row["name"], "released": row["released"], "seen": today}
-    return rendered(data | {"versions": rows})
+    return rendered(data | {"upstream": _newest(data["upstream"], row, today), "versions": rows})
 
 
-def made_equal(text: str, version: str, of: str) -> str:
-    """Return the content with a release as another spelling of a version that accepts the same."""
+def made_equal(text: str, row: Mapping[str, Any], of: str, today: str) -> str:
+    """Return the content with the release of a row as another spelling of a version that accepts the same."""
     data = json.loads(text)
-    for row in data["versions"]:
-        if row["name"] == of:
-            row["equal"] = sorted({*row.get("equal", ()), version}, key=version_key)
-    return rendered(data)
+    for each in data["versions"]:
+        if each["name"] == of:
+            each["equal"] = sorted({*each.get("equal", ()), row["name"]}, key=version_key)
+    return rendered(data | {"upstream": _newest(data["upstream"], row, today)})
+
+
+def _newest(upstream: Mapping[str, str], row: Mapping[str, Any], today: str) -> Mapping[str, str]:
+    """Return `upstream` with a release, if that is newer."""
+    is_number = _NUMBERED.fullmatch(row["name"]) is not None
+    if not is_number or version_key(row["name"]) <= version_key(upstream["newest"]):
+        return upstream
+    return {"newest": row["name"], "released": row["released"], "seen": today}
 
 
 def rendered(data: Mapping[str, Any]) -> str:

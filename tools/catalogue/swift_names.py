@@ -1,10 +1,11 @@
 """Templates and model types that each version of ms-swift registers, read from its source.
 
-    python -m tools.catalogue.swift_names 3.5-dev=DIR 3.5.3=DIR … 4.6.0=DIR
+    python -m tools.catalogue.swift_names 4.6.0=DIR …
 
-DIR: a checkout or an unpacked wheel; one for every registered version. `megatron sft` looks `--template` and
-`--model_type` up in what `register_template` and `register_model` were called with when the package was imported. The
-result, names with the first and last registered version, goes to backends/megatron/registered_names.json.
+DIR: a checkout or an unpacked wheel. `megatron sft` looks `--template` and `--model_type` up in what
+`register_template` and `register_model` were called with when the package was imported. The result, names with the
+first and last registered version, goes to backends/megatron/registered_names.json, where the names of other versions
+stay. `python -m tools.catalogue megatron` does it for the version that it registers.
 """
 
 import ast
@@ -12,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from launcher.mapping.backend import get_backend
 from tools.catalogue.register import BACKENDS
@@ -105,26 +107,65 @@ def ranges(by_version: Mapping[str, Sequence[str]]) -> dict[str, list[str | None
     return found
 
 
-def main(words: Sequence[str]) -> int:
-    """Write the file; return the exit code."""
-    sources = {version: Path(folder) for version, _, folder in (word.partition("=") for word in words)}
-    wanted = get_backend("megatron").versions[::-1]
-    missing = [version for version in wanted if version not in sources]
+def by_version(content: Mapping[str, Any], argument: str) -> dict[str, tuple[str, ...]]:
+    """Return the names of an argument by version, oldest first, as `ranges` has put them into the file."""
+    versions = content["versions"]
+    found: dict[str, tuple[str, ...]] = {}
+    for index, version in enumerate(versions):
+        spans = {
+            name: [versions.index(each) if each else None for each in span] for name, span in content[argument].items()
+        }
+        found[version] = tuple(
+            name
+            for name, (first, last) in spans.items()
+            if (first or 0) <= index <= (len(versions) - 1 if last is None else last)
+        )
+    return found
+
+
+def completed(text: str, wanted: Sequence[str], sources: Mapping[str, Path]) -> str:
+    """Return the file's text for the registered versions.
+
+    Args:
+        text: the file as it is.
+        wanted: the registered versions, oldest first.
+        sources: version to its checkout: for those that the file lacks, and others that are read again.
+
+    Raises:
+        Unreadable: a version is neither in the file nor among the sources, or a source does not state a name.
+    """
+    content = json.loads(text)
+    missing = [version for version in wanted if version not in sources and version not in content["versions"]]
     if missing:
-        print(f"no source is named for {', '.join(missing)}", file=sys.stderr)
-        return 2
-    tree = {
-        argument: ranges({version: registered(sources[version], argument) for version in wanted}) for argument in _KINDS
-    }
+        raise Unreadable(f"no source is named for {', '.join(missing)}: VERSION=DIR")
+    tree = {}
+    for argument in _KINDS:
+        known = by_version(content, argument)
+        read = {version: registered(folder, argument) for version, folder in sources.items()}
+        tree[argument] = ranges({version: read[version] if version in read else known[version] for version in wanted})
     lines = [
         f' "{argument}": {{\n'
         + ",\n".join(f"  {json.dumps(name)}: {json.dumps(versions)}" for name, versions in names.items())
         + "\n }"
         for argument, names in tree.items()
     ]
-    lines.insert(0, f' "versions": {json.dumps(wanted)}')
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    print(f"{FILE}: " + ", ".join(f"{len(names)} names of {argument}" for argument, names in tree.items()))
+    lines.insert(0, f' "versions": {json.dumps(list(wanted))}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main(words: Sequence[str]) -> int:
+    """Write the file; return the exit code."""
+    sources = {version: Path(folder) for version, _, folder in (word.partition("=") for word in words)}
+    wanted = get_backend("megatron").versions[::-1]
+    unknown = sorted(set(sources) - set(wanted))
+    try:
+        if unknown:
+            raise Unreadable(f"not registered: {', '.join(unknown)} (python -m tools.catalogue megatron --version V)")
+        FILE.write_text(completed(FILE.read_text(encoding="utf-8"), wanted, sources), encoding="utf-8")
+    except Unreadable as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{FILE}: names of {', '.join(sources) or 'no version'} were read")
     return 0
 
 

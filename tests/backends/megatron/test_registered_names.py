@@ -9,7 +9,7 @@ import pytest
 from launcher.api import check, compose
 from launcher.mapping.backend import get_backend
 from tests.rehearse.native import environments
-from tools.catalogue.swift_names import FILE, Unreadable, ranges, registered
+from tools.catalogue.swift_names import FILE, Unreadable, completed, ranges, registered
 
 TABLE = json.loads(FILE.read_text(encoding="utf-8"))
 _CONSTANTS = """
@@ -65,7 +65,25 @@ def test_names_have_the_versions_that_register_them() -> None:
 
 def test_every_registered_version_was_read() -> None:
     """A version that was not would refuse the names that are new in it."""
+    missing = [version for version in get_backend("megatron").versions if version not in TABLE["versions"]]
+    assert not missing, (
+        f"python -m tools.catalogue.swift_names {' '.join(f'{version}=CHECKOUT' for version in missing)}"
+    )
     assert TABLE["versions"] == list(get_backend("megatron").versions[::-1])
+
+
+def test_a_version_is_read_beside_what_the_file_has_of_the_others(tmp_path: Path) -> None:
+    sources = {}
+    for version, names in {"1": "ab", "2": "ac", "3": "acd"}.items():
+        calls = "".join(f"register_template(ChatMeta(template_type='{name}'))\n" for name in names)
+        sources[version] = _source(tmp_path / version, calls)
+        (sources[version] / "swift" / "model").mkdir()
+    old = completed('{"versions": []}', ["1", "3"], {version: sources[version] for version in "13"})
+    assert json.loads(old)["template"] == {"a": [None, None], "b": [None, "1"], "c": ["3", None], "d": ["3", None]}
+    new = completed(old, ["1", "2", "3"], {"2": sources["2"]})
+    assert new == completed('{"versions": []}', ["1", "2", "3"], sources)
+    with pytest.raises(Unreadable, match="no source is named for 4"):
+        completed(old, ["1", "3", "4"], {})
 
 
 CASES = {
