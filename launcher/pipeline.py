@@ -112,17 +112,21 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
         message = f"no backend {name!r}; installed: {', '.join(backend_names())}"
         raise _refused(job, message, "backend.name", "backend", backend_names()) from None
     except UnknownVersion as error:
-        works = [_nearest_version(job, backend)]
-        raise _refused(job, str(error), "backend.version", "backend.version", works) from None
+        works = _working_versions(job, backend)
+        if not works:
+            wanted = job.backend.version or backend.default_version
+            works = (backend.similar_versions if error.add else backend.nearest_versions)(wanted)[:1]
+        asks = (error.add,) if error.add else ()
+        raise _refused(job, error.message, "backend.version", "backend.version", works, asks) from None
 
 
 _TRIED = 4
 
 
-def _nearest_version(job: Job, backend: Backend) -> str:
-    """Return the version nearest to the job's unknown one with which the job passes, or the nearest one."""
+def _working_versions(job: Job, backend: Backend) -> list[str]:
+    """Return the version nearest to the job's unknown one with which the job passes, if one of the nearest does."""
     nearest = backend.nearest_versions(job.backend.version or backend.default_version)
-    return next((version for version in nearest[:_TRIED] if _passes(job, version)), nearest[0])
+    return [version for version in nearest[:_TRIED] if _passes(job, version)][:1]
 
 
 def _passes(job: Job, version: str) -> bool:
@@ -142,10 +146,10 @@ def _installed(job: Job, backend: Backend) -> str | None:
     return None if found is None else found[1]
 
 
-def _refused(job: Job, message: str, field: str, key: str, works: Sequence[str]) -> Refused:
+def _refused(job: Job, message: str, field: str, key: str, works: Sequence[str], asks: tuple[str, ...] = ()) -> Refused:
     fixes = tuple(Fix(overrides=(f"{key}={value}",)) for value in works)
     finding = Finding(
-        rule="REQ-BACKEND", severity="error", message=message, fields=(field,), fixes=fixes, source="launch"
+        rule="REQ-BACKEND", severity="error", message=message, fields=(field,), fixes=fixes, asks=asks, source="launch"
     )
     return Refused(finding, job)
 

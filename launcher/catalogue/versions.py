@@ -35,6 +35,11 @@ def version_key(version: str) -> Version:
     return _BRANCH
 
 
+def is_numbered(version: str) -> bool:
+    """Return whether a version has a number by which it is ordered: it is neither a branch nor a fork."""
+    return FORK not in version and version_key(version) < _BRANCH
+
+
 @cache
 def in_range(version: str, since: str | None, until: str | None) -> bool:
     """Return whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0.0, not 4.0.1."""

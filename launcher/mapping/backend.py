@@ -11,8 +11,8 @@ from backends import BUILT_IN
 from launcher import plugins
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.requirements import Needed
-from launcher.catalogue.user import BrokenFork, Fork, forks, load_fork
-from launcher.catalogue.versions import FORK, base_version, in_range, nearest_versions
+from launcher.catalogue.user import NAME, BrokenFork, Fork, forks, load_fork
+from launcher.catalogue.versions import FORK, base_version, in_range, is_numbered, nearest_versions
 from launcher.job import Job, Value, fields
 from launcher.job.model import Model
 from launcher.mapping.computation import Computation
@@ -41,7 +41,16 @@ class UnknownBackend(LookupError):
 
 
 class UnknownVersion(LookupError):
-    """The backend has no catalogue for that version."""
+    """The backend has no catalogue for that version.
+
+    Attributes:
+        message: what is wrong, without `add`.
+        add: the command that would make it known where it is, or may be, a fork of the user's; empty: it is none.
+    """
+
+    def __init__(self, message: str, add: str = "") -> None:
+        super().__init__(f"{message}: {add}" if add else message)
+        self.message, self.add = message, add
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,17 +265,24 @@ class Backend:
         if wanted in self.aliases:
             return self.aliases[wanted]
         like, plus, fork = wanted.partition(FORK)
-        if plus and like in self.versions:
+        if plus and like in self.versions and self.parser_source is not None:
             add = f"launch catalogue add DIR --name {fork} --like {self.name}@{like}"
-            raise UnknownVersion(f"{self.title} {wanted} is a fork of {like} that is not added here: {add}")
+            raise UnknownVersion(f"{self.title} {wanted} is a fork of {like} that is not added here", add)
+        may_be_fork = self.parser_source is not None and not is_numbered(wanted) and NAME.fullmatch(wanted)
+        what = "neither a version nor a fork that is added here" if may_be_fork else "not known"
         near = f"nearest: {self.nearest_versions(wanted)[0]}, newest: {self.versions[0]}"
-        raise UnknownVersion(f"{self.title} {wanted} is not known; {near}; versions: {', '.join(self.versions)}")
+        message = f"{self.title} {wanted} is {what}; {near}; versions: {', '.join(self.versions)}"
+        raise UnknownVersion(message, f"launch catalogue add DIR --name {wanted}" if may_be_fork else "")
 
     def nearest_versions(self, wanted: str) -> list[str]:
-        """Return the versions, the nearest to an unknown one first: forks of a similar name, then by number."""
-        named = {version.partition(FORK)[2]: version for version in self.versions if FORK in version}
-        similar = [named[name] for name in nearest(wanted, named)]
+        """Return the versions, the nearest to an unknown one first: those of a similar name, then by number."""
+        similar = self.similar_versions(wanted)
         return [*similar, *(each for each in nearest_versions(wanted, self.versions) if each not in similar)]
+
+    def similar_versions(self, wanted: str) -> list[str]:
+        """Return the branches and forks whose names are like that of an unknown version."""
+        named = {each.partition(FORK)[2] or each: each for each in self.versions if not is_numbered(each)}
+        return [named[name] for name in nearest(wanted, named)]
 
     def has_version(self, wanted: str) -> bool:
         """Return whether a version, or another spelling of one, is known."""

@@ -95,7 +95,7 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
         source = get_backend(recorded.backend or "")
         source_version = source.version(recorded.version)
     except (UnknownBackend, UnknownVersion) as error:
-        return PortResult(job=job, findings=(_unknown_source(job, error),))
+        return PortResult(job=job, findings=(_unknown_source(job, error, target, version),))
     if (source.name, source_version) == (target.name, version):
         return PortResult(job=job if recorded.args is None else _restored(job))
     given, own = _arguments(job)
@@ -214,24 +214,36 @@ def _with_defaults(job: Job, defaults: Mapping[str, Value]) -> Job:
     return dataclasses.replace(with_values(job, defaults, _DERIVED), imported=recorded)
 
 
-def _unknown_source(job: Job, error: Exception) -> Finding:
+_TRIED = 3
+
+
+def _unknown_source(job: Job, error: UnknownBackend | UnknownVersion, target: Backend, version: str) -> Finding:
     recorded = job.imported
     names = ", ".join(list(recorded.args or {})[:6])
     of_version = isinstance(error, UnknownVersion)
-    what = str(error) if of_version else f"no backend {recorded.backend!r}"
+    what = error.message if isinstance(error, UnknownVersion) else f"no backend {recorded.backend!r}"
     works = [f"imported.backend={name}" for name in backend_names()]
+    add = error.add if isinstance(error, UnknownVersion) else ""
     if of_version and recorded.backend:
-        nearest = get_backend(recorded.backend).nearest_versions(recorded.version or "")
-        works = [f"imported.version={version}" for version in nearest]
+        nearest = get_backend(recorded.backend).nearest_versions(recorded.version or "")[: 1 if add else _TRIED]
+        ported = [each for each in nearest if _is_ported(job, each, target, version)]
+        works = [f"imported.version={each}" for each in (ported if ported or add else nearest)]
     return Finding(
         rule=DROPPED_RULE,
         severity="error",
         message=f"imported.args ({names or 'no arguments'}) cannot be read: "
         + (what if recorded.backend else "its backend is not specified"),
         fields=("imported.version" if of_version else "imported.backend",),
-        fixes=tuple(Fix(overrides=(word,)) for word in works[:3]),
+        fixes=tuple(Fix(overrides=(word,)) for word in works[:_TRIED]),
+        asks=(add,) if add else (),
         source="launch",
     )
+
+
+def _is_ported(job: Job, source_version: str, target: Backend, version: str) -> bool:
+    """Return whether a job, read as one for another version of its source, is ported without an error."""
+    changed = with_values(job, {"imported.version": source_version})
+    return not any(each.severity == "error" for each in port_job(changed, target, version).findings)
 
 
 # -- how each argument is ported

@@ -65,6 +65,39 @@ def test_a_fork_is_a_version_of_its_backend(capsys: pytest.CaptureFixture[str], 
         get_backend("megatron_lm").version(added["version"])
 
 
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [("0.16.1+ours", "--name ours --like megatron_lm@0.16.1"), ("ours", "--name ours"), ("0.16.1", None)],
+)
+def test_a_job_of_a_removed_fork_has_one_error_that_says_how_to_add_it(
+    capsys: pytest.CaptureFixture[str], checkout: str, version: str, command: str | None
+) -> None:
+    words = ("--source", checkout, "--name", "ours", "--like", "megatron_lm@0.16.1", "-o", "job.yaml")
+    assert run(capsys, "import", script(), *words)[0] == 0
+    run(capsys, "catalogue", "remove", "ours")
+    code, out, _ = run(capsys, "check", "+job=job.yaml", f"backend.version={version}", "--json")
+    errors = [each for each in json.loads(out)["findings"] if each["severity"] == "error"]
+    if command is None:  # a release: the arguments of the fork are errors of their own
+        assert code == 1
+        assert {"ARG-UNKNOWN", "PORT-LEFT-OUT"} <= {each["rule"] for each in errors}
+        return
+    assert (code, [each["rule"] for each in errors]) == (2, ["REQ-BACKEND"])
+    assert errors[0]["ask"] == [f"launch catalogue add DIR {command}"]
+    assert errors[0]["fix"] == [], "no version has the arguments of the fork"
+
+
+def test_the_source_of_a_port_that_is_a_removed_fork_is_named(
+    capsys: pytest.CaptureFixture[str], checkout: str
+) -> None:
+    words = ("--source", checkout, "--name", "ours", "--like", "megatron_lm@0.16.1", "-o", "job.yaml")
+    run(capsys, "import", script(), *words)
+    run(capsys, "catalogue", "remove", "ours")
+    out = run(capsys, "check", "+job=job.yaml", "backend=mindspeed", "--json")[1]
+    (found,) = (each for each in json.loads(out)["findings"] if each["fields"] == ["imported.version"])
+    assert found["ask"] == ["launch catalogue add DIR --name ours --like megatron_lm@0.16.1"]
+    assert found["fix"] == ["imported.version=0.16.1"]
+
+
 def test_mapped_options_stay_mapped_and_unknown_ones_are_typed(
     capsys: pytest.CaptureFixture[str], checkout: str
 ) -> None:

@@ -155,6 +155,13 @@ def test_of_an_unknown_version_the_nearest_that_works_is_offered(
     assert "newest: 0.19.0" in finding.message
 
 
+def test_of_a_misspelt_branch_the_branch_is_offered() -> None:
+    job = compose(["backend=mindspeed", "backend.version=mastr", "data.paths=[x]"], recipe="tiny_qwen3")
+    with pytest.raises(Refused) as refused:
+        check(job)
+    assert [fix.overrides for fix in refused.value.finding.fixes] == [("backend.version=master",)]
+
+
 # arguments, layers (from 1) with which a chunk begins
 STARTS: dict[str, tuple[dict[str, Any], list[int]]] = {
     "even": ({"num-layers": 8, "stages": 4}, [3, 5, 7]),
