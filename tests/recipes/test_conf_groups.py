@@ -35,7 +35,7 @@ FIGURES = ("memory_gib", "bf16_tflops", "fp8_tflops", "memory_bandwidth_gbs", "i
 
 def test_the_promised_hardware_is_there() -> None:
     nvidia = {"a100_80g", "a100_80g_pcie", "h20", "h100_80g", "h200", "h800", "b200", "b300", "gb200", "gb300"}
-    assert nvidia | {"mi300x", "mi325x", "mi355x", "ascend_910b", "ascend_910c", "cpu"} == set(HARDWARE)
+    assert nvidia | {"mi300x", "mi325x", "mi355x", "ascend_910b", "ascend_910c", "cpu"} <= set(HARDWARE)
 
 
 # (peak of BF16 : FP8 : MXFP8 : NVFP4, dense): figures with sparsity would break these.
@@ -67,7 +67,7 @@ def test_peaks_of_smaller_formats_are_multiples_of_bf16(
 def test_hardware_figures_are_positive_or_left_empty_and_have_a_source(option: str) -> None:
     hardware = compose([f"hardware={option}"]).hardware
     assert hardware.name
-    assert hardware.source
+    assert hardware.source, f"conf/hardware/{option}.yaml: source says where each figure is from"
     assert all(value is None or value > 0 for value in (getattr(hardware, figure) for figure in FIGURES))
     assert hardware.device == ("cpu" if option == "cpu" else "npu" if option.startswith("ascend") else "cuda")
 

@@ -32,10 +32,12 @@ def violations(job: Job) -> list[Violation]:
 
 
 def test_every_machine_is_judged() -> None:
-    assert set(HARDWARE) == set(HAS)
+    missing = sorted(set(HARDWARE) - set(HAS))
+    assert not missing, f"HAS of tests/rules/test_number_formats.py: the number formats of {', '.join(missing)}"
+    assert set(HAS) <= set(HARDWARE)
 
 
-@pytest.mark.parametrize("machine", HARDWARE)
+@pytest.mark.parametrize("machine", [name for name in HARDWARE if name in HAS])
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_a_machine_lacks_is_refused_and_the_nearest_works(machine: str, name: str) -> None:
     job = with_values(compose([f"hardware={machine}"]), FORMATS[name])
