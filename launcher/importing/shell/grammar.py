@@ -9,6 +9,7 @@ fast (0.9 ms a script), has wheels for every platform and Python, and is loaded 
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from launcher.importing.shell.diagnostics import NotReadable
@@ -52,6 +53,9 @@ _VARIABLE = re.compile(rb"\$([A-Za-z_]\w*|[0-9@*#?!])")
 # A word that begins with a blank, or is nothing else, as where one follows the backslash at the end of a line; the
 # grammar skips it.
 _ESCAPED_BLANK = re.compile(rb"(?<=[ \t])\\[ \t]")
+# A second assignment in a line: the grammar reads the lines after it, up to the next command, as parts of that command.
+_SECOND = re.compile(rb"=[^\n]*?[ \t]([A-Za-z_]\w*(?:\[[^]\n]*\])?\+?=)")
+_LINE_END = re.compile(rb"(?<!\\)\n")
 # `!(a|b*)`, which the grammar does not have; bash reads it after `shopt -s extglob`. Which files these programs change
 # has no effect on a command line.
 _EXTENDED = re.compile(rb"[?*+@!]\([^()'\n]*\)")
@@ -88,7 +92,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     source, root = _in_braces(_with_plain_numbers(source))
     if root.has_error:
         source, root = _in_braces(_repaired(source, root))
-    source, root = _with_tests(*_with_blanks(source, root))
+    source, root = _with_ends(*_with_tests(*_with_blanks(source, root)))
     if root.has_error:
         raise _syntax_error(source, root, file, first_line)
     return root
@@ -207,6 +211,30 @@ def _misread(node: Node) -> Iterator[tuple[int, int, bytes]]:
         yield node.parent.start_byte, name.end_byte, b""
     for child in node.children:
         yield from _misread(child)
+
+
+def _with_ends(source: bytes, root: Node) -> tuple[bytes, Node]:
+    """End lines of several assignments (`A=1 B=2`) with a semicolon where the grammar joins them with a later line."""
+    ends: set[int] = set()
+    for found in _SECOND.finditer(source):
+        node = root.descendant_for_byte_range(found.start(1), found.start(1) + 1)
+        while node is not None and node.type not in ("variable_assignment", "program"):
+            node = node.parent
+        command = None if node is None else node.parent
+        if command is not None and command.type == "command":
+            ends.update(_ends_of(command.children, source))
+    if not ends:
+        return source, root
+    for at in sorted(ends, reverse=True):
+        source = source[:at] + b";" + source[at:]
+    return source, _parser().parse(source).root_node
+
+
+def _ends_of(parts: list[Node], source: bytes) -> Iterator[int]:
+    """Yield where assignments before a command end that are in a line of their own."""
+    for each, after in pairwise(part for part in parts if part.type != "comment"):
+        if each.type == "variable_assignment" and _LINE_END.search(source[each.end_byte : after.start_byte]):
+            yield each.end_byte
 
 
 def _is_skipped(root: Node, at: int) -> bool:
