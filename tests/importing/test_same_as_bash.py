@@ -9,6 +9,7 @@ import pytest
 from launcher.importing.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
+from launcher.importing.shell.xargs import command_lines
 from tests.waiting import STUCK_SECONDS
 
 IDIOMS = Path(__file__).with_name("idioms.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n%%\n")
@@ -184,3 +185,32 @@ def test_a_guard_of_a_known_value_ends_the_script() -> None:
     state = State(script="x.sh")
     run_script('M=9b\ncase "$M" in 7b) L=1 ;; *) exit 1 ;; esac\nrun', state, None)
     assert state.commands == []
+
+
+GIVEN = "a 'b c'\nd \"e\"\n f g\n"
+XARGS = ("echo", "echo x", "-n 2 echo x", "-n1 echo", "-I {} echo x {} y", "-L 1 echo x", "-d \\n echo", "-r echo")
+
+
+@pytest.mark.skipif(shutil.which("xargs") is None, reason="needs xargs")
+@pytest.mark.parametrize("options", XARGS)
+def test_xargs_starts_what_it_starts_on_a_machine(options: str) -> None:
+    words = ["xargs", *options.split()]
+    started = [" ".join(line[line.index("echo") + 1 :]) for line in command_lines(words, GIVEN) or ()]
+    real = subprocess.run(words, input=GIVEN, capture_output=True, text=True, timeout=STUCK_SECONDS, check=True)
+    assert started == real.stdout.removesuffix("\n").split("\n")
+
+
+def test_what_xargs_adds_is_a_part_of_the_command() -> None:
+    assert by_import("A=(--lr '1 2'); printf '%s\\n' \"${A[@]}\" | xargs run x") == ["run|x|--lr|1|2"]
+
+
+def test_words_that_xargs_adds_and_nobody_knows_are_refused() -> None:
+    state = State(script="x.sh")
+    run_script("cat args.txt | xargs torchrun pretrain_gpt.py --lr 1", state, None)
+    assert [(note.where, note.message) for note in state.problems] == [
+        ("x.sh:1", "the words that xargs adds are not known without running it")
+    ]
+
+
+def test_a_script_that_a_shell_reads_from_a_pipe_is_followed() -> None:
+    assert by_import('A=1; echo "run $A" | bash; cat <<E | grep -v x | sh\nrun $A 2\nrun x\nE') == ["run|1", "run|1|2"]

@@ -5,12 +5,12 @@ import string
 from collections.abc import Callable
 
 _TOKEN = re.compile(
-    r"\s*(\d+#[\w@]+|0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)"
+    r"\s*(\d+#[\w@]+|0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\*\*|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)"
 )
 # Precedence of binary operators, as in C.
 _STRENGTH = {"||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8}
 _STRENGTH |= {">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10, "**": 12}
-_ASSIGNING = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="}
+_ASSIGNING = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="}
 _DEEPEST = 20
 _DIGITS = string.digits + string.ascii_lowercase + string.ascii_uppercase + "@_"
 _ONE_CASE = 36  # up to this base, letters are the same in both cases

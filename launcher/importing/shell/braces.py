@@ -74,13 +74,13 @@ def _plain(word: str) -> Iterator[tuple[int, str]]:
             at = end + 1
             continue
         if char == "`" or word[at : at + 2] in ("${", "$("):
-            at = _closed(word, at)
+            at = closed(word, at)
             continue
         yield at, char
         at += 1
 
 
-def _closed(word: str, at: int) -> int:
+def closed(word: str, at: int) -> int:
     """Return the index after an expansion that begins here."""
     if word[at] == "`":
         end = word.find("`", at + 1)

@@ -1,6 +1,7 @@
 """Branches of a script: `if`, `case`, `&&`, `||` and `!`; an undecided condition is taken as without files."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 
 from launcher.importing.shell import patterns
 from launcher.importing.shell.effects import has_effect, is_question, jumps, prepares
@@ -104,19 +105,20 @@ class Branches(Loops):
         for item in node.children:
             if item.type != "case_item":
                 continue
-            choices = item.children_by_field_name("value")
+            choices = list(_words_of(item.children_by_field_name("value")))
             if falls or any(self._matches(value, choice) for choice in choices):
                 if self.guards.ends([node.child_by_field_name("value")], item.children):
                     return None
-                skipped = {choice.id for choice in choices}
+                skipped = {part.id for choice in choices for part in choice}
                 status = self.block(child for child in item.children if child.id not in skipped)
                 falls = item.children[-1].type == ";&"
                 if not falls and item.children[-1].type != ";;&":
                     return status
         return status
 
-    def _matches(self, value: str, choice: Node) -> bool:
-        return patterns.matches(emptied(value), self.expander.text(choice), extended=self.state.extglob)
+    def _matches(self, value: str, choice: list[Node]) -> bool:
+        pattern = self.expander.pattern("".join(text_of(part) for part in choice))
+        return patterns.matches(emptied(value), pattern, extended=self.state.extglob)
 
     def _list(self, node: Node) -> bool | None:
         left, right = [child for child in node.children if child.is_named and child.type != "comment"]
@@ -155,6 +157,18 @@ class Branches(Loops):
         guess = self.state.guess
         self.state.guess = Guess(value=not guess.value, why=guess.why)
         return None if status is None else not status
+
+
+def _words_of(parts: list[Node]) -> Iterator[list[Node]]:
+    """Yield the parts of each word: the grammar divides `*"$A"*`."""
+    word: list[Node] = []
+    for part in parts:
+        if word and word[-1].end_byte != part.start_byte:
+            yield word
+            word = []
+        word.append(part)
+    if word:
+        yield word
 
 
 def _tests(branches: list[tuple[list[Node] | None, list[Node]]]) -> list[Node]:

@@ -58,6 +58,10 @@ class Builtins(ABC):
         """Return the output of a part of the script; None if it is not known without running it."""
 
     @abstractmethod
+    def _of_process(self, node: Node) -> str | None:
+        """Return the output of `<(…)`; None if it is not known without running it."""
+
+    @abstractmethod
     def _function(self, words: list[str]) -> bool | None:
         """Evaluate a function call."""
 
@@ -130,9 +134,22 @@ class Builtins(ABC):
         return self.conditions.command(node)
 
     def _do_cd(self, words: list[str], node: Node) -> bool:
-        if len(words) > 1:
-            target = Path(shown(words[1]))
-            self.state.directory = str(target if target.is_absolute() else Path(self.state.directory) / target)
+        names = [word for word in words[1:] if word == "-" or not word.startswith("-")]
+        back = self.state.earlier or placeholder("$OLDPWD")
+        self.state.enter("${HOME}" if not names else back if names[0] == "-" else names[0])
+        return True
+
+    def _do_pushd(self, words: list[str], node: Node) -> bool:
+        """`pushd FOLDER`, `pushd` (back and forth), `popd`."""
+        state, names = self.state, [word for word in words[1:] if not word.startswith("-")]
+        before = state.directory
+        if words[0] == "pushd" and names:
+            state.enter(names[0])
+        elif state.pushed:
+            state.enter(state.pushed.pop())
+        else:
+            return False
+        state.pushed += [before] * (words[0] == "pushd")
         return True
 
     def _do_source(self, words: list[str], node: Node) -> bool | None:
@@ -140,7 +157,7 @@ class Builtins(ABC):
             return None
         name = shown(words[1])
         self.state.sources.setdefault(name, "")
-        text = script_text(words[1], self.state, self.folder)
+        text = self._given_to(node) or script_text(words[1], self.state, self.folder)
         if text is None:
             self.state.warn(f"{name} cannot be read: what it sets is unknown", self._location(node))
             return None
@@ -163,6 +180,15 @@ class Builtins(ABC):
             return None
         finally:
             self.state.script, self.state.positional = outer, positional
+
+    def _given_to(self, node: Node) -> str | None:
+        """Return the text of `source <(…)` and `source /dev/stdin <<< …`; None: it is not known, or in a file."""
+        for child in node.children:
+            if child.type == "process_substitution":
+                return self._of_process(child)
+            if child.type == "herestring_redirect":
+                return retyped(self.expander.text(child.children[-1])) + "\n"
+        return None
 
     def _do_read(self, words: list[str], node: Node) -> bool | None:
         """`read [-ra] NAMES`: the next line of the input, split into words."""
@@ -209,7 +235,7 @@ class Builtins(ABC):
         """`getopts LETTERS NAME [WORDS]`: the next option of a script's or function's arguments."""
         if len(words) < 3:
             return False
-        letters, name = words[1].lstrip(":"), words[2]
+        letters, name, is_silent = words[1].lstrip(":"), words[2], words[1].startswith(":")
         given = words[3:] or self.state.arguments()
         number = self.expander.value("OPTIND")
         at = int(number) - 1 if isinstance(number, str) and number.isdigit() else 0
@@ -219,14 +245,19 @@ class Builtins(ABC):
             return False
         letter, rest = word[1 + self._letter], word[2 + self._letter :]
         known = letters.find(letter) if letter != ":" else -1
+        found = letter if known >= 0 else "?"
         if known >= 0 and letters[known + 1 : known + 2] == ":":
-            self.state.set("OPTARG", rest or (given[at + 1] if at + 1 < len(given) else ""))
+            is_missing = not rest and at + 1 >= len(given)
+            found = (":" if is_silent else "?") if is_missing else letter
+            self.state.set("OPTARG", letter * is_silent if is_missing else rest or given[at + 1])
             at, rest = at + (1 if rest else 2), ""
         else:
+            if known < 0:
+                self.state.set("OPTARG", letter * is_silent)
             at += not rest
         self._letter = self._letter + 1 if rest else 0
         self.state.set("OPTIND", str(at + 1))
-        self.state.set(name, letter if known >= 0 else "?")
+        self.state.set(name, found)
         return True
 
 
@@ -281,7 +312,8 @@ def _first(text: str, separators: str | None) -> tuple[str, str]:
 
 BUILTINS = {
     **dict.fromkeys(("echo", ":", "true", "trap", "ulimit", "umask", "sleep", "wait"), "nothing"),
-    **dict.fromkeys(("chmod", "cat", "tee", "popd", "pushd"), "nothing"),
+    **dict.fromkeys(("chmod", "cat", "tee"), "nothing"),
+    **dict.fromkeys(("pushd", "popd"), "pushd"),
     **dict.fromkeys(("cp", "mv", "ln"), "copy"),
     "rm": "remove",
     **dict.fromkeys(("mkdir", "touch"), "make"),

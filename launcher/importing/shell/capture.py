@@ -1,6 +1,5 @@
 """`$(…)` with statically known output: echo, pwd, dirname, basename, seq, expr, bc, `cd X && pwd`."""
 
-import os.path
 import re
 
 from launcher.importing.shell import files
@@ -9,7 +8,7 @@ from launcher.importing.shell.filters import FILTERS, grep
 from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, is_open
 from launcher.importing.shell.programs import PROGRAMS
-from launcher.importing.shell.scripts import heredoc
+from launcher.importing.shell.scripts import heredoc, heredoc_programs
 
 # Filter arguments that only join lines and blanks, and so leave unset variables in a text unchanged.
 _BLANKS_ONLY = re.compile(r"(?:-[esEr] |s(?=/)|\[\[?:space:\]\]?|\\[nst]|[\s*+/g;])*")
@@ -27,7 +26,8 @@ _TRIVIAL = frozenset({"$(", ")", "`", "comment", "\n", ";", "&&"})
 
 def captured(node: Node, interpreter: Builtins) -> str | None:
     """Return the output of a command substitution; None if it is not known without running it."""
-    directory = interpreter.state.directory
+    state = interpreter.state
+    folders = (state.directory, state.earlier)
     try:
         nodes = [child for child in node.children if child.type not in _TRIVIAL]
         if any(_is_evaluated(child) for child in nodes):
@@ -36,7 +36,7 @@ def captured(node: Node, interpreter: Builtins) -> str | None:
         interpreter.state.substituted = output != "" or not nodes or not _searches(nodes[-1])
         return output
     finally:
-        interpreter.state.directory = directory
+        state.directory, state.earlier = folders
 
 
 def _is_evaluated(node: Node) -> bool:
@@ -108,18 +108,21 @@ def _statement(node: Node, interpreter: Builtins, given: str | None) -> str | No
     )
 
 
-def content(node: Node, interpreter: Builtins, given: str | None = None) -> str | None:
-    """Return the output of a redirected statement, whatever its target; None if unknown."""
+def content(node: Node, interpreter: Builtins, given: str | None = None, *, without_last: bool = False) -> str | None:
+    """Return the output of a redirected statement, whatever its target; None if unknown.
+
+    Args:
+        without_last: of the programs after `|` on the first line of a here-document, not that of the last one.
+    """
     body, heredoc_text = node.child_by_field_name("body"), heredoc(node, interpreter.expander)
     name = files.source(node, interpreter.expander)
     given = (
         heredoc_text if heredoc_text is not None else files.read(name, interpreter.state) if name is not None else given
     )
     text = None if body is None else _statement(body, interpreter, given)
-    for after in (child for child in node.children if child.type == "heredoc_redirect"):
-        for part in (part for child in after.children if child.type == "pipeline" for part in child.children):
-            if part.is_named and text is not None:
-                text = _statement(part, interpreter, text)
+    for part in heredoc_programs(node)[: -1 if without_last else None]:
+        if text is not None:
+            text = _statement(part, interpreter, text)
     return text
 
 
@@ -167,8 +170,7 @@ def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str 
     if name in interpreter.state.functions:
         return interpreter.printed_by(lambda: interpreter._function(words))
     if name == "cd" and arguments:
-        target = arguments[-1]
-        interpreter.state.directory = os.path.normpath(os.path.join(interpreter.state.directory, target))
+        interpreter.state.enter(arguments[-1])
         return ""
     if name == "pwd":
         return interpreter.state.directory + "\n"
@@ -204,6 +206,11 @@ def given_by(programs: list[Node], interpreter: Builtins) -> str | None:
     return given
 
 
+def of_process(node: Node, interpreter: Builtins) -> str | None:
+    """Return the output of `<(…)`; None if unknown."""
+    return _statements([each for each in node.children if each.is_named and each.type != "comment"], interpreter)
+
+
 def read_by(redirected: Node, interpreter: Builtins, heredoc_text: str | None) -> str | None:
     """Return the input of a redirected loop or `read` (`<<<`, `<<EOF`, `< FILE`); None if unknown."""
     body = redirected.child_by_field_name("body")
@@ -215,7 +222,6 @@ def read_by(redirected: Node, interpreter: Builtins, heredoc_text: str | None) -
         if child.type == "herestring_redirect":
             text = interpreter.expander.text(child.children[-1]) + "\n"
         elif child.type == "file_redirect" and child.children[-1].type == "process_substitution":
-            inner = child.children[-1].children
-            text = _statements([each for each in inner if each.is_named and each.type != "comment"], interpreter)
+            text = of_process(child.children[-1], interpreter)
     # A loop over unknown input has an unknown number of iterations.
     return None if text is None or (body.type != "command" and is_open(text)) else text

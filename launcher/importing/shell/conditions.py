@@ -1,7 +1,7 @@
 """Conditions of a script that can be decided without running it: true, false, or None for unknown."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
@@ -94,18 +94,33 @@ class Conditions:
     def unary(self, operator: str, operand: Node) -> bool | None:
         """Evaluate `-z $A` in `[[ … ]]`."""
         if operator == "-v":
-            return self.expander.value(text_of(operand).strip("\"'")) is not None
+            name = self.text(operand)
+            return None if name is None else self.expander.value(name) is not None
         text = self.text(operand)
         if operator in ("-z", "-n") and text is not None:
             return (text == "") == (operator == "-z")
         return self.file(operator, text)
 
-    def binary(self, left: Node, operator: str, right: Node) -> bool | None:
-        """Evaluate `$A == b*` in `[[ … ]]`."""
-        if operator == "=" and right.type == "regex":  # which the grammar reads as of `=~`, without its `$…`
-            test = parse(f"[[ x == {text_of(right)} ]]".encode(), self.state.script, line_of(right)).children[0]
-            *_, right = _tokens(test)
-        return (self._compared if operator in _NUMBERS else self._strings)(left, operator, right)
+    def binary(self, left: Node, operator: str, right: Node, rest: Sequence[Node] = ()) -> bool | None:
+        """Evaluate `$A == b*` in `[[ … ]]`.
+
+        Args:
+            rest: parts of the right side that follow the first one without a blank.
+        """
+        if operator in _EQUALS or operator == "=~":
+            return self._matches(left, operator, right, "".join(text_of(part) for part in (right, *rest)))
+        return (self._compared if operator in _NUMBERS else self._ordered)(left, operator, right)
+
+    def _matches(self, left: Node, operator: str, right: Node, typed: str) -> bool | None:
+        text, is_glob = self.text(left), operator != "=~"
+        pattern = self.expander.pattern(typed) if is_glob else self.expander.pattern(typed, re.escape)
+        if text is None or has_output(pattern):
+            return None
+        self._assume(pattern, right)
+        if not is_glob:
+            return self._searched(text, emptied(pattern))
+        # In [[ ]] extended patterns hold without `shopt -s extglob`, too.
+        return patterns.matches(text, emptied(pattern), extended=True) == (operator != "!=")
 
     def _compared(self, left: Node, operator: str, right: Node) -> bool | None:
         texts = [self.text(side) for side in (left, right)]
@@ -116,18 +131,11 @@ class Conditions:
             return None
         return bool(_NUMBERS[operator](*numbers)) if len(numbers) == len(texts) else None
 
-    def _strings(self, left: Node, operator: str, right: Node) -> bool | None:
+    def _ordered(self, left: Node, operator: str, right: Node) -> bool | None:
         first, second = self.text(left), self.text(right)
         if first is None or second is None:
             return None
-        if operator in _EQUALS:
-            quoted = right.type in ("string", "raw_string")
-            # In [[ ]] extended patterns hold without `shopt -s extglob`, too.
-            same = first == second if quoted else patterns.matches(first, second, extended=True)
-            return same == (operator != "!=")
-        if operator in _ORDERS:
-            return bool(_ORDERS[operator](first, second))
-        return self._searched(first, second) if operator == "=~" else self.file(operator)
+        return bool(_ORDERS[operator](first, second)) if operator in _ORDERS else self.file(operator)
 
     def _searched(self, text: str, pattern: str) -> bool | None:
         """Evaluate `[[ text =~ pattern ]]`; groups are stored in BASH_REMATCH."""
@@ -213,7 +221,15 @@ class _Expression:
             return None if text is None else text != ""
         operator = str(self.tokens.pop(0))
         second = self._operand()
-        return self.conditions.binary(first, operator, second) if second is not None and live else None
+        rest: list[Node] = []
+        while second is not None and self._continues([second, *rest][-1]):
+            rest.append(self.tokens.pop(0))
+        return self.conditions.binary(first, operator, second, rest) if second is not None and live else None
+
+    def _continues(self, part: Node) -> bool:
+        """Return whether the next operand is a part of the same word, which the grammar divides: `*"$A"*`."""
+        after = self.tokens[0] if self.tokens else ""
+        return not isinstance(after, str) and bool(after.start_byte == part.end_byte)
 
     def _operand(self) -> Node | None:
         found = self.tokens.pop(0) if self.tokens else None

@@ -1,7 +1,7 @@
 """Walks a script's syntax tree in execution order and collects the commands it would start; runs nothing."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.budgets import spend
@@ -14,6 +14,7 @@ from launcher.importing.shell.capture import (
     content,
     given_by,
     is_redirected,
+    of_process,
     printed,
     read_by,
 )
@@ -25,18 +26,21 @@ from launcher.importing.shell.file_commands import FileCommands
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.guards import Guards
 from launcher.importing.shell.loops import MOST_STEPS
-from launcher.importing.shell.placeholders import retyped, shown
+from launcher.importing.shell.placeholders import is_open, retyped, shown
 from launcher.importing.shell.scripts import (
+    SHELLS,
     after_heredoc,
     called_script,
     given_variables,
     heredoc,
+    heredoc_programs,
     inner_script,
     reads_script,
     script_text,
 )
 from launcher.importing.shell.state import Command, Guess, State
 from launcher.importing.shell.subshells import Subshells
+from launcher.importing.shell.xargs import command_lines
 
 _GROUPS = ("compound_statement", "subshell", "pipeline", "for_statement", "if_statement")
 
@@ -134,6 +138,9 @@ class Interpreter(Subshells, FileCommands):
         return True
 
     def _redirected_statement(self, node: Node) -> bool | None:
+        programs = heredoc_programs(node) if self.state.output is None else []
+        if programs and self._read_by_last(node, programs[-1]):
+            return True
         status, rest = self._redirected(node), after_heredoc(node)
         return status if rest is None else self._joined(status, node, *rest)
 
@@ -170,6 +177,41 @@ class Interpreter(Subshells, FileCommands):
             elif words:
                 self.note_edits(words, node, shown(heredoc_text))
         return self.statement(body)
+
+    def _read_by_last(self, node: Node, last: Node) -> bool:
+        """Evaluate the last program after `|` on the first line of a here-document if it reads what is known."""
+
+        def given() -> str | None:
+            return content(node, self, without_last=True)
+
+        if self.taken(last, given):
+            return True
+        text = given() if "read" in text_of(last) or "mapfile" in text_of(last) else None
+        if text is None or is_open(text):
+            return False
+        self._last(last, text)
+        return True
+
+    def taken(self, node: Node, given: Callable[[], str | None]) -> bool:
+        """Evaluate `… | xargs PROGRAM` and `… | bash`; False: it is something else."""
+        body = node.child_by_field_name("body") if node.type == "redirected_statement" else node
+        name = body.child_by_field_name("name") if body is not None and body.type == "command" else None
+        head = "" if name is None else text_of(name).rpartition("/")[2]
+        if head not in ("xargs", *SHELLS):
+            return False
+        command_env: dict[str, str] = {}
+        words = self._words(body, command_env)
+        text = given() if head == "xargs" or reads_script(words) else None
+        if head != "xargs":
+            if text is not None:
+                self._apart(lambda: self._started_by(words, retyped(text), node, command_env))
+            return text is not None
+        lines = None if text is None else command_lines(words, text)
+        if lines is None and self.state.starts_training(body):
+            self.state.fail("the words that xargs adds are not known without running it", self._location(node))
+        for line in lines or ():
+            self._apart(lambda line=line: self.call(line, command_env, body))  # type: ignore[misc]
+        return True
 
     def _content(self, node: Node, into: list[tuple[str, bool]], given: str | None = None) -> str | None:
         """Return what a redirected statement writes into files."""
@@ -350,6 +392,10 @@ class Interpreter(Subshells, FileCommands):
             self.state.fail(f"what is evaluated here is not bash: {error.diagnostic.message}", self._location(node))
             return None
         return self.block(root.children)
+
+    def _of_process(self, node: Node) -> str | None:
+        text = of_process(node, self)
+        return None if text is None else retyped(text)
 
     def _capture(self, node: Node) -> str | None:
         return captured(node, self)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 
-from launcher.importing.shell import patterns
+from launcher.importing.shell import patterns, quoting
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.braces import braced
 from launcher.importing.shell.diagnostics import NotReadable
@@ -160,6 +160,8 @@ class Expander:
             return state.positional[at - 1] if at <= len(state.positional) else None
         if name == "OSTYPE":
             return "linux-gnu"
+        if name == "OLDPWD" and state.earlier not in ("", "."):
+            return state.earlier
         return state.directory if name == "PWD" and state.directory != "." else None
 
     def look_up(self, name: str) -> str:
@@ -230,6 +232,10 @@ class Expander:
         parts = Parts.of(node)
         typed = _typed(node)
         value = self._subscripted(parts)
+        if typed == "${!#}":
+            last = (self.state.arguments() or [self.state.script])[-1]
+            yield from self._spread(last, quoted, None, typed, parts.name)
+            return
         if parts.prefix == "#":
             yield Piece(self._length(value, parts, typed))
             return
@@ -264,6 +270,10 @@ class Expander:
         if parts.index in ("@", "*") and value is not None:
             keys = list(value) if isinstance(value, dict) else [str(index) for index in range(len(value))]
             yield from self._spread(keys, quoted, parts.index, typed, parts.name)
+            return
+        if parts.index is None and parts.operator in ("@", "*"):
+            names = sorted(name for name in self.state.variables if name.startswith(parts.name))
+            yield from self._spread(names or None, quoted, parts.operator, typed, parts.name)
             return
         if parts.name in self.state.references and parts.index is None:
             yield Piece(self.state.references[parts.name], splits=not quoted)
@@ -341,14 +351,22 @@ class Expander:
     def _argument(self, parts: Parts, index: int) -> str:
         if index >= len(parts.arguments):
             return ""
-        return "".join(part if isinstance(part, str) else self._pattern(part) for part in parts.arguments[index])
+        return "".join(part if isinstance(part, str) else self.text(part) for part in parts.arguments[index])
 
-    def _pattern(self, node: Node) -> str:
-        # Backslashes of a pattern escape its special characters.
-        return text_of(node) if node.type == "regex" else self.text(node)
+    def pattern(self, typed: str, literal: Callable[[str], str] = quoting.literal) -> str:
+        """Return the pattern that a text such as `*"$A".[0-9]` stands for."""
+
+        def expand(word: str) -> str:
+            return self.text(parse(f": {word}".encode(), self.state.script).children[0].children[1])
+
+        return quoting.pattern(typed, expand, literal)
+
+    def _pattern_of(self, parts: Parts) -> str:
+        arguments = parts.arguments[0] if parts.arguments else []
+        return self.pattern("".join(part if isinstance(part, str) else text_of(part) for part in arguments))
 
     def _changed(self, text: str, operator: str, parts: Parts, typed: str) -> str:
-        first = self._argument(parts, 0)
+        first = self._pattern_of(parts) if operator[0] in "#%/" else self._argument(parts, 0)
         known = separable(text) if operator == "//" and first.startswith("-") else None
         if known is not None:  # an option renamed among unknown words
             return "".join(each if is_open(each) else self._changed(each, operator, parts, typed) for each in known)
@@ -385,6 +403,7 @@ class Expander:
         offset, length = bounds
         if parts.name in ("@", "*"):
             offset -= 1 if offset > 0 else 0
+        offset += len(items) if offset < 0 else 0
         return items[offset:] if length is None else items[offset : offset + length]
 
     # -- arithmetic

@@ -59,17 +59,27 @@ def _lines(text: str) -> list[str]:
 
 def _cut(arguments: Sequence[str], given: str | None) -> str | None:
     options = re.fullmatch(
-        r"(?=.*-f ?\d)(?:-d ?(?P<by>.) ?|-f ?(?P<first>\d+)(?P<to>-)?(?P<last>\d*) ?)+", " ".join(arguments)
+        r"(?=.*-[cf] ?[\d-])(?:-d ?(?P<by>.) ?|-(?P<what>[cf]) ?(?P<ranges>[\d,-]+) ?)+", " ".join(arguments)
     )
     if given is None or options is None:
         return None
-    by, first = options.group("by") or "\t", int(options.group("first"))
-    last = int(options.group("last")) if options.group("last") else None if options.group("to") else first
-    lines = [line.split(by) for line in given.splitlines()]
-    return "".join(f"{by.join(line[max(first - 1, 0) : last]) if len(line) > 1 else line[0]}\n" for line in lines)
+    found = [re.fullmatch(r"(\d*)(-?)(\d*)", part) for part in options.group("ranges").split(",")]
+    if not all(part is not None and part.group().strip("-") for part in found):
+        return None
+    ends = [(int(part[1] or 1), int(part[3] or 0) or (None if part[2] else int(part[1]))) for part in found if part]
+    by = "" if options.group("what") == "c" else options.group("by") or "\t"
+    output = ""
+    for line in given.splitlines():
+        parts = line.split(by) if by else list(line)
+        kept = [at for first, last in ends for at in range(len(parts))[max(first - 1, 0) : last]]
+        output += f"{by.join(parts[at] for at in sorted(set(kept))) if len(parts) > 1 or not by else line}\n"
+    return output
 
 
 def _tr(arguments: Sequence[str], given: str | None) -> str | None:
+    if len(arguments) == 3 and arguments[0] == "-s":  # changed, then squeezed
+        changed = _tr(arguments[1:], given)
+        return _tr(["-s", arguments[2]], changed)
     if given is None or len(arguments) != 2:
         return None
     first, second = (patterns.ansi(word) for word in arguments)

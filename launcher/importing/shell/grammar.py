@@ -65,6 +65,9 @@ _OF_FILES = re.compile(rb"^[ \t]*(?:rm|cp|mv|ls|chmod) [^\n;|&]*", re.MULTILINE)
 _TEST, _TEST_COMMAND = re.compile(rb"\[\[ [^\n]{0,500}? \]\]"), re.compile(rb"\btest [^\n;&|]*")
 _MISREAD = re.compile(rb"\btest\s[^\n]*==|!\s+!")
 _MOST_ROUNDS = 10
+# The grammar ends a pattern with the letter after `${N}`.
+_LETTER = re.compile(rb"(\"[^\"]*\"|\$\{\w+\})([A-Za-z0-9_]?)")
+_COMPARED, _RIGHT = re.compile(rb"(?<=[!=]= )[^\s&|)]+"), re.compile(rb"(?:\bin|;;&?|;&)\s+\(?[^\s()]+\)")
 
 
 @cache
@@ -126,6 +129,7 @@ def _repaired(source: bytes, root: Node) -> bytes:
     source = _DECIMAL.sub(_AS_DECIMAL, _BLANK.sub(_as_word, source))
     source = _TEST.sub(lambda test: test.group().replace(b" = ", b" == "), source)
     source = _TEST_COMMAND.sub(lambda test: test.group().replace(b" == ", b" = "), source)
+    source = _RIGHT.sub(_with_set, _TEST.sub(lambda test: _COMPARED.sub(_with_set, test.group()), source))
     if _EXTGLOB in source:
         source = _OF_FILES.sub(
             lambda line: _EXTENDED.sub(lambda each: b"'" + each.group() + b"'", line.group()), source
@@ -241,6 +245,11 @@ def _is_skipped(root: Node, at: int) -> bool:
     """Return whether the grammar took a backslash for a blank between words."""
     node = root.descendant_for_byte_range(at, at + 1)
     return node is not None and node.child_count > 0 and node.type not in ("string", "heredoc_body", "concatenation")
+
+
+def _with_set(pattern: "re.Match[bytes]") -> bytes:
+    """Return a pattern with the letter after an expansion as a set of one: `a${N}b` as `a${N}[b]`."""
+    return _LETTER.sub(lambda found: found[1] + (b"[" + found[2] + b"]" if found[2] else b""), pattern.group())
 
 
 def _as_word(blank: "re.Match[bytes]") -> bytes:

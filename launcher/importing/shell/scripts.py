@@ -11,7 +11,7 @@ from launcher.importing.shell.parts import between
 from launcher.importing.shell.placeholders import is_open, retyped
 from launcher.importing.shell.state import State
 
-_SHELLS = ("bash", "sh", "zsh")
+SHELLS = ("bash", "sh", "zsh")
 _SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash")
 # Programs whose last word is a command line for a remote host.
 _REMOTE = ("ssh", "pssh", "parallel-ssh", "pdsh", "clush")
@@ -66,7 +66,7 @@ def _wrapped(words: Sequence[str]) -> str | None:
 def reads_script(words: Sequence[str]) -> bool:
     """Return whether a command reads a script from standard input: `bash <<EOF`, `sbatch <<EOF`, `ssh HOST <<EOF`."""
     head = words[0].rpartition("/")[2]
-    if head in (*_SHELLS, "sbatch"):
+    if head in (*SHELLS, "sbatch"):
         return not any(word == "-c" or word.endswith(_SCRIPTS) for word in words[1:])
     return head in _REMOTE and " " not in words[-1]
 
@@ -84,6 +84,15 @@ def heredoc(node: Node, expander: Expander) -> str | None:
     # The grammar skips the leading blanks of the first line.
     text = between(here.text, here.start_byte, content.start_byte - content.start_point[1], content.start_byte) + text
     return re.sub(r"(?m)^\t+", "", text) if here.children[0].type == "<<-" else text
+
+
+def heredoc_programs(node: Node) -> list[Node]:
+    """Return the programs after `|` on the first line of a here-document."""
+    after = (child for child in node.children if child.type == "heredoc_redirect")
+    parts = [part for here in after for part in here.children if part.type == "pipeline"]
+    while any(part.type == "pipeline" for part in parts):
+        parts = [child for part in parts for child in (part.children if part.type == "pipeline" else [part])]
+    return [part for part in parts if part.is_named]
 
 
 def after_heredoc(node: Node) -> tuple[bool, Node] | None:
@@ -113,7 +122,7 @@ def called_script(words: Sequence[str]) -> tuple[str, list[str]] | None:
 
 
 def _is_shell(word: str) -> bool:
-    return word.rpartition("/")[2] in _SHELLS
+    return word.rpartition("/")[2] in SHELLS
 
 
 def script_text(word: str, state: State, folder: Path | None) -> str | None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from launcher.importing.shell.branches import Branches
 from launcher.importing.shell.builtins import Stop, lines_of
-from launcher.importing.shell.capture import answered, piped, printed
+from launcher.importing.shell.capture import answered, given_by, piped, printed
 from launcher.importing.shell.effects import runs_for_ever
 from launcher.importing.shell.grammar import Node, text_of
 
@@ -23,11 +23,16 @@ class Subshells(Branches):
     def written(self, node: Node, first: list[Node]) -> bool:
         """Evaluate the last program of a pipeline if it writes a file that is followed."""
 
+    @abstractmethod
+    def taken(self, node: Node, given: Callable[[], str | None]) -> bool:
+        """Evaluate the last program of a pipeline if it takes words, or a script, from it."""
+
     @contextmanager
     def _as_subshell(self) -> Iterator[None]:
         """Restore what a process of its own cannot change."""
         state = self.state
         saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
+        folders = (state.earlier, list(state.pushed))
         shell = (dict(state.functions), dict(state.references), state.extglob, state.lastpipe)
         scopes = len(state.scopes)
         try:
@@ -35,6 +40,7 @@ class Subshells(Branches):
         finally:
             state.variables, state.exported, state.directory, state.positional = saved
             state.functions, state.references, state.extglob, state.lastpipe = shell
+            state.earlier, state.pushed = folders
             del state.scopes[scopes:]
 
     def _apart(self, evaluate: Callable[[], bool | None]) -> bool | None:
@@ -66,7 +72,7 @@ class Subshells(Branches):
         if self.state.output is not None:
             self.state.output.append(printed(node, self))
             return answered(node, self)
-        if first and self.written(last, first):
+        if first and (self.written(last, first) or self.taken(last, lambda: given_by(first, self))):
             return True
         given = piped(node, self) if (first and "read" in text_of(last)) or "mapfile" in text_of(last) else None
         negated = bool(first) and first[0].type == "negated_command"  # as the grammar has it
