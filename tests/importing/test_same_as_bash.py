@@ -120,6 +120,10 @@ GUARDED = {
         'if [ -z "$KEY" ]; then echo "map KEY in train.py"; exit 1; fi\nrun',
         "$KEY must be set",
     ),
+    "a message on standard error that names a program": (
+        'if [ -z "$KEY" ]; then\n  echo "map KEY: torchrun train.py" >&2\n  exit 1\nfi\nrun',
+        "$KEY must be set",
+    ),
     "a file without which the script ends": ("if [ -f x ]; then A=1; else exit 1; fi\nrun", "taken as true"),
 }
 
@@ -214,3 +218,9 @@ def test_words_that_xargs_adds_and_nobody_knows_are_refused() -> None:
 
 def test_a_script_that_a_shell_reads_from_a_pipe_is_followed() -> None:
     assert by_import('A=1; echo "run $A" | bash; cat <<E | grep -v x | sh\nrun $A 2\nrun x\nE') == ["run|1", "run|1|2"]
+
+
+def test_what_a_condition_takes_as_empty_has_its_line() -> None:
+    state = State(script="x.sh")
+    run_script('\n\nif [ "$A" = 1 ]; then B=1; fi\n[ -d "$HOME/x" ] || C=1\nrun', state, None)
+    assert state.assumed == {"A": "x.sh:3"}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.expand import Expander, has_quotes
+from launcher.importing.shell.expand import ALWAYS_SET, Expander, has_quotes
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, names, placeholder
 from launcher.importing.shell.posix import CLASSES
@@ -70,7 +70,8 @@ class Conditions:
         if typed.startswith("[["):
             return self._guessed(lambda: _Expression(self, list(_tokens(node))).value())
         # A command whose words are split, which the grammar reads as bash's [[.
-        command = parse(f"test {typed[1:-1]}".encode(), self.state.script, line_of(node)).children[0]
+        source = "\n" * (line_of(node) - 1) + f"test {typed[1:-1]}"
+        command = parse(source.encode(), self.state.script).children[0]
         return self.command(command) if command.type == "command" else None
 
     def command(self, node: Node) -> bool | None:
@@ -161,6 +162,8 @@ class Conditions:
 
     def _assume(self, text: str, node: Node) -> None:
         for name in names(text):
+            if name in ALWAYS_SET and "/" in emptied(text):
+                continue  # a path
             self.state.assumed.setdefault(name, f"{self.state.script}:{line_of(node)}")
 
     def _assumed_at(self, node: Node) -> Callable[[str], str]:

@@ -26,7 +26,7 @@ from launcher.importing.shell.state import State, Variable
 _LONGEST_PATTERN_TEXT = 4000
 _MOST_TEXT = 64 * 2**20
 # Inherited variables that every shell sets.
-_ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
+ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
 _OVERLOOKED = re.compile(r"(?<!\\)\$(\w+|[@*#?])")
 _OF_ITEMS = re.compile(r"\$(?:@|\{@|\{!?\w+\[@\])")
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
@@ -305,7 +305,7 @@ class Expander:
     def _default(
         self, value: Variable | None, operator: str, parts: Parts, quoted: bool, typed: str
     ) -> Iterator[Piece]:
-        if value is None and parts.name in _ALWAYS_SET:
+        if value is None and parts.name in ALWAYS_SET:
             value = placeholder(f"${{{parts.name}}}")
         is_set = value is not None and not (operator.startswith(":") and _is_empty(value))
         kind = operator[-1]

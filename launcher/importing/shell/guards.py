@@ -8,7 +8,7 @@ from launcher.importing.shell.placeholders import has_output, names, only, place
 from launcher.importing.shell.state import State
 
 # What bash sets itself.
-_OF_BASH = re.compile(r"0|BASH\w*|RANDOM|SECONDS|LINENO")
+_OF_BASH = re.compile(r"0|BASH\w*|RANDOM|SECONDS|LINENO|PIPESTATUS")
 # How tests are joined: one value is enough for the script to go on, or each is needed.
 _ALTERNATIVES, _EACH = re.compile(r"&&|\s-a\s"), re.compile(r"\|\||\s-o\s")
 
@@ -84,5 +84,8 @@ class Guards:
 
 def _prints(node: Node) -> bool:
     """Return whether a statement only prints text, which may name a script."""
+    if node.type == "redirected_statement":  # >&2
+        body = node.child_by_field_name("body")
+        return body is None or _prints(body)
     name = node.child_by_field_name("name") if node.type == "command" else None
-    return name is not None and text_of(name) in ("echo", "printf")
+    return name is not None and text_of(name) in ("echo", "printf", "cat")

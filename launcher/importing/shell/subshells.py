@@ -80,12 +80,20 @@ class Subshells(Branches):
         if given is None:
             statuses = [self._apart(lambda part=part: self.statement(part)) for part in first]  # type: ignore[misc]
         status = self._last(last, given)
+        self._note_programs([*(statuses or [True] * len(first)), status])
         if self.state.pipefail and False in statuses:
             status = False
         answer = answered(node, self)
         if answer is not None:
             return answer
         return self._negated(status) if negated else status
+
+    def _note_programs(self, statuses: list[bool | None]) -> None:
+        """Record the statuses of a pipeline's programs."""
+        known = [str(int(not status)) for status in statuses if status is not None]
+        self.state.variables.pop("PIPESTATUS", None)
+        if len(known) == len(statuses):
+            self.state.set("PIPESTATUS", known)
 
     def _last(self, node: Node, given: str | None) -> bool | None:
         """Evaluate the last program of a pipeline, which reads a text if it is known."""
