@@ -36,9 +36,11 @@ def notes(diagnostics: Iterable[Diagnostic]) -> list[Note]:
 @cache
 def _host() -> Host:
     programs = [program for name in backend_names() for program in get_backend(name).entry.programs]
+    scripts = [script for name in backend_names() for script in get_backend(name).entry.scripts]
     names = "|".join(re.escape(name) for name in (*LAUNCHERS, *programs, "srun", "mpirun", "eval"))
     starts = re.compile(rf"\b({names}|[\w/]+\.py|\w+_launcher\.sh)\b")
-    return Host(starts=starts, with_header=with_header, variables=_variables)
+    trains = re.compile(rf"\b({names}|{'|'.join(map(re.escape, scripts))}|\w+_launcher\.sh)\b|\$\S*\.py\b")
+    return Host(starts=starts, trains=trains, with_header=with_header, variables=_variables)
 
 
 def _variables(outer: Sequence[str]) -> Mapping[str, str]:

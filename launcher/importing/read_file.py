@@ -166,6 +166,7 @@ def _script(
             for each in chosen[1:]
         ]
         chosen = chosen[:1]
+    warnings += [note for each in chosen for note in _globs(each, state)]
     try:
         jobs = [read_command(invocation, options) for invocation in chosen]
     except ImportRefused as error:
@@ -212,6 +213,13 @@ def _distinct(found: Sequence[Invocation]) -> list[Invocation]:
         files = tuple(map(invocation.files.get, paths))
         seen.setdefault((invocation.program, invocation.argv, files), invocation)
     return list(seen.values())
+
+
+def _globs(invocation: Invocation, state: State) -> list[Note]:
+    """Return notes on patterns of file names in a training command."""
+    names = dict.fromkeys(word for word in map(shown, invocation.argv) if word in state.globs)
+    message = "{}: bash puts the files of the machine that match in its place, which are not known: kept as one word"
+    return [Note(message=message.format(name), where=state.globs[name], works=("name the files",)) for name in names]
 
 
 def _assumed(state: State) -> list[Note]:

@@ -420,3 +420,15 @@ def test_why_a_value_is_not_known(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text(script.format(_MEGATRON))
     reported = [note.message for note in import_file(tmp_path / "x.sh").warnings]
     assert reason.replace("{}", "its value is known only where the script runs") in reported, reported
+
+
+def test_a_pattern_of_file_names_is_kept_and_reported(tmp_path: Path) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text(
+        "D=(/data/shard-*/train)\nrm -rf /tmp/x/*\n"
+        "megatron pt --model m --cached_dataset \"${D[@]}\" --output_dir 'out/*' --save_steps 1\n"
+    )
+    reported = [note for note in import_file(script).warnings if "match" in note.message]
+    assert [(note.where, note.message.partition(":")[0]) for note in reported] == [
+        (f"{script}:1", "/data/shard-*/train")
+    ]

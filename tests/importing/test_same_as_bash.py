@@ -224,3 +224,24 @@ def test_what_a_condition_takes_as_empty_has_its_line() -> None:
     state = State(script="x.sh")
     run_script('\n\nif [ "$A" = 1 ]; then B=1; fi\n[ -d "$HOME/x" ] || C=1\nrun', state, None)
     assert state.assumed == {"A": "x.sh:3"}
+
+
+LOOPS = {
+    "prepared before": "for f in $(ls /data); do python prepare.py $f; done\ntorchrun pretrain_gpt.py --lr 1",
+    "converted after": "torchrun pretrain_gpt.py --lr 1\nwhile read d; do python convert.py $d; done < <(find out)",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_over_unknown_items_beside_the_training_is_no_reason_to_refuse_it(name: str) -> None:
+    state = State(script="x.sh")
+    run_script(LOOPS[name], state, None)
+    assert state.problems == []
+    assert ["torchrun", "pretrain_gpt.py", "--lr", "1"] in [list(each.words) for each in state.commands]
+    assert [note.message.partition(":")[0] for note in state.warnings] == ["this loop is read once"]
+
+
+def test_a_loop_over_unknown_items_that_trains_is_refused() -> None:
+    state = State(script="x.sh")
+    run_script("for n in $(cat hosts); do torchrun pretrain_gpt.py --seed $n; done", state, None)
+    assert [note.where for note in state.problems] == ["x.sh:1"]

@@ -29,6 +29,7 @@ _MOST_TEXT = 64 * 2**20
 ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
 _OVERLOOKED = re.compile(r"(?<!\\)\$(\w+|[@*#?])")
 _OF_ITEMS = re.compile(r"\$(?:@|\{@|\{!?\w+\[@\])")
+_GLOB = re.compile(r"(?<!\\)[*?].*/|/.*(?<!\\)[*?]")
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
 
 
@@ -49,7 +50,10 @@ class Expander:
         if len(alternatives) > 1:
             root = parse(f": {' '.join(alternatives)}".encode(), self.state.script, line_of(node))
             return [word for each in root.children[0].children[1:] for word in self.words(each)]
-        return assembled(list(self._pieces(node, quoted=False)), quoted=has_quotes(node), ifs=self.ifs())
+        words = assembled(list(self._pieces(node, quoted=False)), quoted=has_quotes(node), ifs=self.ifs())
+        if _GLOB.search(typed) and _GLOB.search(quoting.pattern(typed, lambda _: "", lambda _: "")):
+            self.state.globs |= dict.fromkeys(words, f"{self.state.script}:{line_of(node)}")
+        return words
 
     def ifs(self) -> str | None:
         """Return the word separators; None: white space, the default."""
@@ -361,12 +365,8 @@ class Expander:
 
         return quoting.pattern(typed, expand, literal)
 
-    def _pattern_of(self, parts: Parts) -> str:
-        arguments = parts.arguments[0] if parts.arguments else []
-        return self.pattern("".join(part if isinstance(part, str) else text_of(part) for part in arguments))
-
     def _changed(self, text: str, operator: str, parts: Parts, typed: str) -> str:
-        first = self._pattern_of(parts) if operator[0] in "#%/" else self._argument(parts, 0)
+        first = self.pattern(parts.typed()) if operator[0] in "#%/" else self._argument(parts, 0)
         known = separable(text) if operator == "//" and first.startswith("-") else None
         if known is not None:  # an option renamed among unknown words
             return "".join(each if is_open(each) else self._changed(each, operator, parts, typed) for each in known)

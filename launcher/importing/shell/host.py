@@ -20,10 +20,12 @@ class Host:
 
     Attributes:
         starts: matches text that may start what the caller looks for: a loop or condition around it is not guessed.
+        trains: the same, and not just any named script of Python.
         with_header: completes the words that start a script by the options in the script's own text (`#SBATCH`).
         variables: the variables that programs set for the scripts they start, by the words that start them.
     """
 
     starts: re.Pattern[str] = re.compile(r"\b(eval|[\w/]+\.py)\b")
+    trains: re.Pattern[str] = re.compile(r"\b(eval|[\w/]+\.py)\b")
     with_header: Callable[[Sequence[str], str], tuple[str, ...]] = _as_typed
     variables: Callable[[Sequence[str]], Mapping[str, str]] = _none

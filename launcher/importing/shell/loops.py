@@ -123,6 +123,9 @@ class Loops(Builtins):
         self.state.leave_open()
         for name in assigned(body.children, self.state.functions):
             self.state.set(name, placeholder(f"${name}", computed=True))
-        if self.state.starts_training(body):
+        if self.state.host.trains.search(text_of(body)):
             self.state.fail(f"this loop cannot be resolved without running it: {why}", self._location(node))
+            self._round(body)
+        elif self.state.starts_training(body):
+            self.state.warn(f"this loop is read once: {why}", self._location(node))
             self._round(body)

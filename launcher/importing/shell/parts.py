@@ -74,6 +74,11 @@ class Parts:
             at = child.end_byte
         return parts
 
+    def typed(self) -> str:
+        """Return the first argument as typed."""
+        first = self.arguments[0] if self.arguments else []
+        return "".join(part if isinstance(part, str) else text_of(part) for part in first)
+
     def _escaped_slash(self, slash: Node, node: Node) -> None:
         """Parse the rest of `${A//\\//_}`, whose pattern the grammar ends too early; not with expansions."""
         rest = between(node.text, node.start_byte, slash.start_byte, node.end_byte - 1)

@@ -83,6 +83,7 @@ class State:
         made: folders and files that the script makes (`mkdir -p`, `touch`), by normal path, and whether it is a folder.
         folder: folder of the script, for the files that it copies or edits.
         follows: whether what is evaluated is written to such a file, so that it reads those on disk, too.
+        globs: paths with `*` or `?` that bash replaces by the files of the machine, with the place.
         assumed: unset variables that a condition has read, with the place.
         defaulted: unset variables that the script reads with a default (`${N:-0}`), and so knows to be unset.
         substituted: whether the last `$(…)` succeeded, as far as it is known.
@@ -119,6 +120,7 @@ class State:
     sources: dict[str, str] = field(default_factory=dict)
     problems: list[Diagnostic] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
+    globs: dict[str, str] = field(default_factory=dict)
     assumed: dict[str, str] = field(default_factory=dict)
     defaulted: set[str] = field(default_factory=set)
     substituted: bool = True
