@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.convert.containers.errors import Unwritable
+from launcher.convert.containers.errors import Unwritable, unwritable
 from launcher.convert.containers.files import write_all
 from launcher.records import dataclass
 
@@ -118,7 +118,7 @@ class Journal:
             try:
                 write_all(self._descriptor, line, self._end)
             except OSError as error:
-                raise Unwritable(self.path, f"cannot be written: {error.strerror}") from None
+                raise unwritable(self.path, error) from None
             self._end += len(line)
 
     def close(self, *, remove: bool = False) -> None:

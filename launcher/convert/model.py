@@ -52,7 +52,7 @@ def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +re
     Raises:
         ConvertError: none of the folders has one.
     """
-    tried = [folder for folder in folders if folder is not None]
+    tried = list(dict.fromkeys(folder for folder in folders if folder is not None))
     found = next(filter(None, map(_config_of, tried)), None)
     if found is not None:
         return found

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from launcher.convert.containers.errors import Unwritable
+from launcher.convert.containers.errors import Unwritable, is_full, unwritable
 from launcher.convert.journal import Journal, ReplacedFolder
 from launcher.outputs.contents import Contents, Judge, first_entries, remove
 from launcher.outputs.free import free_path
@@ -130,10 +130,13 @@ class Staging:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._published and self.layout is None:
+        resumes = self.layout is not None
+        if not self._published and not resumes:
             self.discard()
         # An exception between the last rename and the end of the removal leaves the rest of it to the next start.
         self._journal.close(remove=self._cleaned)
+        if isinstance(error, OSError) and is_full(error):
+            raise unwritable(Path(error.filename or self.directory), error, resumes=resumes) from None
 
     def check_space(self, bytes_needed: int, files_needed: int) -> None:
         """Compare what will be written with the space and inodes of the file system; Unwritable with both numbers."""

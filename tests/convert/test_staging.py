@@ -258,4 +258,22 @@ def test_a_limit_on_file_sizes_ends_in_a_message(target):
     assert code == 1
     assert "Traceback" not in err
     assert "File too large" in err
+    assert "ulimit -f" in err
     assert not target.exists()
+
+
+def test_a_hole_that_a_full_memory_file_system_cannot_show_is_not_a_damaged_file(target):
+    within = small_disk(target.parent, "size=64k")
+    script = f"""
+import os
+from pathlib import Path
+from launcher.convert.containers.transfer import OpenFiles
+file = Path({str(target)!r})
+os.close(os.open(file, os.O_CREAT | os.O_RDWR))
+os.truncate(file, 2**20)
+with OpenFiles() as files:
+    files.load(file, 0, 2**20)
+"""
+    done = subprocess.run([*within, sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "its holes cannot be read: No space left on device" in done.stderr
+    assert "more space on this file system" in done.stderr

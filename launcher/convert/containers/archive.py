@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from launcher.convert.containers.errors import Damaged, Unsupported, Unwritable, shown
+from launcher.convert.containers.errors import Damaged, Unsupported, shown, unwritable
 from launcher.convert.containers.files import read_exactly, write_all
 from launcher.records import dataclass, record
 
@@ -306,7 +306,7 @@ def seal(path: Path, known: Mapping[int, int] | None = None) -> None:
                 write_all(descriptor, data, entry.header_at + _CRC_IN_LOCAL)
                 write_all(descriptor, data, entry.record_at + _CRC_IN_CENTRAL)
     except OSError as error:
-        raise Unwritable(path, f"cannot be written: {error.strerror}") from None
+        raise unwritable(path, error) from None
     finally:
         os.close(descriptor)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 _LONGEST = 200
 _SHOWN = 20
@@ -64,3 +66,28 @@ class Unsupported(ContainerError):
 
 class Unwritable(ContainerError):
     """A target that cannot be written: not empty, in use, or on a disk without enough space."""
+
+
+_SPACE: Final = "more space on this file system"
+# Error of a write to what helps.
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: f"{_SPACE}, or a higher quota",
+    errno.EFBIG: "a higher limit of file sizes (ulimit -f), or a file system that holds files of this size",
+}
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a write failed for want of space, of quota, or for a limit of file sizes."""
+    return error.errno in _REMEDIES
+
+
+def unwritable(path: Path, error: OSError, *, what: str = "cannot be written", resumes: bool = True) -> Unwritable:
+    """Return the error of a failed write, with what helps.
+
+    Args:
+        resumes: the same command continues where this one stops; else it starts anew.
+    """
+    works = _REMEDIES.get(error.errno or 0)
+    after = "; the same command continues where it stopped" if resumes else ""
+    return Unwritable(path, f"{what}: {error.strerror}", works=f"{works}{after}" if works else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.convert.containers.errors import Damaged, Unwritable
+from launcher.convert.containers.errors import Damaged, Unwritable, unwritable
 
 
 def read_exactly(descriptor: int, path: Path, at: int, count: int, what: str) -> bytes:
@@ -68,6 +68,6 @@ def create_sized(path: Path, pieces: list[tuple[int, bytes]], size: int) -> None
         for at, data in pieces:
             write_all(descriptor, data, at)
     except OSError as error:
-        raise Unwritable(path, f"cannot be written ({size} bytes): {error.strerror}") from None
+        raise unwritable(path, error, what=f"cannot be written ({size} bytes)", resumes=False) from None
     finally:
         os.close(descriptor)

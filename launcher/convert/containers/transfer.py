@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 
-from launcher.convert.containers.errors import Damaged, Unwritable
+from launcher.convert.containers.errors import ConvertError, Damaged, unwritable
 
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
@@ -36,7 +37,6 @@ _POPULATE_READ = 22
 # Neighbours of an accessed page that the kernel maps too.
 _AROUND = 2**20
 ZEROS = memoryview(bytes(_BLOCKS[-1]))
-_RESUMES = "more space on this file system; the same command continues where it stopped"
 
 
 class _Blocks:
@@ -52,15 +52,15 @@ class _Blocks:
 
     def took(self, count: int, seconds: float) -> None:
         """Note the processor time of a write; threads may lose each other's, which only delays the next size."""
-        self._count += count
-        self._seconds += seconds
-        if self._count < 2 * _BLOCKS[0]:
+        # In locals: another thread may start the next MB at any time.
+        count, seconds = self._count + count, self._seconds + seconds
+        if count < 2 * _BLOCKS[0]:
+            self._count, self._seconds = count, seconds
             return
-        each = self._seconds / self._count
         self._count, self._seconds = 0, 0.0
-        if each > _SLOW * self._fastest:
+        if seconds / count > _SLOW * self._fastest:
             self._level = min(self._level + 1, len(_BLOCKS) - 1)
-        self._fastest = min(self._fastest, each)
+        self._fastest = min(self._fastest, seconds / count)
 
 
 class OpenFiles:
@@ -148,7 +148,7 @@ class OpenFiles:
             mapped.madvise(_POPULATE_READ, first, start + count - first)
         except OSError as error:
             if error.errno == errno.EFAULT:
-                raise Damaged(path, "cannot be read", expected=f"{start + count} bytes") from None
+                raise _unreadable(path, start + count) from None
             # Another error: a kernel without it.
 
     def forget(self, path: Path, start: int, count: int) -> None:
@@ -186,11 +186,9 @@ class OpenFiles:
         """
         if count < _RESERVED or not sys.platform.startswith("linux"):
             return
-        # os.posix_fallocate would write into every block of a file system that cannot.
-        import ctypes
-
-        offset, length = ctypes.c_int64(start), ctypes.c_int64(count)
-        ctypes.CDLL(None).fallocate(self.write_fd(path), _KEEP_SIZE, offset, length)
+        call = _fallocate()
+        if call is not None:
+            call(self.write_fd(path), _KEEP_SIZE, start, count)
 
     def write_lock(self, path: Path) -> threading.Lock:
         """Return the lock to hold while writing `path`.
@@ -204,6 +202,30 @@ class OpenFiles:
         """Return the files that were opened for writing."""
         with self._lock:
             return list(self._write)
+
+
+@cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Return the system's call; None where Python was built without ctypes, or the C library has no such function.
+
+    os.posix_fallocate would write into every block of a file system that cannot.
+    """
+    try:
+        import ctypes
+
+        call = ctypes.CDLL(None).fallocate
+    except (ImportError, OSError, AttributeError):
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found: Callable[[int, int, int, int], int] = call
+    return found
+
+
+def _unreadable(path: Path, count: int) -> ConvertError:
+    """Return why a map of a file cannot be read: tmpfs takes memory for a hole that is."""
+    if not os.statvfs(path).f_bavail:
+        return unwritable(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), what="its holes cannot be read")
+    return Damaged(path, "cannot be read", expected=f"{count} bytes")
 
 
 def _open(path: Path, flags: int) -> int:
@@ -322,13 +344,8 @@ def write(
     except OSError as error:
         if error.errno == errno.EFAULT and source is not None:
             raise Damaged(source, "truncated or unreadable while it was read") from None
-        raise _failed(target, error) from None
+        raise unwritable(target, error) from None
     files.blocks.took(done, time.thread_time() - started)
-
-
-def _failed(path: Path, error: OSError) -> Unwritable:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return Unwritable(path, f"cannot be written: {error.strerror}", works=_RESUMES if full else None)
 
 
 def is_hole(files: OpenFiles, path: Path, at: int, count: int) -> bool:

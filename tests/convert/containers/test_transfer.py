@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
-from launcher.convert.containers.transfer import OpenFiles, allocated, copy, copy_rows, is_hole, write
+from launcher.convert.containers.transfer import OpenFiles, _fallocate, allocated, copy, copy_rows, is_hole, write
 from tests.sampling import examples
 
 SIZE = 3 * 2**20
@@ -134,3 +135,21 @@ def test_an_empty_file_has_an_empty_view(tmp_path):
     (tmp_path / "empty").touch()
     with OpenFiles() as files:
         assert files.view(tmp_path / "empty") == b""
+
+
+def test_a_python_without_ctypes_writes_without_reserving(pair, monkeypatch):
+    source, target = pair
+    _fallocate.cache_clear()
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    with OpenFiles() as files:
+        files.reserve(target, 0, SIZE)
+        assert copy(files, source, 0, target, 0, SIZE) == SIZE
+    _fallocate.cache_clear()
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_a_reserved_range_reads_as_zeros_and_keeps_the_size(pair):
+    _, target = pair
+    with OpenFiles() as files:
+        files.reserve(target, 0, 2 * SIZE)
+    assert target.read_bytes() == bytes(SIZE)
