@@ -137,3 +137,14 @@ def test_verify_finds_one_changed_byte(
     shown = capsys.readouterr().out
     assert "model.layers.2.mlp.experts.1.up_proj.weight" in shown
     assert "1 of" in shown
+
+
+@pytest.mark.parametrize("name", ["internlm2", "llama4_text"])
+def test_a_model_is_not_taken_for_a_checkpoint_with_names_like_its_own(
+    name: str, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """MindFormers' older classes call tensors of a layer attention and feed_forward, too."""
+    core = tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", model(name), "--out", core) == 0
+    assert launch("verify", model(name), core) == 0
+    assert launch("verify", core, model(name)) == 0

@@ -21,12 +21,12 @@ TRACKER: Final = "latest_checkpointed_iteration.txt"
 MAP: Final = "param_name_map.json"
 _OPTIMIZER: Final = re.compile(r"(.+-)?opt-\d+-\d+\.safetensors")
 _OURS: Final = re.compile(
-    r"(embedding\.word_embeddings\.|decoder\.|output_layer\.|model\.tok_embeddings\.|model\.norm_out\."
+    r"(embedding\.word_embeddings\.|decoder\.|output_layer\.|model\.tok_embeddings\.embedding_weight|model\.norm_out\."
     # Qwen3-Next's files have mtp.layers, too.
     r"|mtp\.layers\.\d+\.(transformer_layer|enorm|hnorm|eh_proj|final_layernorm)\."
-    r"|model\.layers\.\d+\.(attention|attention_norm|ffn_norm)\."
-    # Llama 4's layers have a feed_forward, too.
-    r"|model\.layers\.\d+\.feed_forward\.(?!(gate|up|down)_proj|experts\.|shared_expert\.|router\.weight))"
+    # InternLM2's layers have an attention and a feed_forward, too, Llama 4's a feed_forward.
+    r"|model\.layers\.\d+\.attention\.(?!wqkv\.|wo\.|rotary_emb\.)"
+    r"|model\.layers\.\d+\.feed_forward\.(?!w[123]\.|(gate|up|down)_proj|experts\.|shared_expert\.|router\.weight))"
 )
 
 

@@ -157,14 +157,21 @@ def _apart(logical: Logical, tensor: CoreTensor) -> Iterator[Parameter]:
     elif tensor.name in NAMES:
         names = NAMES[tensor.name]
     else:
-        raise ConvertError(f"{tensor.name}: MindFormers' older classes have no such parameter")
+        raise _unknown(tensor)
+    sources = list(dict.fromkeys(box.logical for box in tensor.boxes))
     if len(names) == 1:
         split = None if names[0] in _UNSPLIT or tensor.split is None else Split(axis=tensor.split.axis)
         yield _made(logical, tensor, names[0], tensor.shape, tensor.boxes, fill=tensor.fill, split=split)
         return
-    for name, source in zip(names, dict.fromkeys(box.logical for box in tensor.boxes), strict=True):
+    if len(sources) != len(names):
+        raise _unknown(tensor)
+    for name, source in zip(names, sources, strict=True):
         shape = logical.tensors[source]
         yield _made(logical, tensor, name, shape, (whole(source, shape),), split=Split(axis=0))
+
+
+def _unknown(tensor: CoreTensor) -> ConvertError:
+    return ConvertError(f"{tensor.name}: MindFormers' older classes have no such parameter")
 
 
 def _parts_of_heads(logical: Logical, tensor: CoreTensor) -> Iterator[Parameter]:
