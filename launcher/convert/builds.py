@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.formats.format import Format, Layout
+from launcher.convert.formats import format_of_backend
+from launcher.convert.formats.format import Format, Layout, Target
+from launcher.convert.logical import logical_model
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend
 
@@ -30,7 +32,7 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
         raise ConvertError(
             [
                 f"{backend.title} {version} cannot build this model: {row.describe(model)} [{row.source}]; works:"
-                f" {_others(model, backend)}"
+                f" {other_backends(model, backend, version)}"
                 for row in rows
             ]
         )
@@ -38,7 +40,7 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
     if reason:
         raise ConvertError(
             f"weights of {model.model_type} are not converted for {backend.title}: {reason}; works:"
-            f" {_others(model, backend)}"
+            f" {other_backends(model, backend, version)}"
         )
     stack = layout.stack if backend.stacks_layers is None else backend.stacks_layers(model)
     return replace(layout, stack=stack)
@@ -59,7 +61,7 @@ def refuse_without_loader(target: Format, model: Model) -> None:
     if loaders and len(reasons) == len(loaders):
         raise ConvertError(
             f"{target.title}: nothing loads {model.model_type} in this format: {'; '.join(reasons)}; works:"
-            f" {_others(model, None)}"
+            f" {other_backends(model, None)}"
         )
 
 
@@ -99,10 +101,25 @@ def _unconverted(backend: Backend, version: str, model: Model) -> str:
     return row.unconverted(version) if row is not None else ""
 
 
-def _others(model: Model, this: Backend | None) -> str:
-    can = [
-        f"--backend {backend.name}"
-        for backend in map(get_backend, backend_names())
-        if backend is not this and backend.checkpoint_format and not _unloaded(backend, model)
-    ]
-    return " · ".join(can) or "another model"
+def other_backends(model: Model, this: Backend | None, version: str | None = None) -> str:
+    """Return what loads a model's weights in place of a backend (at a version), as options.
+
+    Tried: each plans the checkpoint of one process, which its format may refuse.
+    """
+    newest = this is not None and version not in (None, this.default_version) and _writes(this, model)
+    found = [f"backend.version={this.default_version}"] if this is not None and newest else []
+    others = (backend for backend in map(get_backend, backend_names()) if backend is not this)
+    found += [f"--backend {backend.name}" for backend in others if _writes(backend, model)]
+    return " · ".join(found) or "another model"
+
+
+def _writes(backend: Backend, model: Model) -> bool:
+    own = format_of_backend(backend.name)
+    if own is None or _unloaded(backend, model):
+        return False
+    logical = logical_model(model)
+    try:
+        own.draft(Target(logical=logical, dtypes=dict.fromkeys(logical.tensors, "BF16"), layout=Layout()))
+    except ConvertError:
+        return False
+    return True

@@ -115,10 +115,7 @@ def _prepared(asked: Conversion) -> Prepared:
 
 
 def _planned(wanted: Format, target: Target, stored: Stored) -> tuple[Draft, Plan]:
-    try:
-        draft = wanted.draft(target)
-    except ValueError as error:
-        raise ConvertError(str(error)) from None
+    draft = wanted.draft(target)
     return draft, make_plan(stored.contents, draft.placeless(), target.logical.tensors)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,8 @@ def test_weights_that_a_backend_arranges_differently_are_refused(
     shown = capsys.readouterr().err
     assert f"weights of {name} are not converted for" in shown
     assert why in shown
-    assert "works: --backend m" in shown
+    works = shown.partition("works: ")[2].split(" · ")[0].split()
+    assert launch("hf-to-mcore", *args, "--backend", backend, *works, "--dry-run") == 0
     assert not (tmp_path / "out").exists()
 
 
@@ -183,3 +185,27 @@ def test_a_checkpoint_that_one_stack_does_not_load_says_so(
 ) -> None:
     assert launch("hf-to-mcore", "--model", model("deepseek_v32"), "--out", tmp_path / "out") == 0
     assert "Megatron-LM does not load this checkpoint: its indexer" in capsys.readouterr().out
+
+
+REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "mistral": ("mistral", ("--backend", "megatron")),
+    "mistral in MindFormers": ("mistral", ("--backend", "mindformers")),
+    "a head of another width": ("mistral", ("--backend", "mindformers", "--set", "use_legacy=true")),
+    "gpt_oss": ("gpt_oss", ("--backend", "mindspeed")),
+    "a vision tower": ("qwen3_vl", ("--format", "legacy")),
+    "an indexer": ("glm_moe_dsa", ("--backend", "megatron_lm")),
+    "dense layers between": ("qwen2_moe_mixed", ("--backend", "megatron")),
+    "dense layers between in MindFormers": ("qwen2_moe_mixed", ("--backend", "mindformers")),
+}
+
+
+@pytest.mark.parametrize("name,target", REFUSED.values(), ids=REFUSED)
+def test_every_backend_that_is_offered_converts_the_model(
+    name: str, target: tuple[str, ...], model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model(name), "--out", tmp_path / "out")
+    assert launch(*args, *target) == 1
+    offered = re.findall(r"--backend (\w+)", capsys.readouterr().err.partition("works:")[2])
+    assert offered
+    for backend in offered:
+        assert launch(*args, "--dry-run", "--backend", backend) == 0

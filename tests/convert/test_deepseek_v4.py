@@ -135,6 +135,24 @@ def test_a_model_without_copies_in_its_mtp_layer_gets_them(model: Zoo, tmp_path:
     assert tensors(tmp_path / "back") == tensors(model(NAME))
 
 
+@pytest.mark.parametrize("size", [[], ["parallel.tp=2"]], ids=str)
+def test_experts_of_tokens_are_padded_in_files_of_ranks(size: list[str], model: Zoo, tmp_path: Path) -> None:
+    """mindspeed_llm/core/transformer/moe/router.py:368 @master: a row for each of padded_vocab_size."""
+    core = tmp_path / "core"
+    args = (
+        "--model",
+        model(NAME),
+        "--out",
+        core,
+        "--backend",
+        "mindspeed",
+        "tokenizer.make_vocab_size_divisible_by=64",
+    )
+    assert launch("hf-to-mcore", *args, *size) == 0
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back") == 0
+    assert tensors(tmp_path / "back") == tensors(model(NAME))
+
+
 def test_experts_of_tokens_are_padded_with_the_vocabulary(model: Zoo, tmp_path: Path) -> None:
     core = tmp_path / "core"
     args = ("--model", model(NAME), "--out", core, "tokenizer.make_vocab_size_divisible_by=64")

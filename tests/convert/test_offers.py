@@ -146,6 +146,19 @@ NAMED = {
         ["parallel.tp=4", "parallel.pp=4"],
         "works: parallel.pp=2 parallel.tp=2 · parallel.pp=3 parallel.tp=2",
     ),
+    "ends of more layers than there are": (
+        _model,
+        (2, 2, 32, 4, 0),
+        ["parallel.pp=2", "parallel.first_stage_layers=4", "parallel.last_stage_layers=4"],
+        "first_stage_layers=4 and last_stage_layers=4: the model has 4 layers for 2 pipeline stages; works:"
+        " parallel.pp=1",
+    ),
+    "the matrix of all experts": (
+        _model,
+        (6, 6, 40, 4, 6),
+        ["parallel.tp=3", "moe.grouped_gemm=true", "--layers", "local"],
+        "experts.0.linear_fc1.weight: 80 cannot be split into 2 x 3 parts; works: parallel.etp=1",
+    ),
     "chunks": (_model, (2, 2, 32, 6, 0), ["parallel.pp=2", "parallel.vpp=2"], "works: parallel.vpp=1 · parallel.vpp=3"),
     "experts": (_model, (2, 2, 32, 4, 6), ["parallel.ep=4"], "works: parallel.ep=2 · parallel.ep=3"),
     "inside experts": (_model, (6, 6, 40, 4, 6), ["parallel.tp=3"], "x 3 parts; works: parallel.etp=1"),

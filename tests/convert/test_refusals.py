@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Any
 import numpy
 import pytest
 
+from launcher.convert import convert
 from tests.convert.helpers import arrays_of, convert_until_the_disk_is_full, launch, write
 
 
@@ -245,7 +247,8 @@ CUTS = {
     ),
     "both ends": (
         ["parallel.pp=2", "parallel.first_stage_layers=5"],
-        "by 1 pipeline stages; works: parallel.first_stage_layers=2 · parallel.first_stage_layers=3",
+        "first_stage_layers=5: the model has 4 layers for 2 pipeline stages; works: parallel.first_stage_layers=2 · "
+        "parallel.first_stage_layers=3",
     ),
 }
 
@@ -304,3 +307,52 @@ def test_refusals_for_programs(
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
     assert "truncated" in answer["problems"][0]
+
+
+def test_a_disk_that_is_full_at_the_end_can_be_continued(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(report: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    args = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "core")
+    with monkeypatch.context() as patched:
+        patched.setattr(convert.Report, "as_json", full)
+        assert launch(*args) == 1
+    shown = capsys.readouterr().err
+    assert f"{tmp_path / 'core.partial'}" in shown
+    assert "No space left on device" in shown
+    assert "the same command continues where it stopped" in shown
+    assert launch(*args) == 0
+    assert "continuing an interrupted conversion" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_model_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad").mkdir()
+    assert launch("verify", tmp_path / "bad", tmp_path / "bad") == 1
+    assert capsys.readouterr().err.count(str(tmp_path / "bad")) == 1
+
+
+def test_a_vocabulary_below_the_models_is_refused_with_one_that_works(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model("qwen3"), "--out", tmp_path / "core", "parallel.tp=4")
+    for target in (("--format", "legacy"), ("--format", "torch_dist"), ("--backend", "mindformers")):
+        assert launch(*args, *target, "tokenizer.padded_vocab_size=128") == 1
+        shown = capsys.readouterr().err
+        assert "tokenizer.padded_vocab_size=128: the model has a vocabulary of 270" in shown
+        assert "works: tokenizer.padded_vocab_size=272" in shown
+        assert launch(*args, *target, "tokenizer.padded_vocab_size=272", "--dry-run") == 0
+
+
+@pytest.mark.parametrize("works", [["moe.grouped_gemm=false"], ["--layers", "transformer_engine"]], ids=str)
+def test_biases_of_experts_in_one_matrix_are_refused_with_what_works(
+    works: list[str], model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model("gpt_oss"), "--format", "legacy", "--layers", "local")
+    words = [*args, "moe.grouped_gemm=true", "--out", tmp_path / "out"]
+    assert launch(*words) == 1
+    shown = capsys.readouterr().err
+    assert "GroupedMLP has no biases" in shown
+    assert " ".join(works) in shown
+    assert launch(*words, *works) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from backends.mindformers.checkpoint.options import is_old, truth
@@ -10,6 +10,8 @@ from backends.mindformers.families import older, trainable
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical
+from launcher.job.model import Model
+from launcher.mapping.backend import get_backend
 
 Network = Literal["mcore", "older"]
 
@@ -48,9 +50,11 @@ def network_of(logical: Logical, layout: Layout) -> Network:
     else:
         network = "older" if truth("use_legacy", asked) else "mcore"
     if network not in has[version]:
-        raise ConvertError(_refused(kind, version, network if asked is not None else None, has))
-    if network == "older":
-        _refuse_unsupported_parameters(logical)
+        raise ConvertError(_refused(logical.model, version, network if asked is not None else None, has))
+    problems = list(_unsupported(logical.model)) if network == "older" else []
+    if problems:
+        works = _other_backends(logical.model)
+        raise ConvertError([f"MindFormers' older classes: {problem}; works: {works}" for problem in problems])
     return network
 
 
@@ -59,7 +63,14 @@ def title_of(logical: Logical, layout: Layout) -> str:
     return loaders(logical.model.model_type or "")[version_of(layout)][network_of(logical, layout)]
 
 
-def _refused(kind: str, version: str, asked: Network | None, has: Mapping[str, Mapping[Network, str]]) -> str:
+def _other_backends(model: Model) -> str:
+    # Imported here: it asks the formats of all backends, this one among them.
+    from launcher.convert.builds import other_backends
+
+    return other_backends(model, get_backend("mindformers"))
+
+
+def _refused(model: Model, version: str, asked: Network | None, has: Mapping[str, Mapping[Network, str]]) -> str:
     tables: Mapping[Network, Mapping[str, str]] = {"mcore": trainable(version), "older": older(version)}
     why = "; ".join(
         _WHY[network].format(trained=", ".join(tables[network])) for network in tables if asked in (None, network)
@@ -69,26 +80,23 @@ def _refused(kind: str, version: str, asked: Network | None, has: Mapping[str, M
         for other, titles in has.items()
         for network, title in titles.items()
     ]
-    works = works or ["another backend: no version of MindFormers that is known here has a class for it"]
-    return f"MindFormers {version} cannot train {kind}: {why}; works: {' · '.join(works)}"
+    if not works:
+        why += "; no version that is known here has a class for it"
+    shown = " · ".join(works) or _other_backends(model)
+    return f"MindFormers {version} cannot train {model.model_type}: {why}; works: {shown}"
 
 
-def _refuse_unsupported_parameters(logical: Logical) -> None:
-    model, kind = logical.model, logical.model.model_type
-    problems = []
+def _unsupported(model: Model) -> Iterator[str]:
+    """Yield what the older classes do not have."""
     if model.is_mla:
         if not model.q_lora_rank:
-            problems.append(f"{kind} without q_lora_rank: DeepseekV2Attention always has a low-rank query")
+            yield f"{model.model_type} without q_lora_rank: DeepseekV2Attention always has a low-rank query"
     else:
         heads, head = model.num_attention_heads or 0, model.head_size or 0
         if heads * head != model.hidden_size:
-            problems.append(f"head_dim {head} x {heads} heads: LLamaAttention's queries are hidden_size wide")
+            yield f"head_dim {head} x {heads} heads: LLamaAttention's queries are hidden_size wide"
         if model.mixes_dense_layers:
-            problems.append("dense layers among those with experts: LLamaDecodeLayer has experts in all of them")
+            yield "dense layers among those with experts: LLamaDecodeLayer has experts in all of them"
     shared, each = model.shared_expert_intermediate_size, model.moe_intermediate_size
     if shared and each and shared % each:
-        problems.append(
-            f"shared experts of {shared}: LlamaFeedForwardWithMoE has a multiple of moe_intermediate_size {each}"
-        )
-    if problems:
-        raise ConvertError([f"MindFormers' older classes: {problem}" for problem in problems])
+        yield f"shared experts of {shared}: LlamaFeedForwardWithMoE has a multiple of moe_intermediate_size {each}"

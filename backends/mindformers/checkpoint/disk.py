@@ -22,7 +22,7 @@ from backends.mindformers.checkpoint.tensors import OPTIONS, Parameter, arrangem
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import Slot, TensorSpec
-from launcher.convert.formats.format import Draft, Format, Layout, Target, below
+from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.logical import Logical
@@ -73,11 +73,12 @@ def _draft(target: Target) -> Draft:
     arrangement = arrangement_of(layout)
     record = {"format": "ms"}
     older = network_of(target.logical, layout) == "older"
+    vocabulary = None if layout.vocabulary is None else vocabulary_of(target.logical, layout)
     if older:
         choice = older_of(target.logical, layout)
-        named = tuple(older_parameters(target.logical, choice, vocabulary=layout.vocabulary))
+        named = tuple(older_parameters(target.logical, choice, vocabulary=vocabulary))
     else:
-        named = tuple(parameters(target.logical, arrangement, vocabulary=layout.vocabulary))
+        named = tuple(parameters(target.logical, arrangement, vocabulary=vocabulary))
         record["arrangement"] = json.dumps(dataclasses.asdict(arrangement))
     old = older or is_old(layout)
     if per_rank(layout):

@@ -17,6 +17,7 @@ from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ConvertError, Damaged
 from launcher.convert.containers.records import Slot
 from launcher.convert.formats.format import Layout
+from launcher.convert.layouts.offers import Undivided, divisors, problem
 from launcher.convert.logical import Logical
 from launcher.records import dataclass
 
@@ -182,7 +183,7 @@ def rank_parts(logical: Logical, parameters: Iterable[Parameter], layout: Layout
     """Return the contents of each rank's file: its part of every parameter of its stage, replicas included.
 
     Raises:
-        ConvertError: a size is not divisible.
+        Undivided: a size is not divisible.
     """
     stage, named = stages_of(logical, layout), list(parameters)
     both = any(one.of_experts and one.split is not None for one in named)
@@ -217,8 +218,10 @@ def cut_of(parameter: Parameter, layout: Layout, width: int) -> Cut:
 
 def _own(parameter: Parameter, cut: Cut, rank: int, width: int) -> Chunk:
     pieces = cut.pieces
-    if any(size % count for size, count in zip(parameter.declared, pieces, strict=True)):
-        raise ConvertError(f"{parameter.name} {list(parameter.declared)} cannot be divided by {list(pieces)}")
+    for axis, (size, count) in enumerate(zip(parameter.declared, pieces, strict=True)):
+        if size % count:
+            text = f"{parameter.name} {list(parameter.declared)} cannot be divided by {count}"
+            raise Undivided(problem(text, "ep" if parameter.of_experts and not axis else "tp", count, divisors(size)))
     local = tuple(size // count for size, count in zip(parameter.declared, pieces, strict=True))
     at = tuple(number * size for number, size in zip(cut.place(rank % width), local, strict=True))
     return part(parameter, *seen(parameter, at, local), rank=rank, declared=local)

@@ -98,10 +98,18 @@ def _naming(job: Job) -> Naming | None:
 
 
 def vocabulary_of(logical: Logical, layout: Layout) -> int:
-    """Return the rows of the embedding and the output layer, including padding."""
-    if layout.vocabulary is not None:
-        return layout.vocabulary
-    return padded_vocabulary(logical.model, multiple=layout.vocabulary_multiple, tp=layout.tp)
+    """Return the rows of the embedding and the output layer, including padding.
+
+    Raises:
+        ConvertError: the layout has fewer than the model.
+    """
+    padded, own = padded_vocabulary(logical.model, multiple=layout.vocabulary_multiple, tp=layout.tp), layout.vocabulary
+    if own is not None and own < (logical.model.vocab_size or 0):
+        raise ConvertError(
+            f"tokenizer.padded_vocab_size={own}: the model has a vocabulary of {logical.model.vocab_size}; works:"
+            f" tokenizer.padded_vocab_size={padded}"
+        )
+    return padded if own is None else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

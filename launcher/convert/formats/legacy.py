@@ -26,7 +26,7 @@ from launcher.convert.formats.legacy_read import (
     sizes_of,
 )
 from launcher.convert.layouts.content import Content, Stored, Wanted
-from launcher.convert.layouts.legacy import Grid, NamingScheme, RankTensor, legacy_tensors
+from launcher.convert.layouts.legacy import Grid, NamingScheme, RankTensor, check_experts, legacy_tensors
 from launcher.convert.layouts.offers import Problem, Undivided, divisors, problem
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
@@ -241,6 +241,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
     """
     layout, logical = target.layout, target.logical
     scheme = stack.scheme(logical, layout)
+    check_experts(logical, scheme)
     stages = Stages(
         pp=layout.pp,
         vpp=_chunks(stack, layout),

@@ -104,8 +104,6 @@ def _core_tensor(model: Model, instance: Instance, naming: Naming, vocabulary: i
     shape, boxes = _blocks(model, instance)
     fill = 0
     if row.kind == "vocabulary" and vocabulary is not None:
-        if vocabulary < shape[0]:
-            raise ValueError(f"a vocabulary of {vocabulary} is smaller than the model's {shape[0]}")
         fill = (vocabulary - shape[0]) * math.prod(shape[1:])
         shape = (vocabulary, *shape[1:])
     return CoreTensor(

@@ -8,6 +8,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import Literal
 
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.layouts.offers import Undivided, divisors, problem
 from launcher.convert.layouts.stages import Chunk
@@ -136,6 +137,18 @@ class _Part:
     fill: int = 0
 
 
+def check_experts(logical: Logical, scheme: NamingScheme) -> None:
+    """Reject biases of experts that are stored as one matrix.
+
+    Raises:
+        ConvertError: the experts have some (megatron-core 0.16.1 transformer/moe/experts.py:83).
+    """
+    experts = [instance for instance in logical.instances if instance.row.of_expert]
+    if scheme.experts == "fused" and any(len(shape) == 1 for each in experts for shape in each.shapes):
+        works = "moe.grouped_gemm=false · --layers transformer_engine"
+        raise ConvertError(f"megatron-core's GroupedMLP has no biases, and this model's experts have; works: {works}")
+
+
 def legacy_tensors(
     logical: Logical, chunks: Sequence[Chunk], grid: Grid, scheme: NamingScheme, *, vocabulary: int | None
 ) -> Iterator[RankTensor]:
@@ -243,11 +256,11 @@ def _expert_name(name: str, local: int, style: Experts) -> str:
 def _cut(name: str, tensor: CoreTensor, rank: int, size: int, field: Literal["tp", "etp"]) -> _Part:
     """Return a rank's part of a tensor; `size` is the layout's `field`."""
     if tensor.split is None:
-        return _Part(name=name, shape=tensor.shape, view=tensor.shape, boxes=tensor.boxes)
+        return _Part(name=name, shape=tensor.shape, view=tensor.shape, boxes=tensor.boxes, fill=tensor.fill)
     try:
         boxes, shape = shard(tensor.boxes, tensor.shape, tensor.split, rank, size)
     except ValueError as error:
-        text = f"{tensor.prefix.format(layer=tensor.layer)}{tensor.name}: {error}"
+        text = f"{tensor.prefix.format(layer=tensor.layer)}{tensor.name.format(expert=tensor.expert)}: {error}"
         whole = tensor.shape[tensor.split.axis] // tensor.split.parts
         raise Undivided(problem(text, field, size, divisors(whole))) from None
     fill = math.prod(shape) - sum(volume(box.logical_at) for box in boxes) if tensor.fill else 0

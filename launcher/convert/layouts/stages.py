@@ -129,6 +129,10 @@ def _per_stage(stages: Stages, total: int) -> list[int]:
     rest, others = total - sum(ends), pp - len(ends)
     if rest < 0 or (rest % others if others else rest):
         shared = f"{rest} layers cannot be shared equally by {others} pipeline stages"
+        if rest < 0 or not others:
+            given = {"first_stage_layers": first, "last_stage_layers": last}
+            named = " and ".join(f"{name}={count}" for name, count in given.items() if count is not None)
+            shared = f"{named}: the model has {total} layers for {pp} pipeline stages"
         raise Undivided(_uneven(shared, stages, total, others))
     share = [rest // others if others else 0] * pp
     if first is not None:
@@ -176,9 +180,9 @@ def _uneven(text: str, stages: Stages, total: int, others: int) -> Problem:
         return problem(text, "pp", stages.pp, divisors(total))
     field, now = ("first_stage_layers", first) if first is not None else ("last_stage_layers", last)
     kept = (last or 0) if first is not None else 0
-    sizes = (
+    sizes = [
         size
         for size in range(1, total - kept + 1)
         if (size < total - kept and (total - kept - size) % others == 0 if others else size == total - kept)
-    )
-    return problem(text, field, now, sizes)
+    ]
+    return problem(text, field, now, sizes) if sizes else problem(text, "pp", stages.pp, range(1, total + 1))
