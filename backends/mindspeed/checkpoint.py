@@ -44,7 +44,10 @@ _MLP_NORMS = ("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight")
 _SIGNS = ("mla_mm_split", "moe_tp_extend_ep")
 VERSION_OF_OLD_NAMES = "2.1.0"
 # Job arguments that `--set` may give instead; both spellings are accepted.
-OPTIONS = ("mla_mm_split", "schedules_method")
+_ON = ("true", "1", "yes", "on")
+# Values of `--set`.
+_VALUES = {"mla_mm_split": (*_ON, "false", "0", "no", "off"), "schedules_method": ("dualpipev",)}
+OPTIONS = tuple(_VALUES)
 
 
 def _scheme(logical: Logical, layout: Layout) -> NamingScheme:
@@ -111,13 +114,25 @@ def _spelled(*, naming: Naming, experts: Experts, split: bool, old: bool) -> Nam
 
 def is_on(layout: Layout, name: str) -> bool:
     """Return whether a switch is given, by `--set` or among the job's native arguments."""
-    given = {key.replace("-", "_"): value for key, value in (*layout.args.items(), *layout.options.items())}
-    return str(given.get(name, False)).lower() in ("true", "1", "yes", "on")
+    return str(_given(layout).get(name, False)).lower() in _ON
 
 
 def _folded(layout: Layout) -> bool:
-    given = {key.replace("-", "_"): value for key, value in (*layout.args.items(), *layout.options.items())}
-    return layout.folded or given.get("schedules_method") == "dualpipev"
+    return layout.folded or _given(layout).get("schedules_method") == "dualpipev"
+
+
+def _given(layout: Layout) -> Mapping[str, object]:
+    """Return the options of `--set` and the job's native arguments.
+
+    Raises:
+        ConvertError: an option has no such value.
+    """
+    options = {name.replace("-", "_"): value for name, value in layout.options.items()}
+    for name, value in options.items():
+        known = _VALUES.get(name, (value,))
+        if value.lower() not in known:
+            raise ConvertError(f"--set {name}={value}: works: {', '.join(f'{name}={each}' for each in known)}")
+    return {**{name.replace("-", "_"): value for name, value in layout.args.items()}, **options}
 
 
 def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, split: bool, old: bool) -> Iterator[CoreTensor]:

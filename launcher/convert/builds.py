@@ -12,13 +12,13 @@ from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend
 
 
-def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
+def for_backend(layout: Layout, name: str | None, model: Model, *, adapter: bool = False) -> Layout:
     """Return a layout with the backend's choice for stacked layers.
 
     Args:
         layout: the requested layout.
         name: the backend, or None for no particular backend.
-        model: the model to convert.
+        model: the model to convert; `adapter`: an adapter of it.
 
     Raises:
         ConvertError: the backend cannot build the model (`launch check` reports the same).
@@ -32,7 +32,7 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
         raise ConvertError(
             [
                 f"{backend.title} {version} cannot build this model: {row.describe(model)} [{row.source}]; works:"
-                f" {other_backends(model, backend, version)}"
+                f" {other_backends(model, backend, version, adapter=adapter)}"
                 for row in rows
             ]
         )
@@ -40,7 +40,7 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
     if reason:
         raise ConvertError(
             f"weights of {model.model_type} are not converted for {backend.title}: {reason}; works:"
-            f" {other_backends(model, backend, version)}"
+            f" {other_backends(model, backend, version, adapter=adapter)}"
         )
     stack = layout.stack if backend.stacks_layers is None else backend.stacks_layers(model)
     return replace(layout, stack=stack)
@@ -101,14 +101,16 @@ def _unconverted(backend: Backend, version: str, model: Model) -> str:
     return row.unconverted(version) if row is not None else ""
 
 
-def other_backends(model: Model, this: Backend | None, version: str | None = None) -> str:
-    """Return what loads a model's weights in place of a backend (at a version), as options.
+def other_backends(model: Model, this: Backend | None, version: str | None = None, *, adapter: bool = False) -> str:
+    """Return what loads a model's weights (and its adapters) in place of a backend (at a version), as options.
 
     Tried: each plans the checkpoint of one process, which its format may refuse.
     """
     newest = this is not None and version not in (None, this.default_version) and _writes(this, model)
     found = [f"backend.version={this.default_version}"] if this is not None and newest else []
-    others = (backend for backend in map(get_backend, backend_names()) if backend is not this)
+    others = [backend for backend in map(get_backend, backend_names()) if backend is not this]
+    if adapter:
+        others = [backend for backend in others if backend.adapter_format is not None]
     found += [f"--backend {backend.name}" for backend in others if _writes(backend, model)]
     return " · ".join(found) or "another model"
 

@@ -63,7 +63,7 @@ def adapter_conversion(
     donor = config_folder([named, path, form.config(path)])
     model, out = model_in(donor), Path(asked.out).expanduser()
     if not to_peft:
-        layout = for_backend(layout, backend_of(target), model)
+        layout = for_backend(layout, backend_of(target), model, adapter=True)
     conversion = Conversion(
         source=path,
         source_format=form,

@@ -390,3 +390,25 @@ def test_without_a_backend_an_adapter_stays_with_its_training_stack(model: Zoo, 
         assert before is not None
         assert after is not None
         assert after.name == before.name
+
+
+def test_a_tp_that_does_not_divide_the_factors_is_refused_with_one_that_does(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model("llama")
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
+    assert _there(folder, adapter, tmp_path / "core", "--backend", "megatron", "parallel.tp=5") == 1
+    shown = capsys.readouterr().err
+    assert "decoder.layers.0.mlp.linear_fc1.lora_B" in shown
+    assert "192 cannot be split into 2 x 5 parts; works: parallel.tp=4 · parallel.tp=6" in shown
+    assert _there(folder, adapter, tmp_path / "core", "--backend", "megatron", "parallel.tp=4") == 0
+
+
+def test_a_backend_without_adapters_is_not_offered_for_one(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model("mistral")
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
+    assert _there(folder, adapter, tmp_path / "core", "--backend", "megatron") == 1
+    assert "works: --backend mindspeed\n" in capsys.readouterr().err
+    assert _there(folder, adapter, tmp_path / "core", "--backend", "mindspeed") == 0

@@ -17,7 +17,7 @@ import numpy
 import pytest
 
 from launcher.convert import convert
-from tests.convert.helpers import arrays_of, convert_until_the_disk_is_full, launch, write
+from tests.convert.helpers import arrays_of, convert_until_the_disk_is_full, launch, with_mtp, write
 
 
 def _changed(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[Path, Path], Path]:
@@ -356,3 +356,37 @@ def test_biases_of_experts_in_one_matrix_are_refused_with_what_works(
     assert "GroupedMLP has no biases" in shown
     assert " ".join(works) in shown
     assert launch(*words, *works) == 0
+
+
+def test_a_tp_that_nothing_trains_with_is_said_where_the_checkpoint_does_not_depend_on_it(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "core")
+    shown = {}
+    for form in ("legacy", "torch_dist"):
+        launch(*args, "--format", form, "parallel.tp=3", "--dry-run")
+        shown[form] = "".join(capsys.readouterr())
+    assert all("4 attention heads cannot be shared equally by tp 3" in text for text in shown.values())
+    assert "nothing trains with this tp" in shown["torch_dist"]
+    assert launch(*args, "--format", "torch_dist", "parallel.tp=2", "--dry-run") == 0
+    assert "nothing trains" not in capsys.readouterr().out
+
+
+def test_a_value_that_an_option_of_mindspeed_has_not_is_refused(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model("deepseek_v3"), "--out", tmp_path / "core", "--backend", "mindspeed")
+    assert launch(*args, "--set", "mla_mm_split=ture") == 1
+    assert "--set mla_mm_split=ture: works: mla_mm_split=true" in capsys.readouterr().err
+    assert launch(*args, "--set", "schedules_method=dualpipe", "parallel.pp=2") == 1
+    assert "works: schedules_method=dualpipev" in capsys.readouterr().err
+
+
+def test_an_explicit_layout_without_the_models_prediction_layers_is_offered_with_them(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_mtp(model, tmp_path / "hf")
+    args = ("hf-to-mcore", "--model", folder, "--out", tmp_path / "core", "--format", "legacy", "parallel.pp=2")
+    assert launch(*args, "parallel.layout=Ett|ttL") == 1
+    assert "works: 'parallel.layout=Ett|ttmL'" in capsys.readouterr().err
+    assert launch(*args, "parallel.layout=Ett|ttmL") == 0

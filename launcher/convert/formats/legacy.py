@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,12 @@ from launcher.convert.formats.legacy_read import (
     sizes_of,
 )
 from launcher.convert.layouts.content import Content, Stored, Wanted
+from launcher.convert.layouts.core import undivided
 from launcher.convert.layouts.legacy import Grid, NamingScheme, RankTensor, check_experts, legacy_tensors
-from launcher.convert.layouts.offers import Problem, Undivided, divisors, problem
+from launcher.convert.layouts.offers import Undivided
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
-from launcher.job.model import Model
 from launcher.records import dataclass
 
 # Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.
@@ -262,7 +262,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
     )
     grid = Grid(tp=layout.tp, ep=layout.ep, etp=layout.etp or layout.tp, over_tp=layout.experts_over_tp)
     vocabulary = vocabulary_of(logical, layout)
-    problems = list(_undivided(model, vocabulary, layout.tp))
+    problems = list(undivided(model, vocabulary, layout.tp))
     if problems:
         raise Undivided(*problems)
     tensors = list(legacy_tensors(logical, chunks, grid, scheme, vocabulary=vocabulary))
@@ -273,23 +273,6 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
         return _create(directory, target, tensors, dtypes, stack)
 
     return Draft(wanted=wanted, dtypes=dtypes, create=create, files=3 + len(grid.ranks()) * layout.pp)
-
-
-def _undivided(model: Model, vocabulary: int, tp: int) -> Iterator[Problem]:
-    """Yield why tp cannot divide the model, even if its bytes divide (transformer_config.py:924-944 @core_v0.16.1)."""
-    heads = model.num_attention_heads or 0
-    groups = model.num_key_value_heads or heads
-    sizes = [size for size in divisors(heads) if not (groups % size and size % groups)] if heads else []
-    texts = []
-    if vocabulary % tp:
-        texts.append(f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}")
-    if heads % tp:
-        texts.append(f"{heads} attention heads cannot be shared equally by tp {tp}")
-    elif groups % tp and tp % groups:
-        texts.append(
-            f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the other"
-        )
-    yield from (problem(text, "tp", tp, sizes) for text in texts)
 
 
 def _chunks(stack: Stack, layout: Layout) -> int:

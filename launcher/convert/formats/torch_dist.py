@@ -13,7 +13,7 @@ from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
-from launcher.convert.layouts.core import Naming
+from launcher.convert.layouts.core import Naming, undivided
 from launcher.convert.layouts.torch_dist import (
     Chunk,
     Found,
@@ -74,7 +74,12 @@ def _draft(target: Target) -> Draft:
         return _create(directory, target, chunks, dtypes, naming)
 
     total = sum(_elements(tensor.shape) * itemsize(dtype) for tensor, dtype in zip(wanted, dtypes, strict=True))
-    return Draft(wanted=wanted, dtypes=dtypes, create=create, files=5 + total // _FILE)
+    # The checkpoint is the same for every layout; only the padding of the vocabulary depends on tp.
+    notes = tuple(
+        f"{problem.text}: nothing trains with this tp; with another one the checkpoint loads as it is"
+        for problem in undivided(target.logical.model, vocabulary, layout.tp)
+    )
+    return Draft(wanted=wanted, dtypes=dtypes, create=create, files=5 + total // _FILE, notes=notes)
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
+from launcher.convert.layouts.offers import Problem, divisors, problem
 from launcher.convert.logical import Instance, Logical
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, rows, whole
@@ -81,6 +82,23 @@ def padded_vocabulary(model: Model, *, multiple: int = 1, tp: int = 1) -> int:
     """Return the vocabulary as Megatron-LM pads it: up to a multiple of `multiple` * `tp`."""
     step = multiple * tp
     return -(-(model.vocab_size or 0) // step) * step
+
+
+def undivided(model: Model, vocabulary: int, tp: int) -> Iterator[Problem]:
+    """Yield why tp cannot divide the model, even if its bytes divide (transformer_config.py:924-944 @core_v0.16.1)."""
+    heads = model.num_attention_heads or 0
+    groups = model.num_key_value_heads or heads
+    sizes = [size for size in divisors(heads) if not (groups % size and size % groups)] if heads else []
+    texts = []
+    if vocabulary % tp:
+        texts.append(f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}")
+    if heads % tp:
+        texts.append(f"{heads} attention heads cannot be shared equally by tp {tp}")
+    elif groups % tp and tp % groups:
+        texts.append(
+            f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the other"
+        )
+    yield from (problem(text, "tp", tp, sizes) for text in texts)
 
 
 def core_tensors(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.offers import Problem, Undivided, divisors, problem
 from launcher.pipeline_schedule.layout import CannotSplit, parse_layout
@@ -150,7 +152,8 @@ def _from_layout(text: str, stages: Stages, layers: int, mtp: int) -> tuple[Chun
     held = "".join(parts)
     for letter, count in {"t": layers, "m": mtp, "E": 1, "L": 1}.items():
         if held.count(letter) != count:
-            raise ConvertError(f"parallel.layout has {held.count(letter)} × {letter}, the model needs {count}")
+            text = f"parallel.layout has {held.count(letter)} × {letter}, the model needs {count}"
+            raise ConvertError(text + _with_mtp(parts, mtp) if letter == "m" else text)
     if len(parts) != stages.pp * stages.vpp:
         raise ConvertError(f"parallel.layout has {len(parts)} chunks, {stages.pp} stages × {stages.vpp} are requested")
     chunks, number = [], 0
@@ -171,6 +174,14 @@ def _from_layout(text: str, stages: Stages, layers: int, mtp: int) -> tuple[Chun
             )
         )
     return tuple(chunks)
+
+
+def _with_mtp(parts: Sequence[str], mtp: int) -> str:
+    """Return the layout whose last part with the loss has the model's multi-token-prediction layers, as an offer."""
+    bare = [part.replace("m", "") for part in parts]
+    if any(not part for part in bare) or sum("L" in part for part in bare) != 1:
+        return ""
+    return f"; works: 'parallel.layout={'|'.join(part.replace('L', 'm' * mtp + 'L') for part in bare)}'"
 
 
 def _uneven(text: str, stages: Stages, total: int, others: int) -> Problem:

@@ -19,6 +19,7 @@ from launcher.convert.formats.format import Draft, Format, Layout, Target
 from launcher.convert.formats.torch_dist import HOLDS
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.core import CoreTensor, Respell
+from launcher.convert.layouts.offers import Undivided, divisors, problem
 from launcher.convert.layouts.torch_dist import (
     Chunk,
     Found,
@@ -96,6 +97,10 @@ def _in_rank_order(_logical: Logical, tensors: Iterable[CoreTensor], *, tp: int)
             yield tensor
             continue
         boxes, piece = [], tensor.shape[0] // tp
+        if tensor.shape[0] % (2 * tp):
+            name = f"{tensor.prefix.format(layer=tensor.layer)}{tensor.name}"
+            text = f"{name}: {tensor.shape[0]} cannot be split into 2 x {tp} parts"
+            raise Undivided(problem(text, "tp", tp, divisors(tensor.shape[0] // 2)))
         for rank in range(tp):
             own, _ = shard(tensor.boxes, tensor.shape, Split(axis=0, parts=2), rank, tp)
             boxes += [moved(box, 0, rank * piece) for box in own]
