@@ -56,7 +56,7 @@ def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +re
     found = next(filter(None, map(_config_of, tried)), None)
     if found is not None:
         return found
-    shown = ", ".join(dict.fromkeys(map(str, tried)))
+    shown = ", ".join(str(folder) for folder in tried)
     raise ConvertError(f"{shown}: no config.json there, which the sizes of the model need; works: {works}")
 
 
