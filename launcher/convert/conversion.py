@@ -102,4 +102,5 @@ class Prepared:
     def bytes_padding(self) -> int:
         """Bytes of the target that are padding."""
         sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
-        return sum(wanted.fill * itemsize(dtype) for wanted, dtype in sizes if wanted.boxes)
+        scales = {wanted.scale for wanted in self.draft.wanted}
+        return sum(wanted.fill * itemsize(dtype) for wanted, dtype in sizes if wanted.name not in scales)

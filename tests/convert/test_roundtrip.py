@@ -148,3 +148,24 @@ def test_a_model_is_not_taken_for_a_checkpoint_with_names_like_its_own(
     assert launch("hf-to-mcore", "--model", model(name), "--out", core) == 0
     assert launch("verify", model(name), core) == 0
     assert launch("verify", core, model(name)) == 0
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ("--format", "legacy"),
+        ("--backend", "mindspeed", "parallel.pp=2"),
+        ("--backend", "mindformers", "--set", "per_rank=true"),
+        ("--backend", "mindformers", "--set", "per_rank=true", "--set", "use_legacy=true", "--set", "version=1.6"),
+        ("--format", "torch_dist"),
+    ],
+    ids=" ".join,
+)
+def test_a_rank_may_hold_padding_of_the_vocabulary_alone(
+    target: tuple[str, ...], model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    name = "qwen3_moe" if "per_rank=true" in target and "use_legacy=true" not in target else "llama"
+    args = (*target, "parallel.tp=2", "tokenizer.padded_vocab_size=768")  # of 270
+    assert _there_and_back(model(name), tmp_path, *args) == tensors(model(name))
+    assert launch("reshard", "--checkpoint", tmp_path / "core", "--out", tmp_path / "again", "--format", "hf") == 0
+    assert launch("verify", tmp_path / "core", tmp_path / "again") == 0

@@ -86,7 +86,7 @@ def _draft(target: Target) -> Draft:
     else:
         chunks = tuple(whole_chunks(named))
     wanted = tuple(Wanted(name=chunk.label, shape=chunk.shape, boxes=chunk.boxes, fill=chunk.fill) for chunk in chunks)
-    dtypes = tuple(target.dtype(tensor) for tensor in wanted)
+    dtypes = target.dtypes_of([(chunk.name, each) for chunk, each in zip(chunks, wanted, strict=True)])
     files = tuple(_files(chunks, dtypes, old=old))
     placed = _Placed(named=named, chunks=chunks, dtypes=dtypes, files=files, old=old, record=record)
 

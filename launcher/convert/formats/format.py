@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
@@ -143,6 +143,17 @@ class Target:
             self.dtypes[name] for name, shape in self.logical.tensors.items() if len(shape) == 2 and name not in kept
         }
         return found.pop() if len(found) == 1 else None
+
+    def dtypes_of(self, parts: Sequence[tuple[str, Wanted]]) -> tuple[str, ...]:
+        """Return the number formats of the parts of tensors, each with its tensor's name.
+
+        A part that is nothing but padding (of a vocabulary, on the last ranks) has that of the other parts.
+
+        Raises:
+            ConvertError: a part consists of tensors of several formats.
+        """
+        known = {name: self.dtype(wanted) for name, wanted in reversed(parts) if wanted.boxes}
+        return tuple(self.dtype(wanted) if wanted.boxes else known[name] for name, wanted in parts)
 
     def dtype(self, wanted: Wanted) -> str:
         """Return the number format of a tensor to store.

@@ -267,7 +267,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
         raise Undivided(*problems)
     tensors = list(legacy_tensors(logical, chunks, grid, scheme, vocabulary=vocabulary))
     wanted = tuple(_wanted(tensor, layout) for tensor in tensors)
-    dtypes = tuple(target.dtype(tensor) for tensor in wanted)
+    dtypes = target.dtypes_of([(tensor.name, each) for tensor, each in zip(tensors, wanted, strict=True)])
 
     def create(directory: Path) -> list[Slot]:
         return _create(directory, target, tensors, dtypes, stack)
