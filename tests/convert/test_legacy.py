@@ -295,3 +295,26 @@ def test_megatron_core_builds_these_layers(stages: Stages, layers: int) -> None:
         count = block.get_num_layers_to_build(config, virtual, chunk.stage)
         assert [layer for _, layer in chunk.layers] == list(range(first, first + count))
     parallel_state.set_pipeline_model_parallel_rank(None)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+def test_a_stage_of_no_op_layers_alone_has_its_files(name: str, model: Callable[[str], Path], tmp_path: Path) -> None:
+    words = ("parallel.pp=3", "parallel.noop_layers=[2,3]", "parallel.tp=2")
+    out = _legacy(model(name), tmp_path / "out", *words)
+    ranks = sorted(path.parent.name for path in out.glob("iter_0000001/*/model_optim_rng.pt"))
+    assert ranks == [f"mp_rank_{tp:02d}_{stage:03d}" for tp in range(2) for stage in range(3)]
+    assert launch("mcore-to-hf", "--checkpoint", out, "--out", tmp_path / "back") == 0
+    assert tensors(tmp_path / "back") == tensors(model(name))
+
+
+def test_a_stage_without_parameters_is_refused_for_mindformers(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, words in {"llama": ("--set", "use_legacy=true"), "qwen3": ()}.items():
+        args = ("--model", model(name), "--out", tmp_path / name, "--backend", "mindformers", "--set", "per_rank=true")
+        more = (*words, "parallel.noop_layers=[2,3]")
+        assert launch("hf-to-mcore", *args, *more, "parallel.pp=3") == 1
+        assert (
+            "pipeline stage 1 would hold no parameters; works: parallel.pp=1 · parallel.pp=2" in capsys.readouterr().err
+        )
+        assert launch("hf-to-mcore", *args, *more, "parallel.pp=2") == 0

@@ -41,7 +41,11 @@ def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layou
 
 
 def stages_of(logical: Logical, layout: Layout) -> dict[tuple[str, int | None], int]:
-    """Return the pipeline stage of each place of the model."""
+    """Return the pipeline stage of each place of the model.
+
+    Raises:
+        Undivided: the layers are not divisible, or a stage has no parameters (no-op layers alone).
+    """
     model = logical.model
     stages = Stages(
         pp=layout.pp,
@@ -57,4 +61,8 @@ def stages_of(logical: Logical, layout: Layout) -> dict[tuple[str, int | None], 
         found.update({("decoder", number): chunk.stage for _, number in chunk.layers})
     for index in range(mtp):
         found["mtp", index] = found["mtp_layer", index] = layout.pp - 1
+    empty = next((number for number in range(layout.pp) if number not in found.values()), None)
+    if empty is not None:
+        text = f"pipeline stage {empty} would hold no parameters"
+        raise Undivided(problem(text, "pp", layout.pp, range(1, (model.num_hidden_layers or 1) + 1)))
     return found

@@ -270,7 +270,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
     dtypes = target.dtypes_of([(tensor.name, each) for tensor, each in zip(tensors, wanted, strict=True)])
 
     def create(directory: Path) -> list[Slot]:
-        return _create(directory, target, tensors, dtypes, stack)
+        return _create(directory, target, grid, tensors, dtypes, stack)
 
     return Draft(wanted=wanted, dtypes=dtypes, create=create, files=3 + len(grid.ranks()) * layout.pp)
 
@@ -291,6 +291,7 @@ def _wanted(tensor: RankTensor, layout: Layout) -> Wanted:
 def _create(
     directory: Path,
     target: Target,
+    grid: Grid,
     tensors: list[RankTensor],
     dtypes: tuple[str, ...],
     stack: Stack,
@@ -299,9 +300,11 @@ def _create(
     chunks = _chunks(stack, layout)
     keys = [f"model{index}" for index in range(chunks)] if chunks > 1 else ["model"]
     args = {**megatron_arguments(target, ITERATION).attributes, "ckpt_format": "torch", **stack.arguments(target)}
-    files: dict[str, dict[str, Any]] = {}
+    # Also for a stage without tensors (no-op layers alone): its ranks load a file, too.
+    ranks = [(tp, stage, ep) for stage in range(layout.pp) for tp, ep in grid.ranks()]
+    files = {rank_folder(*rank, pp=layout.pp, ep_size=layout.ep): _top(keys, args) for rank in ranks}
     for index, (tensor, dtype) in enumerate(zip(tensors, dtypes, strict=True)):
-        top = files.setdefault(_path(tensor, layout), _top(keys, args))
+        top = files[_path(tensor, layout)]
         # The index among all tensors is used as the name, to sort the slots afterwards.
         top[keys[tensor.virtual]][tensor.name] = TensorSpec(name=str(index), shape=tensor.shape, dtype=dtype)
     stack.along(target, directory)

@@ -143,8 +143,10 @@ def check_experts(logical: Logical, scheme: NamingScheme) -> None:
     Raises:
         ConvertError: the experts have some (megatron-core 0.16.1 transformer/moe/experts.py:83).
     """
-    experts = [instance for instance in logical.instances if instance.row.of_expert]
-    if scheme.experts == "fused" and any(len(shape) == 1 for each in experts for shape in each.shapes):
+    if scheme.experts != "fused":
+        return
+    experts = (instance for instance in logical.instances if instance.row.of_expert)
+    if any(len(shape) == 1 for each in experts for shape in each.shapes):
         works = "moe.grouped_gemm=false · --layers transformer_engine"
         raise ConvertError(f"megatron-core's GroupedMLP has no biases, and this model's experts have; works: {works}")
 
