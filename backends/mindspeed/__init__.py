@@ -56,6 +56,7 @@ RULES = (
                 "tokenizer",
                 "preference",
                 "fine_tuning",
+                "lora",
                 "version_2_1",
                 "version_2_2",
                 "known_names",

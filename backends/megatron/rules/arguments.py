@@ -1,7 +1,7 @@
 """Checks of ms-swift's argument classes, from 3.5 to 4.6."""
 
 from backends.megatron.families import ROWS
-from backends.megatron.rules.terms import BACKENDS, FOUR, NAME
+from backends.megatron.rules.terms import BACKENDS, FOUR, NAME, THREE
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.rules.registry import Rule, RuleContext, lower
 from launcher.rules.table import checked, declare, needs, never
@@ -216,6 +216,15 @@ TUNING = (
         message="tuner_type lora_llm needs merge_lora true and no_save_optim true",
         since="4.1",
     ),
+    never("SW-LORA-OFF", "lora_rank? & tuner_type=None|full",
+          "The rank of LoRA is read only where the tuner is LoRA; the default trains all parameters.",
+          f"{_ARGS}:469", since=FOUR, severity="warning", flags=("lora_rank", "tuner_type"),
+          message="lora_rank {lora_rank} has no effect with tuner_type full (the default): all parameters are trained"),
+    never("SW-LORA-OFF-OLD", "lora_rank? & train_type=None|full",
+          "The rank of LoRA is read only where the training is LoRA; the default trains all parameters.",
+          "ms-swift 3.12.6 megatron/argument/megatron_args.py:285", until=THREE, severity="warning",
+          flags=("lora_rank", "train_type"),
+          message="lora_rank {lora_rank} has no effect with train_type full (the default): all parameters are trained"),
     never("SW-LORA-LLM-LANGUAGE", "tuner_type=lora_llm & language_model_only",
           "lora_llm distinguishes the language model from the rest of a multimodal model.", f"{_ARGS}:801", since="4.3",
           message="tuner_type lora_llm cannot be combined with language_model_only: use lora"),

@@ -77,6 +77,8 @@ ARGUMENTS: Mapping[str, Pair] = {
     "SW-LORA-LLM-MERGE": Pair(
         args(tuner_type="lora_llm"), {"checkpoint": {"no_save_optim": True}, **args(tuner_type="lora_llm")}
     ),
+    "SW-LORA-OFF": Pair(args(lora_rank=16), {"lora": {"rank": 16}}),
+    "SW-LORA-OFF-OLD": Pair(args(lora_rank=16), {"lora": {"rank": 16}}, "3.12.6"),
     "SW-LORA-LLM-LANGUAGE": Pair(
         args(tuner_type="lora_llm", language_model_only=True), args(tuner_type="lora", language_model_only=True)
     ),
