@@ -442,8 +442,8 @@ def loss_scale_belongs_to_fp16(context: RuleContext) -> Iterator[Violation]:
 @rule(
     "SENSE-TASK",
     source="TRL DPOConfig and its relatives",
-    reads="job.task.type job.task.beta job.task.desirable_weight job.task.loss_type job.task.rpo_alpha "
-    "job.task.simpo_gamma job.task.undesirable_weight",
+    reads="job.task.type job.task.beta job.task.desirable_weight job.task.label_smoothing job.task.loss_type "
+    "job.task.reference_model job.task.rpo_alpha job.task.simpo_gamma job.task.undesirable_weight",
     severity="warning",
 )
 def preference_options_belong_to_preferences(context: RuleContext) -> Iterator[Violation]:
@@ -451,6 +451,7 @@ def preference_options_belong_to_preferences(context: RuleContext) -> Iterator[V
     task = context.job.task
     names = ("beta", "loss_type", "simpo_gamma", "rpo_alpha", "desirable_weight", "undesirable_weight")
     given = [f"task.{name}" for name in names if getattr(task, name) is not None]
+    given += [f"task.{name}" for name in ("label_smoothing", "reference_model") if getattr(task, name)]
     if given and task.type not in _PREFERENCE:
         yield Violation(
             message=f"{with_verb(given, 'has', 'have')} no effect with task.type={task.type}",

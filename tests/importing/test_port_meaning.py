@@ -10,6 +10,9 @@ from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
+from launcher.job import Origin
+from launcher.job.derive import with_values
+from launcher.pipeline import judge
 from tests.importing.sources import LM, NPU, SWIFT
 
 LLAMA = """
@@ -186,3 +189,19 @@ def test_a_vocabulary_size_is_missed_only_where_a_tokenizer_reads_it(tokenizer: 
     assert [each.severity for each in missed] == ([] if severity is None else [severity])
     # One more than the argument: the end of a document (launcher/rules/required.py offers it, too).
     assert all("model.vocab_size=151936" in each.message for each in missed)
+
+
+@pytest.mark.parametrize("target", ["megatron_lm", "mindformers"])
+def test_a_training_that_the_target_does_not_have_is_refused_for_that_alone(target: str) -> None:
+    line = "megatron rlhf --rlhf_type dpo --model Qwen/Qwen3-8B --dataset x.jsonl --train_iters 9 --global_batch_size 8"
+    options = "--beta 0.2 --rpo_alpha 0.1 --loss_type sigmoid --label_smoothing 0.1"
+    found = ported(read_argv([*line.split(), *options.split()], backend="megatron"), target)
+    of_task = [each for each in found.findings if any(path.startswith("task.") for path in each.fields)]
+    assert [(each.severity, each.fields) for each in of_task] == [("error", ("task.type",))]
+    fixed = with_values(found.job, {"task.type": "sft"}, Origin(kind="override"))
+    left = {each.rule: each for each in judge(fixed).findings if any(path.startswith("task.") for path in each.fields)}
+    assert left["SENSE-TASK"].fields == ("task.type", *(f"task.{name}" for name in _OF_DPO))
+    assert not [each for each in left.values() if each.severity == "error"]
+
+
+_OF_DPO = ("beta", "loss_type", "rpo_alpha", "label_smoothing")

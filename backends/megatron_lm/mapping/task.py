@@ -45,7 +45,8 @@ def _task(job: Job, known: tuple[str, ...]) -> str:
 
 UNSUPPORTED: Mapping[str, Gap] = {
     **{
-        path: Gap(why="Megatron-LM has no preference training")
+        # The task is refused for it; beside another one, no backend reads them (SENSE-TASK).
+        path: Gap(why="Megatron-LM has no preference training", matters=lambda job: False)
         for path in field_paths()
         if path.startswith("task.") and path != "task.type"
     },

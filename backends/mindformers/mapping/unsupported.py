@@ -46,7 +46,9 @@ def _evaluates(matters: Callable[[Job], bool]) -> Gap:
 
 
 def _preference(name: str) -> Gap:
-    return Gap(why=f"{name} belongs to preference training, which MindFormers does not have", works=("task.type=sft",))
+    # The task is refused for it; beside another one, no backend reads them (SENSE-TASK).
+    why = f"{name} belongs to preference training, which MindFormers does not have"
+    return Gap(why=why, works=("task.type=sft",), matters=lambda job: False)
 
 
 _TASK = {
