@@ -85,7 +85,8 @@ def _samples() -> Row:
         if samples is None:
             return
         if batch is None or samples % batch:
-            works = (f"schedule.train_iters={max(1, round(samples / batch))}",) if batch else ()
+            steps = max(1, samples // batch) if batch else 0
+            works = (f"schedule.train_samples={steps * batch}",) if batch else ()
             raise Unsupported(
                 "schedule.train_samples", "swift counts steps, and this is not a whole number of batches", works
             )

@@ -106,7 +106,9 @@ def split() -> Row:
 
 
 UNSUPPORTED: Mapping[str, Gap] = {
-    "data.enable_thinking": Gap(why="chats are written by the chat template of the tokenizer"),
+    "data.enable_thinking": Gap(
+        why="chats are written by the chat template of the tokenizer", works=("data.enable_thinking=null",)
+    ),
     "data.shuffle_buffer_size": Gap(
         why="token files are shuffled as a whole",
         works=("data.shuffle_buffer_size=null",),

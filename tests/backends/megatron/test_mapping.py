@@ -314,6 +314,12 @@ def test_what_cannot_be_expressed_is_refused_by_name(name: str) -> None:
     assert all(finding.message for finding in errors)
 
 
+def test_samples_that_are_no_whole_batches_are_rounded_to_the_nearest_number_not_to_one_batch() -> None:
+    job = make({"model": QWEN3_8B, "schedule": {"train_samples": 999}, "batch": {"global_batch_size": 16}})
+    found = next(each for each in translated(job, NEWEST).findings if each.fields == ("schedule.train_samples",))
+    assert [fix.overrides for fix in found.fixes] == [("schedule.train_samples=992",)]
+
+
 def test_memory_features_of_other_backends_are_warnings() -> None:
     job = make({"model": QWEN3_8B, "offload": {"attention": True}, "recompute": {"activation": True}})
     findings = translated(job, NEWEST).findings
