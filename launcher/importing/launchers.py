@@ -152,6 +152,9 @@ def msrun_script(argv: Sequence[str]) -> Started:
         inner = shlex.split(arguments[0]) if arguments else []
     except ValueError:
         inner = arguments[0].split()
+    if any(word.startswith("--") for word in arguments[1:]):  # msrun's own options
+        cluster = dict(strip_options(arguments[1:], _MSRUN).cluster)
+        return Started(argv=tuple(inner), cluster={"total": _MSRUN_DEFAULT, **cluster})
     names = _MSRUN_SCRIPT[max(count for count in _MSRUN_SCRIPT if count <= max(1, len(arguments)))]
     cluster = dict(zip(names, arguments[1:], strict=False)) or {"total": _MSRUN_DEFAULT}
     cluster.setdefault("per_node", cluster["total"])

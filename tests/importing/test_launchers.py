@@ -52,6 +52,13 @@ FOUND = {
         ],
         ("run_mindformer.py", "--config", 2, 8, "10.1.1.1", 8118),
     ),
+    "msrun_launcher.sh with options of msrun": (
+        [
+            *("bash", "msrun_launcher.sh", "run_mindformer.py --config x.yaml", "--worker_num", "16"),
+            *("--local_worker_num", "8", "--master_addr", "10.1.1.1", "--master_port", "8118", "--node_rank", "$1"),
+        ],
+        ("run_mindformer.py", "--config", 2, 8, "10.1.1.1", 8118),
+    ),
     "msrun_launcher.sh short": (
         ["bash", "msrun_launcher.sh", "run_mindformer.py --config x.yaml", "4"],
         ("run_mindformer.py", "--config", 1, 4, None, None),
