@@ -287,3 +287,17 @@ def test_a_rehearsal_of_a_fork_says_what_to_leave_out(
     (fix,) = unknown[0]["fix"]
     left_out = sorted(fix.split())
     assert left_out == sorted(f"backend.args.{name}=null" for name in ("z-loss-weight", "our-schedule", "use-z-loss"))
+
+
+def test_a_default_of_the_fork_breaks_no_rule_of_the_version_that_it_is_like(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    option = (
+        '    group.add_argument("--inference-batch-times-seqlen-threshold", type=int, default=512)\n    return parser\n'
+    )
+    older = fork_checkouts.FORK.removesuffix("    return parser\n") + option
+    fork_checkouts.write(tmp_path / "older", megatron__training__arguments=older)
+    code, _, err = run(capsys, "import", script(), "--source", str(tmp_path / "older"), "-o", "job.yaml")
+    assert code == 0, err
+    _, out, _ = run(capsys, "check", "+job=job.yaml")
+    assert "MLM-INFERENCE-THRESHOLD" not in out

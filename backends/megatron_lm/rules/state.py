@@ -68,7 +68,10 @@ declare((
     needs("MLM-MTP-POSITIONS", "mtp-num-layers>0 & !use-rotary-position-embeddings",
           "position-embedding-type=rope|none|deepseek4",
           "Multi-token prediction shifts positions, which only rotary (or no) embeddings allow.", arguments(964, 1231)),
-    needs("MLM-INFERENCE-THRESHOLD", "inference-batch-times-seqlen-threshold>-1", "pipeline-model-parallel-size>1",
+    # Older versions, and forks of them, have the default 512 and no such check.
+    needs("MLM-INFERENCE-THRESHOLD",
+          "inference-batch-times-seqlen-threshold? & inference-batch-times-seqlen-threshold>-1",
+          "pipeline-model-parallel-size>1",
           "The threshold of pipelined inference needs a pipeline.", arguments(927, 1148)),
 ), backends=BACKENDS, versions=SINCE_12)
 # fmt: on
