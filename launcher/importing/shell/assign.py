@@ -13,6 +13,7 @@ class Assignments:
     def __init__(self, expander: Expander) -> None:
         self.expander = expander
         self.state = expander.state
+        self._expanded: dict[int, str] = {}
 
     def assign(self, node: Node, target: dict[str, str] | None = None) -> str:
         """Assign; into `target` for assignments before a command. Returns the variable's name."""
@@ -28,7 +29,9 @@ class Assignments:
         if value_node is not None and value_node.type == "array":
             self._assign_array(name, value_node, adds)
             return name
-        text = "" if value_node is None else self.expander.text(value_node)
+        text = self._expanded.pop(node.id, None)
+        if text is None:
+            text = "" if value_node is None else self.expander.text(value_node)
         if target is not None:
             target[name] = text
             return name
@@ -86,6 +89,9 @@ class Assignments:
         word = text_of(node.children[0])
         options = "".join(text_of(child) for child in node.children if text_of(child).startswith("-"))
         is_local = word in ("local", "declare", "typeset") and "g" not in options
+        # All words are expanded before the first one is assigned: B of `export A=1 B=$A` is the A of before.
+        values = {child.id: child.child_by_field_name("value") for child in node.children[1:] if _is_plain(child)}
+        self._expanded = {id: self.expander.text(value) for id, value in values.items()}
         for child in node.children[1:]:
             if child.type in ("command_substitution", "simple_expansion", "expansion"):
                 self._declare_words(self.expander.words(child), is_export=word == "export")
@@ -172,6 +178,12 @@ class Assignments:
             if name not in self.state.fixed:
                 self.state.variables.pop(name, None)
             self.state.exported.discard(name)
+
+
+def _is_plain(child: Node) -> bool:
+    """Return whether a part of a declaration assigns a text to a variable."""
+    value = child.child_by_field_name("value") if child.type == "variable_assignment" else None
+    return value is not None and value.type != "array"
 
 
 def _key_of(item: Node) -> str | None:
