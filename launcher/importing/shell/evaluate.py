@@ -31,6 +31,7 @@ from launcher.importing.shell.scripts import (
     SHELLS,
     after_heredoc,
     called_script,
+    given_arguments,
     given_variables,
     heredoc,
     heredoc_programs,
@@ -373,10 +374,15 @@ class Interpreter(Subshells, FileCommands):
         self, words: list[str], source: str, node: Node, command_env: Mapping[str, str] | None = None
     ) -> bool | None:
         """Evaluate the text of a script that a command starts (`bash -c`, `sbatch <<EOF`)."""
+
+        def evaluate() -> bool | None:
+            self.state.positional = given_arguments(words)
+            return self._text(source, node, {**slurm, **(command_env or {})})
+
         outer, self.state.outer = self.state.outer, (*self.state.outer, *self.state.host.with_header(words, source))
         slurm = self.state.host.variables(self.state.outer[len(outer) :])
         try:
-            return self._text(source, node, {**slurm, **(command_env or {})})
+            return self._apart(evaluate)
         finally:
             self.state.outer = outer
 

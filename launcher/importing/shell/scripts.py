@@ -54,6 +54,21 @@ def given_variables(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
+def given_arguments(words: Sequence[str]) -> list[str]:
+    """Return the arguments of the script that a shell reads as text: `bash -c TEXT NAME ARGS`, `bash -s ARGS`."""
+    at = next((index for index, word in enumerate(words) if _is_shell(word)), len(words)) + 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at].startswith("--"):
+            at += 1
+        elif words[at].endswith("c"):
+            return list(words[at + 3 :])
+        elif words[at].endswith("s"):
+            return list(words[at + 1 :])
+        else:
+            at += 1
+    return []
+
+
 def _wrapped(words: Sequence[str]) -> str | None:
     """Return the text of `sbatch --wrap TEXT`."""
     for index, word in enumerate(words):
