@@ -176,6 +176,13 @@ FAMILIES = by_family(
         template="internlm2",
         source="ms-swift 4.0.0 megatron/model/gpts/__init__.py; mcore-bridge 1.6.5 model/gpts/llm.py:9",
     ),
+    SwiftFamily(
+        model_type="ernie4_5",
+        names=((FOUR, None, "ernie4_5"), ("3.6", THREE, "ernie")),
+        cannot="it came with 3.6",
+        template="ernie",
+        source="ms-swift 3.6.4 megatron/model/gpt/__init__.py:50; mcore-bridge 1.6.5 model/gpts/llm.py:11",
+    ),
     SwiftFamily(model_type="gemma2"),
     SwiftFamily(model_type="gemma3_text"),
     SwiftFamily(

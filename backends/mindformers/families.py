@@ -90,6 +90,10 @@ class MindFormersFamily(FamilyRow):
     registered: bool = True
     defaults: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
+    def trains(self, version: str) -> bool:
+        """Return whether a class of either graph trains the family."""
+        return self.name(version) is not None or name_in(self.older, version) is not None
+
     def class_defaults(self, version: str) -> Mapping[str, Value]:
         """Return the fields that the mcore class of a version sets where a file omits them."""
         return next(found for first, found in self.defaults.items() if in_range(version, first, None))
@@ -129,6 +133,7 @@ FAMILIES = by_family(
             "gemma3_text",
             "internlm2",
             "internlm3",
+            "ernie4_5",
             "mistral",
             "phi3",
             "olmoe",

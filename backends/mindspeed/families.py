@@ -69,6 +69,10 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="internlm2", template="intern2"),
     MindSpeedFamily(model_type="internlm3", template="intern2"),
     MindSpeedFamily(
+        model_type="ernie4_5",
+        source="MindSpeed-LLM 2.1.0 and 26.1.0 core/models/common/embeddings/rotary_pos_embedding.py (interleaved)",
+    ),
+    MindSpeedFamily(
         model_type="gemma2",
         names=((None, None, GEMMA2),),
         converter="gemma2",

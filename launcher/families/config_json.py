@@ -196,7 +196,8 @@ def _named_by_both(config: Mapping[str, Any]) -> Family | None:
 
 def classes(family: Family) -> tuple[str, ...]:
     """Return the names of a family's classes."""
-    return (*(family.stem + suffix for suffix in _SUFFIXES), family.architecture)
+    stems = (family.stem, *family.other_stems)
+    return (*(stem + suffix for stem in stems for suffix in _SUFFIXES), family.architecture)
 
 
 def _family_of(config: Mapping[str, Any], where: str) -> Family:

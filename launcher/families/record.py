@@ -69,6 +69,7 @@ class Family:
         model_type: `model_type` of config.json and of the canonical job; the name of its file, too.
         aliases: other names of the same family in published files, which are written as model_type.
         stem: start of the class names in `architectures`, such as Qwen3Moe.
+        other_stems: others in published files, which are written as `stem`.
         keys: keys that map one-to-one to fields.
         parts: conversions that are not one-to-one.
         fixed: canonical fields that the family's code determines.
@@ -86,6 +87,7 @@ class Family:
     fixed: Mapping[str, Value] = field(default_factory=dict)
     pinned: tuple[Pinned, ...] = ()
     aliases: tuple[str, ...] = ()
+    other_stems: tuple[str, ...] = ()
     weights: Weights | None = None
     own_code: bool = False
     outer: Outer | None = None

@@ -29,7 +29,7 @@ TWINLESS = ("internlm2",)
 # Their adapters are refused (test_deepseek_v4.py).
 WITHOUT = ("deepseek_v4",)
 # Families that Megatron-SWIFT does not build.
-MINDSPEED = ("mistral", "mixtral", "phi3", "gemma2")
+MINDSPEED = ("mistral", "mixtral", "phi3", "gemma2", "ernie4_5_mixed")
 # What is converted for both.
 BOTH = ("qwen2", "qwen3_moe", "deepseek_v3", "deepseek_v3_kimi", "glm4_moe", "glm4_moe_lite", "internlm3")
 ON_SWIFT = [name for name in zoo.MODELS if name not in (*NOWHERE, *TWINLESS, *WITHOUT, *MINDSPEED)]

@@ -26,6 +26,7 @@ LAYOUTS = {
     "phi3 tp2": ("phi3", ["parallel.tp=2"]),
     "internlm2 tp2": ("internlm2", ["parallel.tp=2"]),
     "internlm3 tp2": ("internlm3", ["parallel.tp=2"]),
+    "ernie4_5 tp2": ("ernie4_5_mixed", ["parallel.tp=2"]),
     "qwen3_moe_mixed ep2": ("qwen3_moe_mixed", ["parallel.ep=2"]),
     "qwen2_moe ep2": ("qwen2_moe", ["parallel.ep=2"]),
     "qwen3_moe tp2 ep2": ("qwen3_moe", [*SEQUENCE, "parallel.ep=2", "parallel.etp=1"]),

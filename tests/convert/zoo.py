@@ -81,6 +81,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma2Config",
         {**BASE, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 8, "tie_word_embeddings": True},
     ),
+    "ernie4_5": ("Ernie4_5Config", {**BASE, "head_dim": 32, "tie_word_embeddings": True}),
+    "ernie4_5_mixed": ("Ernie4_5Config", {**BASE, "head_dim": 32, "use_bias": True}),
     "internlm2": ("LlamaConfig", BASE),
     "internlm3": ("Qwen2Config", BASE),
     "qwen2": ("Qwen2Config", BASE),

@@ -104,6 +104,7 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
                 values["first_k_dense_replace"] = min(values["first_k_dense_replace"], values["num_hidden_layers"])
     if latent:
         values.update(draw(_latent()))
+    values.update(record.fixed)
     if family in _VARIANTS:
         values.update(draw(_VARIANTS[family]))
     return values
@@ -216,6 +217,9 @@ _VARIANTS = {
             "scoring_func": st.just("sigmoid"),
             "router_expert_bias": st.just(True),
         }
+    ),
+    "ernie4_5": st.booleans().map(
+        lambda bias: {"attention_bias": bias, "linear_bias": bias, "attention_output_bias": bias or None}
     ),
     "glm4_moe": st.fixed_dictionaries({"partial_rotary_factor": _PARTIAL}),
     "qwen3_next": st.fixed_dictionaries(_LINEAR),

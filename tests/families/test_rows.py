@@ -68,6 +68,7 @@ NEEDS = {
     ("megatron_lm", "deepseek_v32"): ["kernels.rope_fusion=false", "model.num_nextn_predict_layers=0"],
     ("megatron_lm", "glm_moe_dsa"): ["model.num_nextn_predict_layers=0"],
     ("megatron_lm", "llama4_text"): ["kernels.rope_fusion=false"],
+    **{(name, "ernie4_5"): ["kernels.rope_fusion=false"] for name in ("megatron_lm", "mindspeed")},
     ("megatron_lm", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindspeed", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
     ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],

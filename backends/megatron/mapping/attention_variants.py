@@ -48,6 +48,7 @@ KEYS = {
     "hc_eps": "hc_eps",
     "num_hash_layers": "moe_n_hash_layers",
     "norm_zero_centered": "layernorm_zero_centered_gamma",
+    "rotary_interleaved": "rotary_interleaved",
 }
 # The same for values of another type: string for integer, list for tuple.
 _INTERVAL = "full_attention_interval"

@@ -59,7 +59,7 @@ _TASK = {
     "lora.load": _gap("adapters are loaded since 3.10"),
 }
 _MODEL = {
-    **_gaps("model", "rotary_interleaved norm_zero_centered post_norm_residual", _gap(_BY_CONFIG, False)),
+    **_gaps("model", "norm_zero_centered post_norm_residual", _gap(_BY_CONFIG, False)),
     "model.init_per_replica": _gap("replicas start alike in 3.x", False),
     **_gaps(
         "model",

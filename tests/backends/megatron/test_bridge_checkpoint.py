@@ -29,6 +29,7 @@ MODELS = {
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "internlm3": "internlm3",
+    "ernie4_5": "ernie4_5",
     "qwen2_moe": "qwen2_moe",
     "qwen3_moe": "qwen3_moe",
     "olmoe": "olmoe",
