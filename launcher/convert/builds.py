@@ -116,8 +116,9 @@ def other_backends(model: Model, this: Backend | None, version: str | None = Non
 
 
 def _writes(backend: Backend, model: Model) -> bool:
-    own = format_of_backend(backend.name)
-    if own is None or _unloaded(backend, model):
+    own, row = format_of_backend(backend.name), backend.families().get(model.model_type or "")
+    is_trained = row is None or row.trains(backend.default_version)
+    if own is None or not is_trained or _unloaded(backend, model):
         return False
     logical = logical_model(model)
     try:

@@ -39,6 +39,10 @@ class FamilyRow:
         """Return what a version calls the family; None if it does not train it."""
         return name_in(self.names, version)
 
+    def trains(self, version: str) -> bool:
+        """Return whether a version trains the family, by whichever of its classes."""
+        return self.name(version) is not None
+
     def unconverted(self, version: str) -> str:
         """Return why no weights of the family are converted for a version that trains it; empty if they are."""
         if self.no_weights or in_range(version, self.weights_since, None):

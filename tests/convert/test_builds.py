@@ -169,6 +169,15 @@ def test_weights_that_a_backend_arranges_differently_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_each_backend_that_is_offered_converts_the_model(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model("ernie4_5_mixed"))
+    assert launch(*args, "--out", tmp_path / "out", "--backend", "megatron") == 1
+    offered = capsys.readouterr().err.partition("works: ")[2].split(" · ")
+    assert [launch(*args, "--out", tmp_path / each.split()[1], *each.split()) for each in offered] == [0, 0]
+
+
 @pytest.mark.parametrize("name", ["olmoe", "deepseek_v32", "qwen3_next"])
 def test_a_format_in_which_nothing_loads_the_family_is_refused(
     name: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
