@@ -74,6 +74,12 @@ def test_a_release_that_accepts_the_same_is_another_spelling(tmp_path: Path) -> 
     }  # fmt: skip
 
 
+def test_a_version_that_is_read_again_keeps_its_other_spellings() -> None:
+    once = register.made_equal(FILE, {"name": "2.1.1", "released": "2026-05-01"}, "2.1.0", "2026-06-01")
+    again = register.entered(once, {"name": "2.1.0", "released": "2026-02-01"}, "2026-06-02")
+    assert json.loads(again)["versions"][0] == {"name": "2.1.0", "equal": ["2.1.1"], "released": "2026-02-01"}
+
+
 @pytest.mark.parametrize("stop", [False, KeyboardInterrupt], ids=["unsettled", "interrupted"])
 def test_a_version_that_is_not_registered_leaves_no_trace(
     stop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,6 +103,13 @@ def test_a_version_that_is_not_registered_leaves_no_trace(
     with pytest.raises(stop) if stop else contextlib.nullcontext():
         assert command._register("megatron", {"name": "3.0.0", "released": "2026-05-01"}, {}, lambda: None) == 1
     assert {path: path.read_text() for path in folder.rglob("*.json")} == before
+
+
+def test_a_catalogue_of_mindformers_without_mindspore_is_refused(tmp_path: Path) -> None:
+    """It would lack the keys of `context` that MindSpore declares, and be registered."""
+    for more in ([], ["--mindspore", str(tmp_path)]):
+        with pytest.raises(SystemExit, match="no mindspore/context.py" if more else "--mindspore is not given"):
+            command.main(["mindformers", "--version", "2.0.0", *more])
 
 
 def test_no_backend_is_imported_before_the_version_is_entered() -> None:

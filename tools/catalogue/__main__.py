@@ -53,6 +53,8 @@ _PROJECTS = {
 def main(argv: list[str] | None = None) -> int:
     """Make the catalogue that the command line asks for, and register the version; return the exit code."""
     options = _parser().parse_args(argv)
+    if options.backend == "mindformers" and not options.pynative:
+        _check_mindspore(options.mindspore)
     if options.source is None:
         _obtain(options)
     source, head_source = _locate(options)
@@ -68,6 +70,21 @@ def main(argv: list[str] | None = None) -> int:
             "Megatron-LM": (options.megatron_lm, row["core"]),
         }
     return _register(options.backend, row, folders, lambda: _make(options, source, head_source))
+
+
+def _check_mindspore(folder: Path | None) -> None:
+    """Refuse to make a catalogue of MindFormers without what its `context` and `parallel` hand on.
+
+    Raises:
+        SystemExit: no folder with MindSpore's package is named.
+    """
+    if folder is None or not (folder / "mindspore" / "context.py").is_file():
+        given = "is not given" if folder is None else f"{folder}: no mindspore/context.py in it"
+        raise SystemExit(
+            f"--mindspore {given}; MindSpore declares keys of `context` and `parallel`, and they would be missing\n"
+            "give the site-packages of an environment with the MindSpore that this MindFormers wants (pip install"
+            " mindspore==…), or its unpacked wheel"
+        )
 
 
 def _make(options: argparse.Namespace, source: Path, head_source: dict[str, str]) -> None:
@@ -225,7 +242,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--core", default="0.12.1", help="Megatron-LM to fetch for MindSpeed-LLM (0.12.1)")
     parser.add_argument("--mindspeed", type=Path, help="MindSpeed checkout (mindspeed only)")
     parser.add_argument("--megatron-lm", type=Path, help="Megatron-LM checkout (mindspeed only)")
-    parser.add_argument("--mindspore", type=Path, help="folder that holds MindSpore's package (mindformers only)")
+    parser.add_argument(
+        "--mindspore", type=Path, help="folder that holds MindSpore's package (mindformers only, needed)"
+    )
     parser.add_argument("--fsdp2", action="store_true", help="mindspeed: train_fsdp2.py's YAML instead")
     parser.add_argument("--pynative", action="store_true", help="mindformers: the pynative TrainConfig instead")
     parser.add_argument("-o", "--output", type=Path, help="another file for the catalogue; registers nothing")

@@ -33,7 +33,7 @@ def neighbours(known: list[str], version: str) -> tuple[str | None, str | None]:
 
 
 def entered(text: str, row: Mapping[str, Any], today: str) -> str:
-    """Return the content of a `versions.json` with one more version, or with that version's row replaced.
+    """Return the content of a `versions.json` with one more version, or with that version's row brought up to date.
 
     Numbered versions stand newest first, branches after them. A version newer than `upstream.newest` becomes it.
 
@@ -44,13 +44,15 @@ def entered(text: str, row: Mapping[str, Any], today: str) -> str:
     """
     data = json.loads(text)
     rows = [each for each in data["versions"] if each["name"] != row["name"]]
+    # Other releases that accept the same stay its spellings.
+    earlier: dict[str, Any] = next((each for each in data["versions"] if each["name"] == row["name"]), {})
     is_number = _NUMBERED.fullmatch(row["name"]) is not None
     older = (
         at
         for at, each in enumerate(rows)
         if not _NUMBERED.fullmatch(each["name"]) or version_key(each["name"]) < version_key(row["name"])
     )
-    rows.insert(next(older, len(rows)) if is_number else len(rows), dict(row))
+    rows.insert(next(older, len(rows)) if is_number else len(rows), {**earlier, **row})
     return rendered(data | {"upstream": _newest(data["upstream"], row, today), "versions": rows})
 
 
