@@ -64,6 +64,17 @@ def imported(package: str) -> set[str]:
     return found - LEAVES
 
 
+def test_tests_that_contributing_names_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = text.partition("Coverage of the slow tests only:")[2].partition("\n## ")[0]
+    named = [
+        name for row in re.findall(r"^\| (`.*?`) \|", rows, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
+    ]
+    assert named
+    folder = ROOT / "tests"
+    assert [name for name in named if not any(list(folder.rglob(f"{name}{end}")) for end in ("", ".py"))] == []
+
+
 def test_the_table_is_total() -> None:
     packages = {
         f"{folder.name}/{path.name.removesuffix('.py')}"
