@@ -4,6 +4,11 @@ from launcher.job.option import option
 from launcher.records import dataclass
 
 _TRL = "TRL DPOConfig / CPOConfig / KTOConfig"
+PREFERENCE_OPTIONS = (
+    *("beta", "loss_type", "label_smoothing", "simpo_gamma", "rpo_alpha", "desirable_weight", "undesirable_weight"),
+    "reference_model",
+)
+"""Options of preference training, without effect on other tasks (SENSE-TASK)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from launcher.budgets import written_out
 from launcher.job import Job, value_at
+from launcher.job.task import PREFERENCE_OPTIONS
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.terminal import with_verb
 
@@ -449,9 +450,7 @@ def loss_scale_belongs_to_fp16(context: RuleContext) -> Iterator[Violation]:
 def preference_options_belong_to_preferences(context: RuleContext) -> Iterator[Violation]:
     """Options of preference losses have no effect on other tasks."""
     task = context.job.task
-    names = ("beta", "loss_type", "simpo_gamma", "rpo_alpha", "desirable_weight", "undesirable_weight")
-    given = [f"task.{name}" for name in names if getattr(task, name) is not None]
-    given += [f"task.{name}" for name in ("label_smoothing", "reference_model") if getattr(task, name)]
+    given = [f"task.{name}" for name in PREFERENCE_OPTIONS if getattr(task, name) is not None]
     if given and task.type not in _PREFERENCE:
         yield Violation(
             message=f"{with_verb(given, 'has', 'have')} no effect with task.type={task.type}",

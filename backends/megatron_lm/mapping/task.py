@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.factories import BEFORE_0_13
 from launcher.job import Job, Value, field_paths
+from launcher.job.task import PREFERENCE_OPTIONS
 from launcher.mapping.rows import Gap, Row, Unsupported, computed
 
 
@@ -45,11 +46,11 @@ def _task(job: Job, known: tuple[str, ...]) -> str:
 
 UNSUPPORTED: Mapping[str, Gap] = {
     **{
-        # The task is refused for it; beside another one, no backend reads them (SENSE-TASK).
-        path: Gap(why="Megatron-LM has no preference training", matters=lambda job: False)
-        for path in field_paths()
-        if path.startswith("task.") and path != "task.type"
+        # The task is refused for them; beside another one, no backend reads them (SENSE-TASK).
+        f"task.{name}": Gap(why="Megatron-LM has no preference training", matters=lambda job: False)
+        for name in PREFERENCE_OPTIONS
     },
+    "task.reward_models": Gap(why="Megatron-LM has no reinforcement learning", works=("task.reward_models=[]",)),
     "lora.rank": Gap(why="Megatron-LM trains all parameters", works=("lora.rank=null",)),
     **{
         path: Gap(

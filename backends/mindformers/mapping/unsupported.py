@@ -9,6 +9,7 @@ from backends.mindformers.mapping.attention_variants import BEFORE_2_1 as BEFORE
 from backends.mindformers.mapping.loader import data_format
 from backends.mindformers.mapping.support import is_legacy
 from launcher.job import Job, field_paths
+from launcher.job.task import PREFERENCE_OPTIONS
 from launcher.mapping.rows import Gap, warning
 
 _NO_EVALUATION = "training does not evaluate: MindFormers needs a whole eval_dataset for that"
@@ -51,19 +52,7 @@ def _preference(name: str) -> Gap:
     return Gap(why=why, works=("task.type=sft",), matters=lambda job: False)
 
 
-_TASK = {
-    f"task.{name}": _preference(name)
-    for name in (
-        "beta",
-        "loss_type",
-        "label_smoothing",
-        "simpo_gamma",
-        "rpo_alpha",
-        "desirable_weight",
-        "undesirable_weight",
-        "reference_model",
-    )
-}
+_TASK = {f"task.{name}": _preference(name) for name in PREFERENCE_OPTIONS}
 
 _LORA = {
     "lora.rslora": Gap(why="its LoRA scales by alpha / rank only (pet/pet_config.py)", neutral=(False,)),
