@@ -6,6 +6,7 @@ import pytest
 
 from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.compose import compose
+from launcher.estimate.as_run import chosen_by_backend
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
 from launcher.job import Job, with_values
@@ -52,7 +53,7 @@ def with_a_layer_moved(search_job: Job, candidate: Candidate) -> Job | None:
         return None
     for counts in moves(work, layers_of(job), pp, candidate.stage):
         one = with_values(job, {**UNEVEN, "parallel.layout": layout_text(job, counts)})
-        if judge(one, fixes=False).ok and quick(one, exact=True).fits:
+        if judge(one, fixes=False).ok and quick(with_values(one, chosen_by_backend(one)), exact=True).fits:
             return one
     return None
 
@@ -85,8 +86,9 @@ def test_trying_every_point_of_every_layout_gives_the_same_list_and_ranks(name: 
         [*args, f"search.axes=[{','.join(axes)}]", "search.max_pp=8", "search.max_vpp=8", "search.fit_probability=null"]
     )
     layouts: dict[object, list[tuple[float, Job]]] = {}
+    as_run = with_values(job, chosen_by_backend(job))
     for point in every_point(job, axes):
-        one = with_values(job, point)
+        one = with_values(as_run, point)
         if not problems(one):
             answer = quick(one, exact=True)
             if answer.fits and answer.time is not None:
