@@ -106,8 +106,9 @@ def other_backends(model: Model, this: Backend | None, version: str | None = Non
 
     Tried: each plans the checkpoint of one process, which its format may refuse.
     """
-    newest = this is not None and version not in (None, this.default_version) and _writes(this, model)
-    found = [f"backend.version={this.default_version}"] if this is not None and newest else []
+    found = []
+    if this is not None and version not in (None, this.default_version) and _writes(this, model):
+        found.append(f"backend.version={this.default_version}")
     others = [backend for backend in map(get_backend, backend_names()) if backend is not this]
     if adapter:
         others = [backend for backend in others if backend.adapter_format is not None]

@@ -367,9 +367,9 @@ def test_a_tp_that_nothing_trains_with_is_said_where_the_checkpoint_does_not_dep
         launch(*args, "--format", form, "parallel.tp=3", "--dry-run")
         shown[form] = "".join(capsys.readouterr())
     assert all("4 attention heads cannot be shared equally by tp 3" in text for text in shown.values())
-    assert "nothing trains with this tp" in shown["torch_dist"]
+    assert "no backend trains with this parallel.tp" in shown["torch_dist"]
     assert launch(*args, "--format", "torch_dist", "parallel.tp=2", "--dry-run") == 0
-    assert "nothing trains" not in capsys.readouterr().out
+    assert "no backend trains" not in capsys.readouterr().out
 
 
 def test_a_value_that_an_option_of_mindspeed_has_not_is_refused(

@@ -7,8 +7,7 @@
 A synthetic model of each `--size` in GB (random bytes) is written once, and read once so that its pages are cached. The
 cases then run in turns, cp before each, `--repeat` rounds; the best of each counts: processor seconds of its best run
 divided by those of cp's best run beside it. Every target is removed after its run, and `--settle` seconds pass before
-the next one: a virtual machine returns freed memory to its host about 2 s later, and writing it takes ten times as long
-then. Without the pause one of the two would find it, and the other would not.
+the next one: Linux reports freed memory to the host of a virtual machine about 2 s later, which is then over for both.
 Memory is VmHWM, the peak of all resident pages, mapped files included. Bytecode is cached, as it is once a program is
 installed.
 Other programs run once, and not where the memory they took for smaller models says that they would not fit.

@@ -46,7 +46,7 @@ def _task(job: Job, known: tuple[str, ...]) -> str:
 
 UNSUPPORTED: Mapping[str, Gap] = {
     **{
-        # The task is refused for them; beside another one, no backend reads them (SENSE-TASK).
+        # With a preference task, task.type is the error; with other tasks they have no effect (SENSE-TASK).
         f"task.{name}": Gap(why="Megatron-LM has no preference training", matters=lambda job: False)
         for name in PREFERENCE_OPTIONS
     },

@@ -47,7 +47,7 @@ def _evaluates(matters: Callable[[Job], bool]) -> Gap:
 
 
 def _preference(name: str) -> Gap:
-    # The task is refused for it; beside another one, no backend reads them (SENSE-TASK).
+    # With a preference task, task.type is the error; with other tasks they have no effect (SENSE-TASK).
     why = f"{name} belongs to preference training, which MindFormers does not have"
     return Gap(why=why, works=("task.type=sft",), matters=lambda job: False)
 

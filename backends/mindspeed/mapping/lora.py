@@ -11,6 +11,8 @@ _TARGETS = "lora.target_modules"
 _QKV, _KEY_VALUE_DOWN = "linear_qkv", "linear_kv_down_proj"
 _UP = ("linear_q_up_proj", "linear_kv_up_proj")
 _OUT_AND_MLP = ("linear_proj", "linear_fc1", "linear_fc2")
+ALL_LAYERS = (_QKV, *_OUT_AND_MLP)
+"""Layers of `all-linear` in a model without multi-head latent attention."""
 _DOWN = dict.fromkeys(("linear_q_down_proj", "linear_q_proj", _KEY_VALUE_DOWN), _QKV)
 _OLD_NAMES = {"linear_q_up_proj": "linear_qb", "linear_kv_up_proj": "linear_kvb"}
 
@@ -71,7 +73,7 @@ def _written(job: Job, old: bool) -> tuple[str, ...]:
     targets = job.lora.target_modules
     every = not targets or "all-linear" in targets
     if not job.model.is_mla:
-        return (_QKV, *_OUT_AND_MLP) if every else targets
+        return ALL_LAYERS if every else targets
     down = (_query_down(job.model.q_lora_rank), _KEY_VALUE_DOWN)
     if every:
         targets = (*down, *(_UP if job.model.q_lora_rank is not None else _UP[1:]), *_OUT_AND_MLP)

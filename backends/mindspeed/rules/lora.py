@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from backends.mindspeed.mapping.lora import ALL_LAYERS
 from backends.mindspeed.rules.tables import MINDSPEED
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.terminal import with_verb
@@ -11,7 +12,6 @@ _OPTIONS = (
     *("lora-r", "lora-alpha", "lora-load", "lora-fusion", "lora-modules-to-save", "lora-register-forward-hook"),
     *("qlora", "lu-lora-final-layer-index"),
 )
-_ALL_LAYERS = "linear_qkv,linear_proj,linear_fc1,linear_fc2"
 
 
 @rule(
@@ -30,7 +30,7 @@ def options_need_target_modules(context: RuleContext) -> Iterator[Violation]:
         yield Violation(
             message=f"{names} no effect without --{_TARGETS}: there are no adapters, all parameters are trained",
             flags=(*given, _TARGETS),
-            works=(f"backend.args.{_TARGETS}=[{_ALL_LAYERS}]", *_without(context, given)),
+            works=(f"backend.args.{_TARGETS}=[{','.join(ALL_LAYERS)}]", *_without(context, given)),
         )
 
 

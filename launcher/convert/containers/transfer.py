@@ -23,8 +23,8 @@ from launcher.convert.containers.errors import ConvertError, Damaged, unwritable
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
 # Bytes per write, which ends at a multiple of it: the page cache takes them as one folio. The next number is used once
-# the kernel takes long to find folios of one: writing 4 MB takes 0.5, 0.6 and 0.9 ms where it has them, and 10 ms where
-# they come from memory that a virtual machine has returned to its host (Linux 6.18, ext4).
+# writes of one become slow: 4 MB usually take 0.5, 0.6 and 0.9 ms, and sometimes 10 ms (Linux 6.18, ext4, a virtual
+# machine; tools/bench/write_sizes.py).
 _BLOCKS = (512 * 2**10, 128 * 2**10, 32 * 2**10)
 _SLOW = 3
 # Bytes that are written before a callback sees them: they are still in a processor's cache.

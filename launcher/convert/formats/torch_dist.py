@@ -76,7 +76,7 @@ def _draft(target: Target) -> Draft:
     total = sum(_elements(tensor.shape) * itemsize(dtype) for tensor, dtype in zip(wanted, dtypes, strict=True))
     # The checkpoint is the same for every layout; only the padding of the vocabulary depends on tp.
     notes = tuple(
-        f"{problem.text}: nothing trains with this tp; with another one the checkpoint loads as it is"
+        f"{problem.text}: no backend trains with this parallel.tp; the checkpoint does not depend on it"
         for problem in undivided(target.logical.model, vocabulary, layout.tp)
     )
     return Draft(wanted=wanted, dtypes=dtypes, create=create, files=5 + total // _FILE, notes=notes)

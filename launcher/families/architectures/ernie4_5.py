@@ -3,15 +3,19 @@
 from launcher.families.keys import PINNED, common
 from launcher.families.parts import Part, heads, rope
 from launcher.families.record import Family
+from launcher.families.source import Source
 from launcher.families.weight_rows import DENSE_WEIGHTS
+from launcher.job.schema import Value
 
-# modeling_ernie4_5.py @5.24: use_bias is that of all linear layers.
+
+def _read_biases(source: Source) -> dict[str, Value]:
+    """Return the fields of `use_bias`, which is that of all linear layers (modeling_ernie4_5.py @5.24)."""
+    bias = bool(source.get("use_bias", False))
+    return {"attention_bias": bias, "linear_bias": bias, "attention_output_bias": bias or None}
+
+
 _BIASES = Part(
-    read=lambda source: {
-        "attention_bias": bool(source.get("use_bias", False)),
-        "linear_bias": bool(source.get("use_bias", False)),
-        "attention_output_bias": bool(source.get("use_bias", False)) or None,
-    },
+    read=_read_biases,
     write=lambda model: {"use_bias": model.linear_bias},
     meaning=lambda model: {"attention_output_bias": model.has_attention_output_bias or None},
 )

@@ -135,8 +135,8 @@ class Builtins(ABC):
 
     def _do_cd(self, words: list[str], node: Node) -> bool:
         names = [word for word in words[1:] if word == "-" or not word.startswith("-")]
-        back = self.state.earlier or placeholder("$OLDPWD")
-        self.state.enter("${HOME}" if not names else back if names[0] == "-" else names[0])
+        back = self.state.previous_directory or placeholder("$OLDPWD")
+        self.state.change_directory("${HOME}" if not names else back if names[0] == "-" else names[0])
         return True
 
     def _do_pushd(self, words: list[str], node: Node) -> bool:
@@ -144,12 +144,12 @@ class Builtins(ABC):
         state, names = self.state, [word for word in words[1:] if not word.startswith("-")]
         before = state.directory
         if words[0] == "pushd" and names:
-            state.enter(names[0])
-        elif state.pushed:
-            state.enter(state.pushed.pop())
+            state.change_directory(names[0])
+        elif state.directory_stack:
+            state.change_directory(state.directory_stack.pop())
         else:
             return False
-        state.pushed += [before] * (words[0] == "pushd")
+        state.directory_stack += [before] * (words[0] == "pushd")
         return True
 
     def _do_source(self, words: list[str], node: Node) -> bool | None:

@@ -27,7 +27,7 @@ _TRIVIAL = frozenset({"$(", ")", "`", "comment", "\n", ";", "&&"})
 def captured(node: Node, interpreter: Builtins) -> str | None:
     """Return the output of a command substitution; None if it is not known without running it."""
     state = interpreter.state
-    folders = (state.directory, state.earlier)
+    folders = (state.directory, state.previous_directory)
     try:
         nodes = [child for child in node.children if child.type not in _TRIVIAL]
         if any(_is_evaluated(child) for child in nodes):
@@ -36,7 +36,7 @@ def captured(node: Node, interpreter: Builtins) -> str | None:
         interpreter.state.substituted = output != "" or not nodes or not _searches(nodes[-1])
         return output
     finally:
-        state.directory, state.earlier = folders
+        state.directory, state.previous_directory = folders
 
 
 def _is_evaluated(node: Node) -> bool:
@@ -170,7 +170,7 @@ def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str 
     if name in interpreter.state.functions:
         return interpreter.printed_by(lambda: interpreter._function(words))
     if name == "cd" and arguments:
-        interpreter.state.enter(arguments[-1])
+        interpreter.state.change_directory(arguments[-1])
         return ""
     if name == "pwd":
         return interpreter.state.directory + "\n"

@@ -8,7 +8,7 @@ from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.expand import ALWAYS_SET, Expander, has_quotes
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, names, placeholder
-from launcher.importing.shell.posix import CLASSES
+from launcher.importing.shell.posix import with_classes
 from launcher.importing.shell.state import Guess
 
 _NUMBERS = {
@@ -143,7 +143,7 @@ class Conditions:
         # Repeated groups can take exponential time, and comparing names does not need them.
         if len(pattern) > 200 or len(text) > 2000 or re.search(r"\)[+*{]", pattern):
             return None
-        pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: CLASSES.get(found.group(1), "(?!)"), pattern)
+        pattern = with_classes(pattern)
         try:
             found = re.search(pattern, text)
         except re.error:

@@ -185,7 +185,7 @@ class Interpreter(Subshells, FileCommands):
         def given() -> str | None:
             return content(node, self, without_last=True)
 
-        if self.taken(last, given):
+        if self.read_by_program(last, given):
             return True
         text = given() if "read" in text_of(last) or "mapfile" in text_of(last) else None
         if text is None or is_open(text):
@@ -193,7 +193,7 @@ class Interpreter(Subshells, FileCommands):
         self._last(last, text)
         return True
 
-    def taken(self, node: Node, given: Callable[[], str | None]) -> bool:
+    def read_by_program(self, node: Node, given: Callable[[], str | None]) -> bool:
         """Evaluate `… | xargs PROGRAM` and `… | bash`; False: it is something else."""
         body = node.child_by_field_name("body") if node.type == "redirected_statement" else node
         name = body.child_by_field_name("name") if body is not None and body.type == "command" else None

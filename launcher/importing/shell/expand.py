@@ -164,8 +164,8 @@ class Expander:
             return state.positional[at - 1] if at <= len(state.positional) else None
         if name == "OSTYPE":
             return "linux-gnu"
-        if name == "OLDPWD" and state.earlier not in ("", "."):
-            return state.earlier
+        if name == "OLDPWD" and state.previous_directory not in ("", "."):
+            return state.previous_directory
         return state.directory if name == "PWD" and state.directory != "." else None
 
     def look_up(self, name: str) -> str:

@@ -3,6 +3,8 @@
 import fnmatch
 import re
 
+from launcher.importing.shell.posix import CLASSES
+
 
 def matches(text: str, pattern: str, *, extended: bool) -> bool:
     """Return whether a glob pattern matches the whole text; `extended`: with the groups of `shopt -s extglob`."""
@@ -10,8 +12,6 @@ def matches(text: str, pattern: str, *, extended: bool) -> bool:
 
 
 _CLASS = re.compile(r"\[:(\w+):\]")
-_CLASSES = {"space": " \t\n\r\f\v", "blank": " \t", "digit": "0-9", "alpha": "A-Za-z", "alnum": "A-Za-z0-9"}
-_CLASSES |= {"upper": "A-Z", "lower": "a-z", "xdigit": "0-9A-Fa-f"}
 # `@(a|b*)` of `shopt -s extglob`; groups within groups stay literal.
 _GROUP = re.compile(r"(?<!\\)([?*+@!])\(([^()]*)\)")
 
@@ -35,7 +35,7 @@ def _expression(pattern: str, extended: bool) -> str:
 
 def _literal(pattern: str) -> str:
     """Return a pattern in fnmatch syntax: no backslash, and `!` for `^` in a set."""
-    pattern = _CLASS.sub(lambda found: _CLASSES.get(found[1], ""), re.sub(r"(?<!\\)\[\^", "[!", pattern))
+    pattern = _CLASS.sub(lambda found: CLASSES.get(found[1], ""), re.sub(r"(?<!\\)\[\^", "[!", pattern))
     return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern, flags=re.DOTALL)
 
 

@@ -75,8 +75,8 @@ class State:
     Attributes:
         script: path of the script, for `$0`.
         directory: current directory after `cd`; "." is the directory in which the script starts.
-        earlier: the directory before the last `cd`; empty: there was none.
-        pushed: the directories that `pushd` left, last one last.
+        previous_directory: the directory before the last `cd`; empty: there was none.
+        directory_stack: the directories that `pushd` left, last one last.
         fixed: variables that the user set (`--set`); assignments in the script do not change them.
         heredocs: content of files that the script writes (`cat > FILE <<EOF`, `echo … > FILE`), by normal path.
         changes: files that the script changes in a way that is not followed, or removes.
@@ -104,8 +104,8 @@ class State:
 
     script: str
     directory: str = "."
-    earlier: str = ""
-    pushed: list[str] = field(default_factory=list)
+    previous_directory: str = ""
+    directory_stack: list[str] = field(default_factory=list)
     variables: dict[str, Variable] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     fixed: frozenset[str] = frozenset()
@@ -167,7 +167,7 @@ class State:
         if name not in self.fixed:
             self.variables[name] = value
 
-    def enter(self, folder: str) -> None:
+    def change_directory(self, folder: str) -> None:
         """Change the current directory."""
         text = shown(folder)
         is_whole = os.path.isabs(text) or text.startswith("${HOME}")
@@ -175,7 +175,7 @@ class State:
         normal = os.path.normpath(joined)
         # `$X/..` is not known.
         kept = normal if normal.count("$") == joined.count("$") else str(PurePosixPath(joined))
-        self.earlier, self.directory = self.directory, kept
+        self.previous_directory, self.directory = self.directory, kept
 
     def path(self, name: str) -> str:
         """Return the normal path of a file, from where the script starts."""

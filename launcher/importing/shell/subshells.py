@@ -24,7 +24,7 @@ class Subshells(Branches):
         """Evaluate the last program of a pipeline if it writes a file that is followed."""
 
     @abstractmethod
-    def taken(self, node: Node, given: Callable[[], str | None]) -> bool:
+    def read_by_program(self, node: Node, given: Callable[[], str | None]) -> bool:
         """Evaluate the last program of a pipeline if it takes words, or a script, from it."""
 
     @contextmanager
@@ -32,7 +32,7 @@ class Subshells(Branches):
         """Restore what a process of its own cannot change."""
         state = self.state
         saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
-        folders = (state.earlier, list(state.pushed))
+        folders = (state.previous_directory, list(state.directory_stack))
         shell = (dict(state.functions), dict(state.references), state.extglob, state.lastpipe)
         scopes = len(state.scopes)
         try:
@@ -40,7 +40,7 @@ class Subshells(Branches):
         finally:
             state.variables, state.exported, state.directory, state.positional = saved
             state.functions, state.references, state.extglob, state.lastpipe = shell
-            state.earlier, state.pushed = folders
+            state.previous_directory, state.directory_stack = folders
             del state.scopes[scopes:]
 
     def _apart(self, evaluate: Callable[[], bool | None]) -> bool | None:
@@ -72,7 +72,7 @@ class Subshells(Branches):
         if self.state.output is not None:
             self.state.output.append(printed(node, self))
             return answered(node, self)
-        if first and (self.written(last, first) or self.taken(last, lambda: given_by(first, self))):
+        if first and (self.written(last, first) or self.read_by_program(last, lambda: given_by(first, self))):
             return True
         given = piped(node, self) if (first and "read" in text_of(last)) or "mapfile" in text_of(last) else None
         negated = bool(first) and first[0].type == "negated_command"  # as the grammar has it

@@ -1,10 +1,11 @@
-"""`… | xargs PROGRAM`: the command lines that it starts, given what it reads."""
+"""`… | xargs PROGRAM`: the command lines that it starts, given what it reads (GNU findutils 4.9, xargs.1)."""
 
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-_VALUED = "adEILnPs"
+# Options with a value, and those that are followed.
+_VALUED, _FOLLOWED = "adEILnPs", frozenset("InPrtLxd")
 _QUOTED = re.compile(r"(['\"])(.*?)\1")
 
 
@@ -25,7 +26,7 @@ def command_lines(words: Sequence[str], given: str) -> list[list[str]] | None:
         options[letter] = rest
         at += 1
     program = list(words[at:]) or ["echo"]
-    if set(options) - set("InPrtLxd") or options.get("d", "\n") not in ("\n", "\\n"):
+    if set(options) - _FOLLOWED or options.get("d", "\n") not in ("\n", "\\n"):
         return None
     try:
         items = given.splitlines() if {"I", "L", "d"} & set(options) else shlex.split(given)
