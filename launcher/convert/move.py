@@ -11,21 +11,21 @@ from typing import Any
 from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.containers.transfer import STEP, OpenFiles, copy, copy_rows, pass_zeros, write
+from launcher.convert.containers.transfer import STEP, Copy, OpenFiles, copy, copy_rows, pass_zeros, write
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.mxfp4 import unpacked
 from launcher.convert.plan import Move
 from launcher.convert.scales import scale_values
 from launcher.convert.slices import narrowed, stored_dim
-from launcher.convert.spans import Copy, array, block, forget_slot, loaded, parts, runs
+from launcher.convert.spans import alternating, array, block, forget_slot, loaded, parts, runs
 
 # Elements per buffer: few enough for a processor's cache, from which they are written.
 BUFFER = 1024 * 1024
 Advance = Callable[[int], None]
 OnBytes = Callable[[memoryview], None]
-Copies = Sequence[Copy]
-"""Plain copies, in the target's order."""
+Copies = Sequence[Sequence[Copy]]
+"""Plain copies, in the target's order; the rows of those in one group alternate there."""
 _of_thread = threading.local()
 
 
@@ -57,17 +57,18 @@ def fill(
         _assemble(files, source, target, moves, advance, losses, on_bytes)
         return
     end, last = target.slot.offset, target.slot.offset + nbytes(target.slot)
-    for there, here, count, path, rows, step in copies:
+    for group in copies:
+        there, here, count, path, rows, _, _ = group[0]
         if on_bytes is not None:
             pass_zeros(there - end, on_bytes)
         if rows > 1:
-            for size in copy_rows(files, path, here, target.slot.path, there, count, rows, step, on_bytes):
+            for size in copy_rows(files, target.slot.path, group, on_bytes):
                 advance(size)
         for done in range(0, count if rows == 1 else 0, STEP):
             size = min(STEP, count - done)
             copy(files, path, here + done, target.slot.path, there + done, size, on_bytes)
             advance(size)
-        end = there + count * rows
+        end = there + sum(each.size for each in group)
     if on_bytes is not None:
         pass_zeros(last - end, on_bytes)
 
@@ -80,7 +81,7 @@ def plain_copies(source: Sequence[Content], target: Content, moves: Sequence[Mov
         if plain is None:
             return None
         found += plain
-    return sorted(found)
+    return alternating(sorted(found))
 
 
 def _assemble(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from launcher.convert.casts import word
 from launcher.convert.containers.dtypes import MXFP4, itemsize
 from launcher.convert.containers.records import Slot
-from launcher.convert.containers.transfer import OpenFiles
+from launcher.convert.containers.transfer import Copy, OpenFiles
 from launcher.convert.plan import Move
 from launcher.convert.records import StridedRange, TensorSlice
 from launcher.convert.slices import cut, narrowed, volume
@@ -37,27 +36,8 @@ def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] 
     return first, total
 
 
-class Copy(NamedTuple):
-    """A plain copy: `rows` pieces of `length` bytes each, adjacent in the target, `step` bytes apart in the source.
-
-    `there` is the first byte in the target's file, `here` that in the source's, which is `path`.
-    """
-
-    there: int
-    here: int
-    length: int
-    path: Path
-    rows: int = 1
-    step: int = 0
-
-    @property
-    def size(self) -> int:
-        """All bytes."""
-        return self.length * self.rows
-
-
 def runs(move: Move, source: Slot, target: Slot) -> list[Copy] | None:
-    """Return the plain copies that make a move, in order.
+    """Return the plain copies that make a move, in order; rows that are apart in the target need `alternating`.
 
     None if elements are cast or transposed, or if there are many copies of a few elements each.
     """
@@ -91,14 +71,14 @@ def runs(move: Move, source: Slot, target: Slot) -> list[Copy] | None:
         slot.offset + size * sum(run.start * step for run, step in zip(*side, strict=True))
         for slot, side in zip((source, target), sides, strict=True)
     )
-    rows, apart, adjacent = outer[-1] if outer else (1, 0, 0)
-    if rows > 1 and adjacent == count and _SHORT_ROW <= count < _SHORT:
+    rows, step, apart = outer[-1] if outer else (1, 0, 0)
+    if rows > 1 and _SHORT_ROW <= count < _SHORT:
         outer.pop()
     else:
-        rows, apart = 1, 0
+        rows, step, apart = 1, 0, 0
     if math.prod(times for times, _, _ in outer) > 1 and count * rows < _SHORT:
         return None
-    found = [Copy(there, here, count, source.path, rows, apart)]
+    found = [Copy(there, here, count, source.path, rows, step, 0 if apart == count else apart)]
     for times, source_step, target_step in reversed(outer):
         found = [
             copy._replace(there=copy.there + target_step * i, here=copy.here + source_step * i)
@@ -106,6 +86,24 @@ def runs(move: Move, source: Slot, target: Slot) -> list[Copy] | None:
             for copy in found
         ]
     return found
+
+
+def alternating(copies: Sequence[Copy]) -> list[list[Copy]] | None:
+    """Group copies, in the target's order, whose rows alternate there; None if rows leave gaps."""
+    found: list[list[Copy]] = []
+    missing = 0  # bytes of the last group's first row
+    for copy in copies:
+        if missing:
+            first = found[-1][0]
+            here = (first.there + first.apart - missing, first.rows, first.apart)
+            if here != (copy.there, copy.rows, copy.apart) or copy.length > missing:
+                return None
+            found[-1].append(copy)
+        else:
+            found.append([copy])
+            missing = copy.apart
+        missing -= copy.length if copy.apart else 0
+    return None if missing else found
 
 
 def _continues(run: StridedRange, stride: int, count: int) -> bool:

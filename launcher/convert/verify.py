@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.convert.casts import decode, may_be_nan, not_finite, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
-from launcher.convert.containers.transfer import ZEROS, OpenFiles, is_hole, pass_zeros
+from launcher.convert.containers.transfer import ZEROS, Copy, OpenFiles, is_hole, pass_zeros
 from launcher.convert.copies import Copied, compare_copies, read_all
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, Copies, in_parallel, values
 from launcher.convert.plan import Move, all_shared
 from launcher.convert.slices import narrowed, volume
-from launcher.convert.spans import Copy, array, extent, forget_slot, loaded, parts, runs
+from launcher.convert.spans import alternating, array, extent, forget_slot, loaded, parts, runs
 from launcher.records import dataclass
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _compare_all(
     copied = None if right.packed or files.is_sparse(slot.path) else _copied(left, right, pairs)
     if copied is not None:
         known = written.get((slot.path, slot.offset))
-        if known is not None and digest is not None and known.copies == sorted(copy for _, copy in copied):
+        if known is not None and digest is not None and known.copies == alternating(sorted(copy for _, copy in copied)):
             read_all(files, slot.path, slot.offset, nbytes(slot), digest.add)
             if digest.value == known.digest:
                 advance(sum(copy.size for _, copy in copied))

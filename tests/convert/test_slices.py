@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot
+from launcher.convert.containers.transfer import Copy
 from launcher.convert.layouts.content import Content
+from launcher.convert.move import plain_copies
 from launcher.convert.plan import Move, Plan, all_shared, make_plan
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, cut, moved, rows, shard, stacked, whole
-from launcher.convert.spans import Copy, block, chunks, parts, runs, span, within
+from launcher.convert.spans import alternating, block, chunks, parts, runs, span, within
 
 
 def _content(name: str, shape: tuple[int, ...], *boxes: TensorSlice, fill: int = 0) -> Content:
@@ -122,9 +124,10 @@ def test_plain_copies_are_the_moves_of_which_they_are_made(
                 continue
             made = bytearray(4 * math.prod(content.slot.shape))
             for number, found in copies:
-                for there, here, count, _, rows, step in found or ():
-                    pieces = [source[number].tobytes()[here + row * step :][:count] for row in range(rows)]
-                    made[there : there + rows * count] = b"".join(pieces)
+                for there, here, count, _, rows, step, apart in found or ():
+                    for row in range(rows):
+                        piece = source[number].tobytes()[here + row * step :][:count]
+                        made[(at := there + row * (apart or count)) : at + count] = piece
             assert bytes(made) == expected.tobytes()
 
 
@@ -136,6 +139,35 @@ def test_columns_are_one_copy_of_many_rows() -> None:
     for rank, target in enumerate((first, second)):
         (move,) = plan.moves[rank]
         assert runs(move, original.slot, target.slot) == [Copy(0, 2048 * rank, 2048, Path("o"), 4, 4096)]
+
+
+def test_parts_of_rows_alternate_in_the_whole() -> None:
+    """The ranks of a row-parallel weight on the way back: of every row, each has a part."""
+    (first, second) = (
+        _content(name, shape, *boxes) for name, (boxes, shape) in zip("rs", _columns((4, 1024)), strict=True)
+    )
+    original = _content("o", (4, 1024), whole("t", (4, 1024)))
+    (moves,) = make_plan([first, second], [original], {"t": (4, 1024)}).moves
+    copies = [Copy(2048 * rank, 0, 2048, Path(path), 4, 2048, 4096) for rank, path in enumerate("rs")]
+    assert plain_copies([first, second], original, moves) == [copies]
+    assert plain_copies([first, second], original, moves[:1]) is None
+
+
+GAPS = {
+    "another number of rows": {"rows": 3},
+    "another distance": {"apart": 5000},
+    "a gap inside of each row": {"there": 2050},
+    "rows over the next ones": {"length": 3000},
+    "not at all": {},
+}
+
+
+@pytest.mark.parametrize("change", GAPS.values(), ids=GAPS.keys())
+def test_only_rows_without_gaps_alternate(change: dict[str, int]) -> None:
+    first = Copy(0, 0, 2048, Path("r"), 4, 2048, 4096)
+    second = first._replace(there=2048)._replace(**change)
+    after = Copy(4 * 4096, 0, 100, Path("r"))
+    assert alternating([first, second, after]) == (None if change else [[first, second], [after]])
 
 
 def _columns(shape: tuple[int, int]) -> list[tuple[tuple[TensorSlice, ...], tuple[int, ...]]]:

@@ -13,8 +13,9 @@ import pytest
 
 from launcher.convert import convert, prove
 from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.ownership import REPORT
 from launcher.convert.verify import Digest
-from tests.convert.helpers import convert_until_the_disk_is_full, launch, write
+from tests.convert.helpers import convert_until_the_disk_is_full, launch, tensors, write
 
 Zoo = Callable[[str], Path]
 _COLUMNS = 512
@@ -22,15 +23,16 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "torch_dist": (),
     "legacy": ("--format", "legacy", "parallel.tp=2", "parallel.pp=2"),
     "legacy, cast": ("--format", "legacy", "parallel.tp=2", "--dtype", "fp16"),
+    "mindformers": ("--backend", "mindformers"),
 }
 
 
 @pytest.fixture
 def wide(tmp_path: Path) -> Path:
-    """A Llama whose heads are long enough for plain copies of the parts of QKV."""
+    """A Qwen3 whose heads are long enough for plain copies of the parts of QKV."""
     config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
         "hidden_size": _COLUMNS,
         "intermediate_size": 256,
         "num_hidden_layers": 2,
@@ -43,19 +45,39 @@ def wide(tmp_path: Path) -> Path:
         "rope_theta": 10000.0,
         "hidden_act": "silu",
         "attention_bias": False,
-        "mlp_bias": False,
         "tie_word_embeddings": False,
     }
     shapes = {"model.embed_tokens": (100, _COLUMNS), "lm_head": (100, _COLUMNS), "model.norm": (_COLUMNS,)}
     for layer in (f"model.layers.{number}" for number in range(2)):
         shapes |= {f"{layer}.self_attn.{name}_proj": (256, _COLUMNS) for name in "kv"}
         shapes |= {f"{layer}.self_attn.{name}_proj": (_COLUMNS, _COLUMNS) for name in "qo"}
+        shapes |= {f"{layer}.self_attn.{name}_norm": (128,) for name in "qk"}
         shapes |= {f"{layer}.mlp.{name}_proj": (256, _COLUMNS) for name in ("gate", "up")}
         shapes |= {f"{layer}.mlp.down_proj": (_COLUMNS, 256)}
         shapes |= {f"{layer}.{name}_layernorm": (_COLUMNS,) for name in ("input", "post_attention")}
     drawn = numpy.random.default_rng(0)
     arrays = {f"{name}.weight": drawn.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
     return write(tmp_path / "wide", arrays, config)
+
+
+@pytest.mark.parametrize("name", ["legacy", "mindformers"])
+def test_rows_that_alternate_are_written_as_element_by_element(
+    name: str, wide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gate and up of MindFormers, on the way back the ranks' parts of rows: copied in both directions."""
+    args = ("hf-to-mcore", "--model", wide, *FORMATS[name])
+    assert launch(*args, "--out", tmp_path / "copied") == 0
+    assert launch("mcore-to-hf", "--checkpoint", tmp_path / "copied", "--model", wide, "--out", tmp_path / "back") == 0
+    assert tensors(tmp_path / "back") == tensors(wide)
+    monkeypatch.setattr("launcher.convert.spans._SHORT_ROW", 2**30)
+    assert launch(*args, "--out", tmp_path / "assembled") == 0
+    for folder in ("copied", "assembled"):
+        (tmp_path / folder / REPORT).unlink()
+    files = [
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "copied", tmp_path / "assembled")
+    ]
+    assert files[0] == files[1]
 
 
 @pytest.mark.parametrize("place", ["first", "last"])

@@ -13,20 +13,26 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from launcher.convert.containers.errors import ConvertError, Damaged, unwritable
 
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
 # Bytes per write, which ends at a multiple of it: the page cache takes them as one folio. The next number is used once
-# writes of one become slow: 4 MB usually take 0.5, 0.6 and 0.9 ms, and sometimes 10 ms (Linux 6.18, ext4, a virtual
-# machine; tools/bench/write_sizes.py).
-_BLOCKS = (512 * 2**10, 128 * 2**10, 32 * 2**10)
-_SLOW = 3
+# writes of one are slow again and again. Reserved writes of 512 KiB take a third less than those of 64 KiB, but on a
+# virtual machine whose host has taken free memory back, 4 MB of them take 10 ms in place of 0.6: the pages of large
+# folios are those that nobody used lately (Linux 6.18, ext4; tools/bench/write_sizes.py).
+_BLOCKS = (512 * 2**10, 64 * 2**10, 32 * 2**10)
+_SLOW = 4
+# So many slow MB are too many; one counts for less, the more fast ones follow.
+_TOO_MANY = 2
+_FORGIVEN = 1 / 8
 # Bytes that are written before a callback sees them: they are still in a processor's cache.
 _CACHED = 512 * 2**10
 # Smallest range of a file that is reserved before it is written.
@@ -39,12 +45,33 @@ _AROUND = 2**20
 ZEROS = memoryview(bytes(_BLOCKS[-1]))
 
 
+class Copy(NamedTuple):
+    """A plain copy: `rows` pieces of `length` bytes each.
+
+    `there` is the first byte in the target's file, `here` that in the source's, which is `path`. Rows are `step` bytes
+    apart in the source, and `apart` in the target; 0: adjacent.
+    """
+
+    there: int
+    here: int
+    length: int
+    path: Path
+    rows: int = 1
+    step: int = 0
+    apart: int = 0
+
+    @property
+    def size(self) -> int:
+        """All bytes."""
+        return self.length * self.rows
+
+
 class _Blocks:
-    """The size of a write: the first of `_BLOCKS`; the next one once 1 MB takes `_SLOW` times as long as before."""
+    """The size of a write: the first of `_BLOCKS`; the next one once MBs often take `_SLOW` times the fastest one."""
 
     def __init__(self) -> None:
         self._level = self._count = 0
-        self._seconds, self._fastest = 0.0, math.inf
+        self._seconds, self._fastest, self._slow = 0.0, math.inf, 0.0
 
     @property
     def size(self) -> int:
@@ -58,9 +85,10 @@ class _Blocks:
             self._count, self._seconds = count, seconds
             return
         self._count, self._seconds = 0, 0.0
-        if seconds / count > _SLOW * self._fastest:
-            self._level = min(self._level + 1, len(_BLOCKS) - 1)
+        self._slow = self._slow + 1 if seconds / count > _SLOW * self._fastest else max(0, self._slow - _FORGIVEN)
         self._fastest = min(self._fastest, seconds / count)
+        if self._slow >= _TOO_MANY:
+            self._level, self._slow = min(self._level + 1, len(_BLOCKS) - 1), 0
 
 
 class OpenFiles:
@@ -266,7 +294,7 @@ def copy(
             block, done = files.view(source)[start : start + size], 0
             while done < size:
                 there = start + done + shift
-                piece = block[done : done + _CACHED - there % _CACHED]
+                piece = block[done:] if on_bytes is None else block[done : done + _CACHED - there % _CACHED]
                 write(files, target, there, piece, source=source)
                 if on_bytes is not None:
                     on_bytes(piece)
@@ -279,33 +307,44 @@ def copy(
 
 def copy_rows(
     files: OpenFiles,
-    source: Path,
-    source_at: int,
     target: Path,
-    target_at: int,
-    count: int,
-    rows: int,
-    step: int,
+    copies: Sequence[Copy],
     on_bytes: Callable[[memoryview], None] | None = None,
 ) -> Iterator[int]:
-    """Copy `rows` pieces of `count` bytes, `step` bytes apart in the source, next to each other; yield bytes written.
+    """Copy the rows of copies, which alternate in the target where there are several; yield bytes written.
 
     As many as stay in the processor's cache are put together, then written: a system call for each costs more.
-    `on_bytes` is called with all of these bytes, in order. Damaged if the source ends before, Unwritable if the disk is
+    `on_bytes` is called with all of these bytes, in order. Damaged if a source ends before, Unwritable if the disk is
     full.
     """
-    together = max(1, min(_CACHED // count, STEP // step))
-    for first in range(0, rows, together):
-        many, at = min(together, rows - first), source_at + first * step
-        reach = (many - 1) * step + count
-        files.load(source, at, reach)
-        view = files.view(source)
-        data = memoryview(b"".join([view[begin : begin + count] for begin in range(at, at + reach, step)]))
-        write(files, target, target_at + first * count, data)
-        if on_bytes is not None:
-            on_bytes(data)
-        files.forget(source, at, reach)
-        yield len(data)
+    length, at, rows = sum(copy.length for copy in copies), copies[0].there, copies[0].rows
+    together, mapped = max(1, _CACHED // length), max(1, STEP // sum(copy.step for copy in copies))
+    for first in range(0, rows, mapped):
+        last = min(first + mapped, rows)
+        reaches = [(copy.path, copy.here + first * copy.step, (last - first - 1) * copy.step) for copy in copies]
+        for copy, (path, start, reach) in zip(copies, reaches, strict=True):
+            files.load(path, start, reach + copy.length)
+        for begin in range(first, last, together):
+            end = min(begin + together, last)
+            data = memoryview(
+                b"".join(_alternating([_rows(files.view(copy.path), copy, begin, end) for copy in copies]))
+            )
+            write(files, target, at + begin * length, data)
+            if on_bytes is not None:
+                on_bytes(data)
+            yield len(data)
+        for copy, (path, start, reach) in zip(copies, reaches, strict=True):
+            files.forget(path, start, reach + copy.length)
+
+
+def _rows(view: memoryview, copy: Copy, begin: int, end: int) -> list[memoryview]:
+    starts = range(copy.here + begin * copy.step, copy.here + end * copy.step, copy.step)
+    return [view[start : start + copy.length] for start in starts]
+
+
+def _alternating(rows: Sequence[list[memoryview]]) -> Iterable[memoryview]:
+    """Return the first of each, then the second of each, and so on."""
+    return rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True))
 
 
 def pass_zeros(count: int, on_bytes: Callable[[memoryview], None]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
-from launcher.convert.containers.transfer import OpenFiles, _fallocate, allocated, copy, copy_rows, is_hole, write
+from launcher.convert.containers.transfer import Copy, OpenFiles, _fallocate, allocated, copy, copy_rows, is_hole, write
 from tests.sampling import examples
 
 SIZE = 3 * 2**20
@@ -42,22 +42,30 @@ def test_a_range_is_copied_and_nothing_around_it(start, count, to):
 
 
 @given(
-    start=st.integers(0, 9000),
-    count=st.integers(1, 3000),
-    between=st.integers(0, 3000),
+    lengths=st.lists(st.integers(1, 900), min_size=1, max_size=4),
+    between=st.integers(0, 900),
     rows=st.integers(1, 8),
     to=st.integers(0, 9000),
 )
 @examples(50)
-def test_rows_are_copied_next_to_each_other_and_nothing_around_them(start, count, between, rows, to):
-    data, step, seen = random.Random(1).randbytes(60_000), count + between, bytearray()
-    expected = b"".join(data[start + step * row :][:count] for row in range(rows))
+def test_rows_of_several_sources_alternate_and_nothing_around_them_changes(lengths, between, rows, to):
+    seen, expected = bytearray(), b""
     with TemporaryDirectory() as place, OpenFiles() as files:
-        source, target = Path(place) / "source", Path(place) / "target"
-        source.write_bytes(data)
+        target = Path(place) / "target"
         target.write_bytes(b"-" * 60_000)
-        assert sum(copy_rows(files, source, start, target, to, count, rows, step, seen.extend)) == count * rows
-        assert target.read_bytes() == b"-" * to + expected + b"-" * (60_000 - to - count * rows)
+        copies, sources = [], []
+        for number, length in enumerate(lengths):
+            path, step = Path(place) / f"source {number}", length + between
+            path.write_bytes(random.Random(number).randbytes(number + step * rows))
+            sources.append(path.read_bytes())
+            apart = sum(lengths) if len(lengths) > 1 else 0
+            copies.append(Copy(to + sum(lengths[:number]), number, length, path, rows, step, apart))
+        for row in range(rows):
+            expected += b"".join(
+                data[copy.here + row * copy.step :][: copy.length] for data, copy in zip(sources, copies, strict=True)
+            )
+        assert sum(copy_rows(files, target, copies, seen.extend)) == len(expected)
+        assert target.read_bytes() == b"-" * to + expected + b"-" * (60_000 - to - len(expected))
     assert seen == expected
 
 
@@ -66,7 +74,7 @@ def test_rows_of_many_buffers_are_copied(pair):
     count, step, seen = 1000, 1500, bytearray()
     rows = SIZE // step
     with OpenFiles() as files:
-        done = list(copy_rows(files, source, 0, target, 5, count, rows, step, seen.extend))
+        done = list(copy_rows(files, target, [Copy(5, 0, count, source, rows, step)], seen.extend))
     data = source.read_bytes()
     assert len(done) > 1
     assert seen == b"".join(data[step * row :][:count] for row in range(rows))
@@ -76,7 +84,7 @@ def test_rows_of_many_buffers_are_copied(pair):
 def test_rows_beyond_the_end_of_their_file_are_an_error(pair):
     source, target = pair
     with OpenFiles() as files, pytest.raises(Damaged, match="truncated"):
-        list(copy_rows(files, source, SIZE - 2000, target, 0, 1000, 2, 1001))
+        list(copy_rows(files, target, [Copy(0, SIZE - 2000, 1000, source, 2, 1001)]))
 
 
 def test_threads_share_the_files(pair):
