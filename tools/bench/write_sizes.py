@@ -20,7 +20,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 from launcher.convert.containers.transfer import STEP, OpenFiles
 
-_PIECES = (4, 32, 128, 512)
+_PIECES = (4, 32, 64, 512)
 _RESERVED = 16 * 2**20
 Times = list[float]
 """Processor seconds of each `STEP`."""

@@ -25,9 +25,9 @@ from launcher.convert.containers.errors import ConvertError, Damaged, unwritable
 # Bytes of the source that are mapped at a time: bounds the memory of a copy.
 STEP = 4 * 2**20
 # Bytes per write, which ends at a multiple of it: the page cache takes them as one folio. The next number is used once
-# writes of one are slow again and again. Reserved writes of 512 KiB take a third less than those of 64 KiB, but on a
-# virtual machine whose host has taken free memory back, 4 MB of them take 10 ms in place of 0.6: the pages of large
-# folios are those that nobody used lately (Linux 6.18, ext4; tools/bench/write_sizes.py).
+# writes of one are slow again and again. Reserved writes of 512 KiB take a third less than those of 64 KiB
+# (tools/bench/write_sizes.py). On a virtual machine, though, 4 MB of them may take 10 ms in place of 0.6, all of it in
+# the copy (perf): probably to pages that the host has taken back. Small folios get pages that were used lately.
 _BLOCKS = (512 * 2**10, 64 * 2**10, 32 * 2**10)
 _SLOW = 4
 # So many slow MB are too many; one counts for less, the more fast ones follow.
