@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
-from launcher.convert.containers.transfer import Copy, OpenFiles, _fallocate, allocated, copy, copy_rows, is_hole, write
+from launcher.convert.containers.transfer import (
+    _BLOCKS,
+    Copy,
+    OpenFiles,
+    _Blocks,
+    _fallocate,
+    allocated,
+    copy,
+    copy_rows,
+    is_hole,
+    write,
+)
 from tests.sampling import examples
 
 SIZE = 3 * 2**20
@@ -161,3 +172,15 @@ def test_a_reserved_range_reads_as_zeros_and_keeps_the_size(pair):
     with OpenFiles() as files:
         files.reserve(target, 0, 2 * SIZE)
     assert target.read_bytes() == bytes(SIZE)
+
+
+@pytest.mark.parametrize(
+    "slow,smaller",
+    [([50], 0), ([50, 51], 1), ([10, 40, 70, 100], 0), ([10, 12, 14, 16], 1), (range(50, 400), 2)],
+    ids=["one", "two", "far apart", "often", "always"],
+)
+def test_writes_become_smaller_once_they_are_slow_again_and_again(slow, smaller):
+    blocks = _Blocks()
+    for number in range(400):
+        blocks.took(2**20, 1e-2 if number in slow else 1e-3)
+    assert blocks.size == _BLOCKS[smaller]
