@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import format_of_backend
 from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model
+from launcher.job import Job, with_values
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.engine import translate
+
+# Format to the value of `checkpoint.format` with which a job starts from it, where they have other names.
+_TRAINED_FROM: Final = {"legacy": "torch"}
 
 
-def for_backend(layout: Layout, name: str | None, model: Model, *, adapter: bool = False) -> Layout:
+def for_backend(
+    layout: Layout, name: str | None, model: Model, *, adapter: bool = False, form: str | None = None
+) -> Layout:
     """Return a layout with the backend's choice for stacked layers.
 
     Args:
         layout: the requested layout.
         name: the backend, or None for no particular backend.
         model: the model to convert; `adapter`: an adapter of it.
+        form: the format's name, where it is asked for.
 
     Raises:
         ConvertError: the backend cannot build the model (`launch check` reports the same).
@@ -32,7 +41,7 @@ def for_backend(layout: Layout, name: str | None, model: Model, *, adapter: bool
         raise ConvertError(
             [
                 f"{backend.title} {version} cannot build this model: {row.describe(model)} [{row.source}]; works:"
-                f" {other_backends(model, backend, version, adapter=adapter)}"
+                f" {other_backends(model, backend, layout, version, adapter=adapter, form=form)}"
                 for row in rows
             ]
         )
@@ -40,13 +49,37 @@ def for_backend(layout: Layout, name: str | None, model: Model, *, adapter: bool
     if reason:
         raise ConvertError(
             f"weights of {model.model_type} are not converted for {backend.title}: {reason}; works:"
-            f" {other_backends(model, backend, version, adapter=adapter)}"
+            f" {other_backends(model, backend, layout, version, adapter=adapter, form=form)}"
         )
     stack = layout.stack if backend.stacks_layers is None else backend.stacks_layers(model)
     return replace(layout, stack=stack)
 
 
-def refuse_without_loader(target: Format, model: Model) -> None:
+def refuse_unread_format(target: Format, name: str, layout: Layout) -> None:
+    """Reject a format from which a backend's version cannot start.
+
+    Raises:
+        ConvertError: it loads others.
+    """
+    backend, own = get_backend(name), format_of_backend(name)
+    version = backend.version(layout.version)
+    if own is not None and not _loads(backend, version, target.name):
+        raise ConvertError(
+            f"--format {target.name}: {backend.title} {version} does not load it, and loads {own.title}; works:"
+            f"{_without(backend, layout, target.name)}"
+        )
+
+
+def _loads(backend: Backend, version: str, form: str) -> bool:
+    """Return whether a backend has a format for its own or can be told to take it (`checkpoint.format`)."""
+    if any(module.endswith(f".{form}") for module in (backend.checkpoint_format or "", *backend.also_loads)):
+        return True
+    path = "checkpoint.format"
+    job = with_values(Job(), {path: _TRAINED_FROM.get(form, form)})
+    return not any(path in finding.fields for finding in translate(job, backend, version).findings)
+
+
+def refuse_without_loader(target: Format, model: Model, layout: Layout) -> None:
     """Reject a model in a format that some backends load beside their own, if none of them loads this model.
 
     Raises:
@@ -61,7 +94,7 @@ def refuse_without_loader(target: Format, model: Model) -> None:
     if loaders and len(reasons) == len(loaders):
         raise ConvertError(
             f"{target.title}: nothing loads {model.model_type} in this format: {'; '.join(reasons)}; works:"
-            f" {other_backends(model, None)}"
+            f" {other_backends(model, None, layout, form=target.name)}"
         )
 
 
@@ -84,7 +117,7 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
     """
     found = []
     for backend in map(get_backend, backend_names()):
-        if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
+        if not (backend.checkpoint_format or "").endswith(f".{target.name}"):
             continue
         reason = _unloaded(backend, model)
         if reason:
@@ -101,8 +134,18 @@ def _unconverted(backend: Backend, version: str, model: Model) -> str:
     return row.unconverted(version) if row is not None else ""
 
 
-def other_backends(model: Model, this: Backend | None, version: str | None = None, *, adapter: bool = False) -> str:
+def other_backends(
+    model: Model,
+    this: Backend | None,
+    layout: Layout,
+    version: str | None = None,
+    *,
+    adapter: bool = False,
+    form: str | None = None,
+) -> str:
     """Return what loads a model's weights (and its adapters) in place of a backend (at a version), as options.
+
+    Options of the layout and the format `form` that the other backend's format lacks are named.
 
     Tried: each plans the checkpoint of one process, which its format may refuse.
     """
@@ -112,8 +155,24 @@ def other_backends(model: Model, this: Backend | None, version: str | None = Non
     others = [backend for backend in map(get_backend, backend_names()) if backend is not this]
     if adapter:
         others = [backend for backend in others if backend.adapter_format is not None]
-    found += [f"--backend {backend.name}" for backend in others if _writes(backend, model)]
+    found += [
+        f"--backend {each.name}{'' if adapter else _without(each, layout, form)}"
+        for each in others
+        if _writes(each, model)
+    ]
     return " · ".join(found) or "another model"
+
+
+def _without(backend: Backend, layout: Layout, form: str | None) -> str:
+    own = format_of_backend(backend.name)
+    assert own is not None  # else it is not offered
+    lacks = {
+        "--format": form is not None and not _loads(backend, backend.default_version, form),
+        "--set": bool({name.replace("-", "_") for name in layout.options} - set(own.options)),
+        "--layers": layout.naming is not None and layout.naming not in own.layers,
+    }
+    left = [option for option, lacking in lacks.items() if lacking]
+    return f" without {', '.join(left)}" if left else ""
 
 
 def _writes(backend: Backend, model: Model) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from launcher.convert.asked import Asked
-from launcher.convert.builds import for_backend, refuse_without_loader
+from launcher.convert.builds import for_backend, refuse_unread_format, refuse_without_loader
 from launcher.convert.casts import dtype_named
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.conversion import Conversion
@@ -61,9 +61,11 @@ def request(asked: Asked) -> Iterator[Conversion]:
     named = Path(asked.model).expanduser() if asked.model else None
     donor, model = _model([named, source], asked.job)
     layout, written_for = _layout(asked), backend if target.kind == "mcore" else None
-    layout = for_backend(layout, written_for, model)
+    layout = for_backend(layout, written_for, model, form=asked.format)
     if written_for is None:
-        refuse_without_loader(target, model)
+        refuse_without_loader(target, model, layout)
+    elif asked.format is not None:
+        refuse_unread_format(target, written_for, layout)
     yield Conversion(
         source=source,
         source_format=source_format,

@@ -152,8 +152,14 @@ def _finding(backend: Backend, message: str, paths: tuple[str, ...], *fixes: Fix
 
 
 def _matters(job: Job, path: str, backend: Backend, version: str) -> bool:
-    """Return whether the translation differs with the field's default or with another value."""
+    """Return whether the translation differs with the field's default or with another value; unknown counts as yes."""
     reported, value = translate(job, backend, version), value_at(job, path)
+    refused = {field for finding in reported.findings for field in finding.fields}
+    if any(
+        path in row.fields and not refused.isdisjoint(row.fields)
+        for row in active_rows(backend.table(version), version)
+    ):
+        return True  # what the row would write for it is not known before the other field is expressible
     others = [fields()[path].default]
     if isinstance(value, (int, float)):
         others.append(not value if isinstance(value, bool) else value * 2 + 1)

@@ -218,3 +218,41 @@ def test_every_backend_that_is_offered_converts_the_model(
     assert offered
     for backend in offered:
         assert launch(*args, "--dry-run", "--backend", backend) == 0
+
+
+UNREAD = {
+    "torch_dist for MindFormers": ("mindformers", ("--format", "torch_dist", "--layers", "local")),
+    "torch files for Megatron-SWIFT 4": ("megatron", ("--format", "legacy")),
+}
+
+
+@pytest.mark.parametrize("backend,words", UNREAD.values(), ids=UNREAD)
+def test_a_format_that_the_backend_does_not_load_is_refused(
+    backend: str, words: tuple[str, ...], model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("hf-to-mcore", "--model", model("qwen3_moe"), "--out", tmp_path / "out", "--backend", backend)
+    assert launch(*args, *words) == 1
+    shown = capsys.readouterr().err
+    assert "does not load it" in shown
+    assert shown.strip().endswith(f"works: without {', '.join(words[::2])}")
+    assert launch(*args, "--dry-run") == 0
+
+
+def test_an_older_version_that_loads_a_format_gets_it(model: Zoo, tmp_path: Path) -> None:
+    args = ("hf-to-mcore", "--model", model("qwen3_moe"), "--out", tmp_path / "out", "--backend", "megatron")
+    assert launch(*args, "--format", "legacy", "backend.version=3.12.6", "--dry-run") == 0
+
+
+LACKING = {
+    "options": ("glm_moe_dsa", ("--backend", "mindformers", "--set", "per_rank=true"), "--set"),
+    "formats": ("glm_moe_dsa", ("--backend", "mindspeed", "--format", "legacy"), "--format"),
+    "formats that no backend loads": ("qwen3_vl", ("--format", "legacy"), "--format"),
+}
+
+
+@pytest.mark.parametrize("name,target,lacking", LACKING.values(), ids=LACKING)
+def test_offered_backends_say_what_to_leave_out(
+    name: str, target: tuple[str, ...], lacking: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("hf-to-mcore", "--model", model(name), "--out", tmp_path / "out", *target) == 1
+    assert f"works: --backend megatron without {lacking}\n" in capsys.readouterr().err

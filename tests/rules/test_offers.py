@@ -1,5 +1,6 @@
 """Every fix that a finding offers, of errors and warnings, removes it and causes no error."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,32 @@ def _fits(path: str, value: Any) -> bool:
 
 def _with(name: str, path: str, value: Any) -> Job:
     return with_values(make_job({"backend": {"name": name}}), {path: value})
+
+
+@pytest.mark.parametrize(
+    ("backend", "version"),
+    [
+        ("megatron", "4.6.0"),
+        ("megatron", "4.2.3"),
+        ("megatron_lm", "0.16.1"),
+        ("megatron_lm", "0.19.0"),
+        ("mindspeed", "26.1.0"),
+    ],
+)
+def test_what_is_offered_for_a_value_of_config_json_works_when_it_is_typed(
+    backend: str, version: str, tmp_path: Path
+) -> None:
+    published = Path(__file__).parents[1] / "families" / "published" / "deepseek_v3.json"
+    config = {**json.loads(published.read_text()), "num_experts_per_tok": 1}
+    (tmp_path / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "quantization_config"}))
+    args = ["+recipe=deepseek_v3", f"backend={backend}", f"backend.version={version}", f"model.path={tmp_path}"]
+    errors = [each for each in judge(compose(args)).findings if each.severity == "error"]
+    # No rule complains of arguments that are absent because the value is refused.
+    assert {each.rule for each in errors} == {UNSUPPORTED}
+    for error in errors:
+        assert error.fixes
+        for fix in error.fixes:
+            changed = {each.partition("=")[0] for each in fix.overrides}
+            kept = [each for each in args if each.partition("=")[0] not in changed]
+            after = judge(compose([*kept, *fix.overrides]), fixes=False).findings
+            assert not [each for each in after if each.severity == "error" and each.fields == error.fields], fix

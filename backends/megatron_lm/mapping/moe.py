@@ -154,13 +154,13 @@ def write_scores(
         if function != "softmax":
             yield "moe-router-score-function", function
     elif function != "softmax":
+        yield "moe-router-score-function", function  # also where the rest is refused: rules read it
         if model.norm_topk_prob == single_expert:
             raise Unsupported(
                 "model.norm_topk_prob",
                 f"{function} scores of several experts are always normalised to one, that of a single expert never",
                 (f"model.norm_topk_prob={str(not single_expert).lower()}",),
             )
-        yield "moe-router-score-function", function
     elif not model.norm_topk_prob:
         yield "moe-router-pre-softmax", True
     elif single_expert:

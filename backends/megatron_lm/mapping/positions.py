@@ -276,6 +276,7 @@ def refused_mscale() -> Row:
             raise Unsupported(
                 "model.rope_scaling.mscale_all_dim",
                 "the softmax scale is computed from mscale in this version, so both must be equal",
+                (f"model.rope_scaling.mscale_all_dim={scaling.mscale or 1.0}",),
             )
         return ()
 

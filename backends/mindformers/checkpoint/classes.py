@@ -50,10 +50,10 @@ def network_of(logical: Logical, layout: Layout) -> Network:
     else:
         network = "older" if truth("use_legacy", asked) else "mcore"
     if network not in has[version]:
-        raise ConvertError(_refused(logical.model, version, network if asked is not None else None, has))
+        raise ConvertError(_refused(logical.model, layout, network if asked is not None else None, has))
     problems = list(_unsupported(logical.model)) if network == "older" else []
     if problems:
-        works = _other_backends(logical.model)
+        works = _other_backends(logical.model, layout)
         raise ConvertError([f"MindFormers' older classes: {problem}; works: {works}" for problem in problems])
     return network
 
@@ -63,14 +63,15 @@ def title_of(logical: Logical, layout: Layout) -> str:
     return loaders(logical.model.model_type or "")[version_of(layout)][network_of(logical, layout)]
 
 
-def _other_backends(model: Model) -> str:
+def _other_backends(model: Model, layout: Layout) -> str:
     # Imported here: it asks the formats of all backends, this one among them.
     from launcher.convert.builds import other_backends
 
-    return other_backends(model, get_backend("mindformers"))
+    return other_backends(model, get_backend("mindformers"), layout)
 
 
-def _refused(model: Model, version: str, asked: Network | None, has: Mapping[str, Mapping[Network, str]]) -> str:
+def _refused(model: Model, layout: Layout, asked: Network | None, has: Mapping[str, Mapping[Network, str]]) -> str:
+    version = version_of(layout)
     tables: Mapping[Network, Mapping[str, str]] = {"mcore": trainable(version), "older": older(version)}
     why = "; ".join(
         _WHY[network].format(trained=", ".join(tables[network])) for network in tables if asked in (None, network)
@@ -82,7 +83,7 @@ def _refused(model: Model, version: str, asked: Network | None, has: Mapping[str
     ]
     if not works:
         why += "; no version that is known here has a class for it"
-    shown = " · ".join(works) or _other_backends(model)
+    shown = " · ".join(works) or _other_backends(model, layout)
     return f"MindFormers {version} cannot train {model.model_type}: {why}; works: {shown}"
 
 

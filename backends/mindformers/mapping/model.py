@@ -256,7 +256,9 @@ def _rope_scaling() -> Row:
         mscale = 1.0 if scaling.mscale is None else scaling.mscale
         all_dim = mscale if scaling.mscale_all_dim is None else scaling.mscale_all_dim
         why = f"its softmax is scaled by mscale, Hugging Face's by mscale_all_dim; {mscale} and {all_dim} differ"
-        require(mscale == all_dim, "model.rope_scaling.mscale_all_dim", why)
+        require(
+            mscale == all_dim, "model.rope_scaling.mscale_all_dim", why, f"model.rope_scaling.mscale_all_dim={mscale}"
+        )
         longest = scaling.original_max_position_embeddings or model.max_position_embeddings
         known = {
             "type": "yarn",

@@ -212,10 +212,10 @@ def _write_scores(job: Job, functions: tuple[str, ...]) -> Iterable[tuple[str, V
     function = job.model.scoring_func
     if function != "sigmoid" and function != "softmax" and function in functions:
         single = job.model.num_experts_per_tok == 1
+        yield "moe-router-score-function", function
         if normalised == single:
             why = f"{function} scores of several experts are always normalised to one, that of a single expert never"
             raise Unsupported("model.norm_topk_prob", why, (f"model.norm_topk_prob={str(not single).lower()}",))
-        yield "moe-router-score-function", function
         return
     if job.backend.passthrough.get("moe-router-load-balancing-type") in _MINDSPEED_BALANCING:
         if normalised:
