@@ -23,8 +23,8 @@ def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> lis
     """Return the findings with fixes for the errors, at most three, in the order in which people would choose.
 
     A fix removes its error and causes no other; the first ones of all errors together give a job without errors, where
-    there is one. What a rule itself proposes goes first if it works, and where nothing does, with what it makes
-    necessary. What only the user knows is asked for.
+    there is one, else one with only the errors for which no change is known. What a rule itself proposes goes first if
+    it works, and where nothing does, with what it makes necessary. What only the user knows is asked for.
 
     Args:
         variants: prepares the job to be checked with other values; called if there is an error.
@@ -94,6 +94,12 @@ class _Offers:
         self.solver = Solver(variants, errors, unknown, asked_fields(self.asked.values()))
         self.preferences = self.solver.preferences
         self.solutions = self.solver.solve(_TOGETHER, _MOST) if len(unknown) < len(errors) else []
+        self.closed: list[Finding] = []
+        if not self.solutions and len(unknown) < len(errors):
+            # Such as a model that the backend cannot build: the others are settled beside it.
+            self.closed = self.solver.ignore_closed([error for error in errors if error not in unknown])
+            if self.closed and len(self.closed) + len(unknown) < len(errors):
+                self.solutions = self.solver.solve(_TOGETHER, _MOST)
         if self.solutions and (self.job.cluster.nodes or 1) > 1 and all(len(each) > 1 for each in self.solutions):
             # A layout that differs in several sizes is further away than other machines for the layout as it is.
             self.solutions = [*self.solutions[:1], *self.solver.other_nodes()]
@@ -102,6 +108,8 @@ class _Offers:
         """Return the error with what works."""
         if id(error) in self.asked:
             return dataclasses.replace(error, fixes=(), asks=self.asked[id(error)])
+        if error in self.closed:
+            return dataclasses.replace(error, fixes=self._hints(error))
         self.solver.budget = _EACH if self.solutions else _WITHOUT_SOLUTION
         found = self._proposed(error)
         if not found:

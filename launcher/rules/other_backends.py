@@ -16,7 +16,7 @@ _Keys = set[tuple[str, tuple[str, ...]]]
 
 
 def with_other_backends(findings: list[Finding], job: Job, judge: Judge) -> list[Finding]:
-    """Return the findings; those that refuse the model's family offer the backends that train it.
+    """Return the findings; those that refuse the model's family or kind offer the backends that train it.
 
     A backend is offered if it removes the errors and causes no other, by itself or with what works for those that it
     causes. It trains the same model, so that it comes before what changes the training.
@@ -25,8 +25,8 @@ def with_other_backends(findings: list[Finding], job: Job, judge: Judge) -> list
         job: as the user wrote it.
         judge: job to the findings on its backend; true: with fixes.
     """
-    refused = [each for each in findings if refuses_model(each, job)]
-    if not any(each.fields == (FAMILY,) for each in refused):
+    refused = [each for each in findings if _refuses(each, job)]
+    if not any(each.fields == (FAMILY,) or _is_unbuilt(each, job) for each in refused):
         return findings
     # A family offered for a model without a name builds the same network: the job stays where it is.
     if job.model.model_type is None and any(each.fixes for each in refused if each.fields == (FAMILY,)):
@@ -46,13 +46,27 @@ def refuses_model(finding: Finding, job: Job) -> bool:
     return all(path.startswith("model.") and job.origin(path).kind == kind for path in finding.fields)
 
 
+def _refuses(finding: Finding, job: Job) -> bool:
+    return refuses_model(finding, job) or _is_unbuilt(finding, job)
+
+
+def _is_unbuilt(finding: Finding, job: Job) -> bool:
+    """Return whether a backend has no code for this kind of model, as conversions for it say, too (`cannot_build`)."""
+    if finding.severity != "error" or job.backend.name is None:
+        return False
+    backend = get_backend(job.backend.name)
+    rows = backend.cannot_build(backend.version(job.backend.version), job.model)
+    named = {*finding.fields}
+    return any(finding.rule == row.id or (finding.rule == UNSUPPORTED and named <= {*row.fields}) for row in rows)
+
+
 def _offers(job: Job, name: str, known: _Keys, judge: Judge) -> Iterator[Fix]:
     """Yield the change to a backend, in its default version or else the newest that trains the family, if it works."""
     for version in (None, *_trained_by(name, job.model.model_type)):
         values: dict[str, Value] = {"backend.name": name, "backend.version": version}
         moved = with_values(job, values)
         errors = _new_errors(judge(moved, False), known)
-        if any(refuses_model(each, moved) for each in errors):
+        if any(_refuses(each, moved) for each in errors):
             continue
         overrides = [f"backend={name}"]
         if version is not None or job.backend.version is not None:

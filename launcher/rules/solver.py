@@ -74,6 +74,12 @@ class Solver:
                 found[count > (job.cluster.nodes or 0)] = ((_NODES, count),)
         return list(found.values())
 
+    def ignore_closed(self, errors: Sequence[Finding]) -> list[Finding]:
+        """Ignore from now on, and return, the errors for which no change is known."""
+        closed = [error for error in errors if not self._open(error, ())]
+        self.ignored |= {(error.rule, error.fields) for error in closed}
+        return closed
+
     def nearest(self) -> Changes:
         """Return those of the changes tried that leave the fewest errors, and no rule that held before."""
         before = {error.rule for error in self.known[frozenset()]}

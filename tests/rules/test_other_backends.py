@@ -71,3 +71,34 @@ def test_what_is_offered_passes(model: str, backend: str) -> None:
                 assert (error.rule, error.fields) not in left, fix.shown
                 assert left <= {(each.rule, each.fields) for each in before}, fix.shown
             assert not any(each.startswith(f"{FAMILY}=") for each in fix.overrides), "another family is another model"
+
+
+KINDS = {
+    "biases of dense layers": (
+        ("model=llama3_8b", "model.attention_bias=true", "model.linear_bias=true", "backend=megatron"),
+        ["model.linear_bias"],
+    ),
+    "dense layers between": (
+        ("model=qwen3_30b_a3b", "model.mlp_only_layers=[1]", "backend=mindspeed"),
+        ["model.mlp_only_layers"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "fields"), KINDS.values(), ids=KINDS)
+def test_backends_that_build_a_kind_of_model_are_offered(words: tuple[str, ...], fields: list[str]) -> None:
+    # Conversions for the refused backend offer them, too.
+    words = (*words, "model.pretrained=false")
+    refused = next(each for each in errors(*words) if {*fields} <= {*each.fields})
+    backends = [fix for fix in refused.fixes if fix.overrides[0].startswith("backend=")]
+    assert backends
+    for fix in backends:
+        kept = [word for word in words if not word.startswith("backend=")]
+        assert not any({*fields} & {*each.fields} for each in errors(*kept, *fix.overrides))
+
+
+def test_a_layout_is_settled_beside_a_model_that_the_backend_cannot_build() -> None:
+    words = ("model=llama3_8b", "model.attention_bias=true", "model.linear_bias=true", "backend=megatron")
+    layout = ("model.num_hidden_layers=3", "model.pretrained=false", "parallel.pp=2", "parallel.vpp=2")
+    refused = next(each for each in errors(*words, *layout) if each.rule == "PAR-PP-LAYERS")
+    assert refused.fixes
