@@ -171,7 +171,10 @@ def _read_biases(source: Source) -> dict[str, Value]:
     """Llama: attention_bias covers q, k, v and o; mlp_bias the rest."""
     attention, mlp = bool(source.get("attention_bias", False)), bool(source.get("mlp_bias", False))
     if mlp and not attention:
-        source.problem("mlp_bias=True with attention_bias=False has no canonical form: biases of MLPs only")
+        source.problem(
+            "mlp_bias=True with attention_bias=False: no backend has biases of MLPs alone; with random weights, set "
+            "attention_bias to true or mlp_bias to false in a copy of the file"
+        )
     return {
         "attention_bias": attention,
         "linear_bias": attention and mlp,

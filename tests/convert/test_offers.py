@@ -221,3 +221,22 @@ def test_a_file_has_the_part_of_an_expert_that_megatron_core_gives_its_rank(tp: 
         }
         compared += 1
     assert compared
+
+
+NOOPS = {
+    "outside": (["parallel.noop_layers=[99]"], "layer 99 is outside 0 … 4"),
+    "outside, and layers that do not divide": (["parallel.pp=3", "parallel.noop_layers=[6,7]"], "layer 6 is outside"),
+    "twice": (["parallel.pp=2", "parallel.noop_layers=[0,0]"], "a layer is named twice"),
+}
+
+
+@pytest.mark.parametrize("words,text", NOOPS.values(), ids=NOOPS)
+def test_numbers_of_no_op_layers_that_are_refused_have_an_offer(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _model(4, 2, 24, 4, 0)
+    error = _refused(folder, ["--backend", "mindspeed", *words], capsys)
+    assert text in error
+    (offer,) = _offers(error)
+    kept = [word for word in words if "noop" not in word]
+    assert _refused(folder, ["--backend", "mindspeed", *kept, *offer], capsys) == ""

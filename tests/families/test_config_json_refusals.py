@@ -46,7 +46,7 @@ REFUSED = {
     ),
     "attention sinks": ("qwen3_8b", {"attention_sinks": 4}, "attention_sinks=4 is not known"),
     "gelu": ("llama3_8b", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
-    "biases in MLPs only": ("llama3_8b", {"mlp_bias": True}, "mlp_bias=True with attention_bias=False"),
+    "biases in MLPs only": ("llama3_8b", {"mlp_bias": True}, "attention_bias to true or mlp_bias to false"),
     "sparse every zeroth layer": ("qwen3_30b_a3b", {"decoder_sparse_step": 0}, "decoder_sparse_step=0"),
     "linear layers without a rule": (
         "qwen3_next_80b_a3b",

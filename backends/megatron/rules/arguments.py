@@ -171,7 +171,7 @@ OPTIMIZER = (
             and any(context[name] is not None for name in ("muon_lr", "muon_min_lr"))
         ),
         message="muon_lr and muon_min_lr need optimizer muon or dist_muon, not {optimizer}",
-        since="4.5",
+        since="4.5.3",
     ),
     never("SW-FSDP-OPTIMIZER", "use_megatron_fsdp & optimizer!=adam|sgd",
           "Megatron-FSDP shards the states of Adam and SGD only.", f"{_ARGS}:964", since="4.5",

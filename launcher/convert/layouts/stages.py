@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.offers import Problem, Undivided, divisors, problem
@@ -72,6 +73,7 @@ def place_layers(stages: Stages, layers: int, mtp: int, *, norm_with_head: bool 
     """
     if stages.layout is not None:
         return _from_layout(stages.layout, stages, layers, mtp)
+    _check_noop(stages, layers)
     order = chunk_order(stages)
     counts = _counts(stages, layers + len(stages.noop))
     chunks, position, number = [], 0, 0
@@ -95,9 +97,28 @@ def place_layers(stages: Stages, layers: int, mtp: int, *, norm_with_head: bool 
                 head=last,
             )
         )
-    if number != layers:
-        raise ConvertError(f"noop_layers {list(stages.noop)}: {number} of {layers} layers are placed")
+    assert number == layers
     return tuple(chunks)
+
+
+def _check_noop(stages: Stages, layers: int) -> None:
+    """Refuse numbers that are no layer, or named twice; offered are those at the end that fill up the stages."""
+    total, parts = layers + len(stages.noop), stages.pp * stages.vpp
+    outside = [number for number in stages.noop if not 0 <= number < total]
+    if not outside and len(set(stages.noop)) == len(stages.noop):
+        return
+    what = f"layer {outside[0]} is outside 0 … {total - 1}" if outside else "a layer is named twice"
+    text = f"parallel.noop_layers={_shown(stages.noop)}: {what}"
+    filling = tuple(range(layers, -(-layers // parts) * parts))
+    try:
+        _counts(replace(stages, noop=filling), layers + len(filling))
+    except ConvertError:
+        raise ConvertError(text) from None
+    raise ConvertError(f"{text}; works: parallel.noop_layers={_shown(filling)}")
+
+
+def _shown(numbers: Sequence[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"
 
 
 def chunk_order(stages: Stages) -> list[tuple[int, int]]:
