@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from launcher.api import check, import_argv
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import read_file
 from launcher.job import Job, value_at
@@ -178,6 +179,19 @@ def test_sizes_of_an_encoder_are_those_of_a_language_model(where: Where) -> None
     given = NativeArgs(backend=where[0], version=where[1], args=(NativeArg(flag="encoder-seq-length", value=128),))
     assert effective_of(Job(), backend, where[1], given, as_written=True).read()["seq_length"] == 128
     assert "encoder-seq-length" in {left.flag for left in read_back(both, backend, where[1]).unmapped}
+
+
+@pytest.mark.parametrize("names", [("encoder-num-layers", "seq-length"), ("num-layers", "encoder-seq-length")])
+@pytest.mark.parametrize("where", [LM_12, MS], ids=str)
+def test_the_older_name_of_a_size_alone_is_not_given_twice(where: Where, names: tuple[str, str]) -> None:
+    layers, length = names
+    argv = [f"--{layers}", "4", f"--{length}", "128"]
+    one, both = (
+        {finding.rule for finding in check(import_argv(words, backend=where[0], version=where[1]))}
+        for words in (argv, [*argv, "--num-layers", "4", "--seq-length", "128"])
+    )
+    assert not one & {"MLM-LAYERS-TWICE", "MLM-SEQ-TWICE"}
+    assert len(both & {"MLM-LAYERS-TWICE", "MLM-SEQ-TWICE"}) == 1
 
 
 @pytest.mark.parametrize(

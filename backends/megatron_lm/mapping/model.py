@@ -33,6 +33,7 @@ def encoder_sizes() -> Row:
         for old, new in (("encoder-num-layers", "num-layers"), ("encoder-seq-length", "seq-length")):
             if view.has(old) and new not in view.values:
                 view.values[new] = view.take(old)
+                del view.values[old]  # as given once: rules refuse both names together
         return {}
 
     note = "--encoder-num-layers and --encoder-seq-length set what --num-layers and --seq-length do."
