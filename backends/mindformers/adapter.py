@@ -27,6 +27,8 @@ from launcher.convert.logical import Logical
 from launcher.convert.lora.logical import AdapterLogical, B, adapter_logical, base_of
 from launcher.convert.lora.stack import ALPHA, adapter_of, every_module, found_adapter, given_alpha, keep_for_export
 
+BY_RANK: Final = True
+"""Factors are always scaled by alpha / rank."""
 IN_CHECKPOINT: Final = True
 """Training starts from a checkpoint that holds weights and factors: the adapter's file belongs to the weights'."""
 FILE: Final = "adapter.safetensors"

@@ -22,6 +22,8 @@ from launcher.convert.lora.logical import Shared, target_modules
 from launcher.convert.lora.stack import AdapterStack, adapter_of
 from launcher.convert.slices import moved
 
+BY_RANK: Final = True
+"""Factors are always scaled by alpha / rank."""
 SHARED: Final[Shared] = (("q_a_proj", "kv_a_proj_with_mqa"), ("q_proj", "kv_a_proj_with_mqa"))
 """MLA: both down projections are one plain linear layer in MindSpeed-LLM, `linear_qkv`."""
 _ATTENTION: Final = "self_attention."

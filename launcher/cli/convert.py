@@ -80,7 +80,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         made.add_argument(
             "--rewrite",
             action="store_true",
-            help="--adapter: write an equal one of higher rank where a training stack cannot store it as it is",
+            help="--adapter: write an equal one where a training stack cannot store it as it is",
         )
     else:
         made.add_argument("--checkpoint", metavar="DIR", required=True, help="training checkpoint")

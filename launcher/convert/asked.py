@@ -23,7 +23,7 @@ class Asked:
         model: Hugging Face model to read, or folder with config.json and tokenizer of the checkpoint's model.
         checkpoint: training checkpoint to read.
         adapter: LoRA adapter to convert instead of the model.
-        rewrite: write an equal adapter of higher rank where a training stack cannot store it as it is.
+        rewrite: write an equal adapter, of higher rank or another alpha, where a stack cannot store it as it is.
         job: its layout is written; `source_job`: its layout is assumed of the source.
         backend: write the format that this backend loads.
         format: torch_dist, legacy …; None: the backend's own.

@@ -17,7 +17,7 @@ from launcher.convert.convert import refuse_overlap
 from launcher.convert.errors import WrongWord
 from launcher.convert.formats.format import Format, Layout
 from launcher.convert.logical import logical_model
-from launcher.convert.lora.formats import adapter_in, adapters_for, backend_of
+from launcher.convert.lora.formats import adapter_in, adapters_for, backend_of, scales_by_rank
 from launcher.convert.lora.logical import Shared
 from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.lora.peft import peft_format
@@ -88,9 +88,10 @@ def adapter_conversion(
     if asked.rewrite:
         parent = Path(tempfile.gettempdir()) if asked.dry_run else out.absolute().parent
         rewrite = parent / f"{out.name}.rewritten"
-    with check_or_rewrite(path, logical_model(model), rewrite, shared=shared) as folder:
+    by_rank = scales_by_rank(backend_of(target))
+    with check_or_rewrite(path, logical_model(model), rewrite, shared=shared, by_rank=by_rank) as folder:
         if folder != path:
-            asked.warn(f"{path}: written as an equal adapter of higher rank (--rewrite)")
+            asked.warn(f"{path}: written as an equal adapter (--rewrite)")
         yield replace(conversion, source=folder)
 
 

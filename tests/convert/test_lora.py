@@ -157,6 +157,42 @@ def test_an_adapter_is_rewritten_only_when_asked_and_adds_the_same(
     assert json.loads((back / "adapter_config.json").read_text())["r"] == rank
 
 
+def test_experts_are_not_split_in_adapters_of_megatron_swift(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model("qwen3_moe")
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
+    layout = ["--backend", "megatron", "parallel.tp=2", "parallel.ep=2"]
+    assert _there(folder, adapter, tmp_path / "core", *layout, "parallel.etp=2") == 1
+    offer = capsys.readouterr().err.rpartition("works: ")[2].strip()
+    assert offer == "parallel.etp=1"
+    assert _there(folder, adapter, tmp_path / "core", *layout, offer) == 0
+
+
+@pytest.mark.parametrize("backend", ["mindspeed", "mindformers"])
+def test_rslora_becomes_an_alpha_where_the_stack_divides_by_the_rank(
+    backend: str, model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy as np
+
+    folder = model("qwen3")
+    modules = _only(folder, "o_proj")
+    adapter, back = tmp_path / "adapter", tmp_path / "back"
+    write_adapter(adapter, adapter_arrays(modules, rank=lambda module: 4), r=4, use_rslora=True)
+    args = ["--backend", backend]
+    assert _there(folder, adapter, tmp_path / "core", *args) == 1
+    assert "works: --rewrite (an equal adapter of rank 4)" in capsys.readouterr().err
+    assert _there(folder, adapter, tmp_path / "core", *args, "--rewrite") == 0
+    assert launch("mcore-to-hf", "--checkpoint", tmp_path / "core", "--out", back, "--model", folder) == 0
+    before, after = _products(adapter), _products(back)
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(after[module], before[module]) for module in before)
+    # 8 / sqrt(8) is no whole number over 8: no alpha gives this scale.
+    write_adapter(tmp_path / "other", adapter_arrays(modules, rank=lambda module: 8), r=8, use_rslora=True)
+    assert _there(folder, tmp_path / "other", tmp_path / "none", *args) == 1
+    assert "works: launch convert merge" in capsys.readouterr().err
+
+
 def test_adapters_are_compared(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = model("deepseek_v3")
     adapter = write_adapter(tmp_path / "adapter", _for_mindspeed(folder))

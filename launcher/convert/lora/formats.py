@@ -41,6 +41,14 @@ def in_checkpoint(backend: str) -> bool:
     return module is not None and bool(getattr(import_module(module), "IN_CHECKPOINT", False))
 
 
+def scales_by_rank(backend: str | None) -> bool:
+    """Return whether a backend always scales adapters by alpha / rank, without rsLoRA."""
+    from launcher.mapping.backend import get_backend
+
+    module = get_backend(backend).adapter_format if backend is not None else None
+    return module is not None and bool(getattr(import_module(module), "BY_RANK", False))
+
+
 def backend_of(form: Format) -> str | None:
     """Return the backend that stores adapters in a format; None if there is none."""
     from launcher.mapping.backend import backend_names

@@ -50,7 +50,9 @@ class _Group:
 
 
 @contextmanager
-def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, shared: Shared = ()) -> Iterator[Path]:
+def check_or_rewrite(
+    folder: Path, base: Logical, rewritten: Path | None, *, shared: Shared = (), by_rank: bool = False
+) -> Iterator[Path]:
     """Yield the folder of an adapter that a training stack supports: the given one, or a temporary equivalent.
 
     Args:
@@ -58,6 +60,7 @@ def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, sha
         base: its model.
         rewritten: path beside which an equivalent may be written to a temporary folder; None to forbid rewriting.
         shared: modules that the stack fuses into one layer.
+        by_rank: the stack always scales by alpha / rank.
 
     Raises:
         ConvertError: it needs a rewrite and `rewritten` is None, or no exact rewrite exists.
@@ -66,11 +69,13 @@ def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, sha
     groups = list(_groups(found, shared))
     _, missing = covered(without_unused_mtp(base, found.modules), found.modules)
     problems = obstacles(found, [tuple(group.shapes) for group in groups], missing)
+    rank = max((_rank(found, group) for group in groups), default=0)
+    if by_rank and found.rslora and not problems and _by_rank(found, rank).is_integer():
+        problems = ["use_rslora: the stack always multiplies by alpha / rank"]
     if not problems:
         yield folder
         return
     if rewritten is None:
-        rank = max(_rank(found, group) for group in groups)
         raise ConvertError([*problems, f"works: --rewrite (an equal adapter of rank {rank}), or launch convert merge"])
     rewritten.parent.mkdir(parents=True, exist_ok=True)
     # A separate folder: the content of `rewritten` belongs to the user.
@@ -107,6 +112,11 @@ def _groups(found: Survey, shared: Shared) -> Iterator[_Group]:
 
 def _rank(found: Survey, group: _Group) -> int:
     return sum(found.scales[module][0] for module in group.stacked)
+
+
+def _by_rank(found: Survey, rank: int) -> float:
+    """Return the alpha that divided by the rank is the scale of all modules."""
+    return max(map(found.scale, found.modules)) * rank
 
 
 def _write(found: Survey, groups: Sequence[_Group], folder: Path) -> None:
