@@ -24,19 +24,9 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
         origin: recorded as the origin of the values; None: the recorded origins are kept.
     """
     changed = with_fields(job, values)
-    if origin is None or origin.kind == "override":
-        changed = _replacing(changed, values)
     if origin is not None:
         changed = _copied(changed, {"origins": {**job.origins, **dict.fromkeys(values, origin)}})
     return derive(changed)
-
-
-def _replacing(job: Job, values: Mapping[str, Value]) -> Job:
-    """Return a job that replaces values of its model's files, as one that is composed with such overrides."""
-    own = [path.removeprefix("model.") for path in values if path.startswith("model.")]
-    if not own or not (job.model.path or job.model.hub_id):
-        return job
-    return with_fields(job, {"model.overridden": tuple(dict.fromkeys((*job.model.overridden, *own)))})
 
 
 def _replaced(node: Any, values: Mapping[str, Value]) -> Any:

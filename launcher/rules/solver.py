@@ -9,7 +9,7 @@ import heapq
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
-from launcher.job import Job, with_values
+from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.rules.candidates import candidates, node_counts
 from launcher.rules.changes import LENIENT, STRICT, Change, Changes, Preferences, changes_of
@@ -94,7 +94,7 @@ class Solver:
             if self.budget <= 0:
                 return None
             self.budget -= 1
-            self.known[key] = self.variants.errors(dict(changes))
+            self.known[key] = self.variants.errors(_as_typed(self.variants.job, changes))
         return [error for error in self.known[key] if (error.rule, error.fields) not in self.ignored]
 
     def _search(self, most: int, *, of_all: bool = False) -> list[Changes]:
@@ -187,6 +187,14 @@ class Solver:
             for value in dict.fromkeys((*self.variants.settling(error.rule, path), *candidates(job, path))):
                 change: Change = (path, value)
                 yield (change,), self.preferences.cost((change,))
+
+
+def _as_typed(job: Job, changes: Changes) -> dict[str, Value]:
+    """Return changes with what else is set where a user types them: the replaced values of the model's files."""
+    own = [path.removeprefix("model.") for path, _ in changes if path.startswith("model.")]
+    if not own or not (job.model.path or job.model.hub_id):
+        return dict(changes)
+    return {**dict(changes), "model.overridden": tuple(dict.fromkeys((*job.model.overridden, *own)))}
 
 
 def _shortest(found: list[Changes]) -> list[Changes]:
