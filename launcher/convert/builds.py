@@ -12,7 +12,6 @@ from launcher.convert.logical import logical_model
 from launcher.job import Job, with_values
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend
-from launcher.mapping.engine import translate
 
 # Format to the value of `checkpoint.format` with which a job starts from it, where they have other names.
 _TRAINED_FROM: Final = {"legacy": "torch"}
@@ -74,6 +73,8 @@ def _loads(backend: Backend, version: str, form: str) -> bool:
     """Return whether a backend has a format for its own or can be told to take it (`checkpoint.format`)."""
     if any(module.endswith(f".{form}") for module in (backend.checkpoint_format or "", *backend.also_loads)):
         return True
+    from launcher.mapping.engine import translate  # many conversions need no translation
+
     path = "checkpoint.format"
     job = with_values(Job(), {path: _TRAINED_FROM.get(form, form)})
     return not any(path in finding.fields for finding in translate(job, backend, version).findings)
