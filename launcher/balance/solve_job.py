@@ -26,6 +26,7 @@ class Answer:
     """A balanced job.
 
     Attributes:
+        given: the job as it was given.
         posed: the problem, and the even split it is compared with.
         balanced: the solver's answer.
         job: the job with the split, as Megatron-core accepts it.
@@ -37,6 +38,7 @@ class Answer:
         limits: why the backend does not support some recomputation, which was therefore not chosen.
     """
 
+    given: Job
     posed: Posed
     balanced: Balanced
     job: Job
@@ -46,6 +48,11 @@ class Answer:
     expressed: Expressed | Inexpressible | None
     part: Mapping[str, Value]
     limits: tuple[str, ...]
+
+    @property
+    def unchanged(self) -> Estimate:
+        """Return the estimate of the job as it was given, with its own split and recomputation."""
+        return estimate(self.given, changes=False)
 
     @property
     def in_part(self) -> tuple[int, ...]:
@@ -60,13 +67,17 @@ class Answer:
         """Return the output of `--json`."""
         problem, split = self.posed.problem, self.balanced.split
         stages = problem.stages
-        before, after = self.posed.before, self.after
+        unchanged, before, after = self.unchanged, self.posed.before, self.after
         tree: dict[str, Any] = {
             "layers": _by_virtual(split.layers(), stages),
             "recomputed": _by_virtual(split.in_mode(problem, "full"), stages),
             "recomputed_in_part": _by_virtual(self.in_part, stages),
             "parts": dict(self.part) if any(self.in_part) else {},
             "limits": list(self.limits),
+            "job": {
+                "step_s": unchanged.time and unchanged.time.step_s,
+                "peak_reserved": [s.peak_reserved for s in unchanged.stages],
+            },
             "before": {"step_s": self.times[0], "peak_reserved": [s.peak_reserved for s in before.stages]},
             "after": {"step_s": self.times[1], "peak_reserved": [s.peak_reserved for s in after.stages]},
             "measured": self.measured,
@@ -156,6 +167,7 @@ def _answer(
 ) -> Answer:
     before = posed.problem if reshape is None else reshape(posed.problem)
     return Answer(
+        given=job,
         posed=replace(posed, problem=choice.problem),
         balanced=balanced,
         job=changed,

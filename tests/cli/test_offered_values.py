@@ -96,3 +96,20 @@ def test_a_program_of_another_backend(capsys: pytest.CaptureFixture[str]) -> Non
     assert offers(text, "not of MindFormers") == ["--backend mindspeed", "--to mindformers"]
     for offered in ("--backend mindspeed", "--to mindformers"):
         assert "not of MindFormers" not in said(capsys, "import", "our script.sh", *shlex.split(offered))
+
+
+@pytest.mark.parametrize(
+    ("backend", "field", "asked"),
+    [
+        ("mindspeed", "data.split_paths_file=x", ["data.paths=[…]", "data.split_paths_file=null"]),
+        ("megatron_lm", "profiler.path=x", ["logging.tensorboard_dir=…", "profiler.path=null"]),
+    ],
+)
+def test_a_value_that_only_the_user_knows_is_asked_for(
+    capsys: pytest.CaptureFixture[str], backend: str, field: str, asked: list[str]
+) -> None:
+    main(["check", "+recipe=tiny_qwen3", f"backend={backend}", field, "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = [each for each in findings if field in each["message"]]
+    assert (found["fix"], found["ask"]) == ([], asked)
+    assert not [fix for each in findings for fix in each["fix"] if "…" in fix]
