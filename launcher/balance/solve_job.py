@@ -12,7 +12,7 @@ from launcher.balance.from_job import Posed, even_split, recompute_values, split
 from launcher.balance.problem import Problem, Split
 from launcher.balance.solve import Balanced, Infeasible, balance_any
 from launcher.balance.timing import seconds as seconds_of
-from launcher.estimate.estimate import estimate
+from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 from launcher.records import dataclass
@@ -50,9 +50,12 @@ class Answer:
     limits: tuple[str, ...]
 
     @property
-    def unchanged(self) -> Estimate:
-        """Return the estimate of the job as it was given, with its own split and recomputation."""
-        return estimate(self.given, changes=False)
+    def unchanged(self) -> Estimate | None:
+        """Return the estimate of the job as it was given; None: its own split is none that can be estimated."""
+        try:
+            return estimate(self.given, changes=False)
+        except CannotEstimate:
+            return None
 
     @property
     def in_part(self) -> tuple[int, ...]:
@@ -74,12 +77,9 @@ class Answer:
             "recomputed_in_part": _by_virtual(self.in_part, stages),
             "parts": dict(self.part) if any(self.in_part) else {},
             "limits": list(self.limits),
-            "job": {
-                "step_s": unchanged.time and unchanged.time.step_s,
-                "peak_reserved": [s.peak_reserved for s in unchanged.stages],
-            },
-            "before": {"step_s": self.times[0], "peak_reserved": [s.peak_reserved for s in before.stages]},
-            "after": {"step_s": self.times[1], "peak_reserved": [s.peak_reserved for s in after.stages]},
+            "job": unchanged and _figures(unchanged.time.step_s if unchanged.time else None, unchanged),
+            "before": _figures(self.times[0], before),
+            "after": _figures(self.times[1], after),
             "measured": self.measured,
             "capacity": after.capacity,
             "pipeline_s": self.balanced.time,
@@ -94,6 +94,10 @@ class Answer:
         elif self.expressed is not None:
             tree["inexpressible"] = dict(self.expressed.refused)
         return tree
+
+
+def _figures(step: float | None, figures: Estimate) -> dict[str, Any]:
+    return {"step_s": step, "peak_reserved": [stage.peak_reserved for stage in figures.stages]}
 
 
 def _by_virtual(parts: tuple[int, ...], stages: int) -> list[list[int]]:

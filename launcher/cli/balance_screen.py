@@ -52,7 +52,7 @@ def _verdict(answer: Answer, page: Page) -> Iterator[str]:
 def _unchanged(answer: Answer, even: float, page: Page) -> Iterator[str]:
     """Yield what the job takes as it is, where the even split that the answer is compared with is another one."""
     now = answer.unchanged
-    if answer.measured or now.time is None or abs(now.time.step_s - even) <= even * _EXACT:
+    if answer.measured or now is None or now.time is None or abs(now.time.step_s - even) <= even * _EXACT:
         return
     peak = max(stage.peak_reserved for stage in now.stages) + now.outside
     unfit = "" if now.fits else ", which does not fit"

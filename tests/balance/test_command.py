@@ -64,6 +64,10 @@ def test_the_job_as_it_is_has_the_figures_of_its_estimate(capsys: pytest.Capture
     assert f"the job as it is: step {own['time']['step_s']:.4g} s, " in capsys.readouterr().out
 
 
+def test_a_job_whose_own_split_is_none_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer_of(capsys, *TIGHT, "parallel.vpp=2", "--quick")["job"] is None
+
+
 def test_the_written_strategy_keeps_what_else_the_former_one_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

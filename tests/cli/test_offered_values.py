@@ -113,3 +113,18 @@ def test_a_value_that_only_the_user_knows_is_asked_for(
     (found,) = [each for each in findings if field in each["message"]]
     assert (found["fix"], found["ask"]) == ([], asked)
     assert not [fix for each in findings for fix in each["fix"] if "…" in fix]
+
+
+def test_arguments_of_a_recipe_for_another_backend_are_one_paragraph(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "2000")
+    words = ("check", "+recipe=glm4_7_flash_grpo", "backend=mindspeed")
+    main([*words, "--json"])
+    one_each = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["rule"] == "ARG-UNKNOWN"]
+    near = [each for each in one_each if "did you mean" in each["message"]]
+    text = said(capsys, *words)
+    assert text.count("error ARG-UNKNOWN") == 1 + len(near) < len(one_each)
+    assert all(field in text for each in one_each for field in each["fields"])
+    (works,) = offers(text, "none of these ")
+    assert said(capsys, *words, *works.split()).count("error ARG-UNKNOWN") == len(near)
