@@ -180,12 +180,18 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
         )
     if not os.access(path if path.exists() else folder, os.W_OK):
         closed = path if path.exists() else folder
-        raise WrongUse(f"{flag} {file}: {closed} is not writable", shlex.join((flag, f"./{path.name}")))
+        free = next((each for each in ("./", "~/") if _is_writable(Path(each).expanduser())), None)
+        works = [] if free is None else [f"{flag} {free}{shlex.quote(path.name)}"]
+        raise WrongUse(f"{flag} {file}: {closed} is not writable", *works)
     try:
         check_output(path, kind)
     except OutputRefused as error:
         works = [] if error.free is None else [f"{flag} {shlex.quote(str(error.free))}"]
         raise NotDone(f"{flag} {error}", *works, rule="CMD-OUTPUT") from None
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def write_file(file: str | Path, content: str, kind: Kind) -> None:
