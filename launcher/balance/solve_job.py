@@ -81,6 +81,7 @@ class Answer:
             "before": _figures(self.times[0], before),
             "after": _figures(self.times[1], after),
             "measured": self.measured,
+            "outside": after.outside,
             "capacity": after.capacity,
             "pipeline_s": self.balanced.time,
             "bound_s": self.balanced.bound,

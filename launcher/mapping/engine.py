@@ -157,7 +157,7 @@ def _inexpressible(
     backend: Backend,
     version: str,
 ) -> Finding:
-    changes = [(each,) if isinstance(each, str) else each for each in works]
+    changes = [tuple(map(_unset, (each,) if isinstance(each, str) else each)) for each in works]
     changes = [overrides for overrides in changes if all("=" in each for each in overrides)]
     asks = [overrides for overrides in changes if PLACEHOLDER in " ".join(overrides)]
     return Finding(
@@ -169,6 +169,13 @@ def _inexpressible(
         asks=asks[0] if asks else (),
         source=f"mapping table of {backend.name}",
     )
+
+
+def _unset(override: str) -> str:
+    """Return an override; `null` for a field that takes none is its default, such as an empty list."""
+    path, _, text = override.partition("=")
+    default = fields()[path].default if path in fields() else None
+    return f"{path}={override_text(default)}" if text == "null" and default is not None else override
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ def test_the_job_as_it_is_has_the_figures_of_its_estimate(capsys: pytest.Capture
     tree = answer_of(capsys, *args, "--quick")
     peaks = [stage["peak_reserved"] for stage in own["memory"]["per_stage"]]
     assert tree["job"] == {"step_s": own["time"]["step_s"], "peak_reserved": peaks}
+    assert tree["outside"] == own["memory"]["outside"]
     main(["balance", *args, "--quick"])
     assert f"the job as it is: step {own['time']['step_s']:.4g} s, " in capsys.readouterr().out
 

@@ -41,6 +41,11 @@ CASES = {
         "cannot express model.num_nextn_predict_layers=7",
         [],
     ),
+    "an empty list, in place of a list": (
+        ("check", TINY, "backend=mindformers", "model.compress_ratios=3"),
+        "cannot express model.compress_ratios=[3]",
+        ["model.compress_ratios=[]"],
+    ),
     "rows of the embedding": (
         ("check", WHOLE, "backend=megatron", "tokenizer.padded_vocab_size=2"),
         "padded_vocab_size 2 is less",
@@ -128,3 +133,12 @@ def test_arguments_of_a_recipe_for_another_backend_are_one_paragraph(
     assert all(field in text for each in one_each for field in each["fields"])
     (works,) = offers(text, "none of these ")
     assert said(capsys, *words, *works.split()).count("error ARG-UNKNOWN") == len(near)
+
+
+@pytest.mark.parametrize("field", ["seed", "model.compress_ratios", "precision.dtype", "optimizer.weight_decay"])
+def test_a_field_that_always_has_a_value_is_offered_with_its_default(
+    capsys: pytest.CaptureFixture[str], field: str
+) -> None:
+    job = ("check", "+recipe=tiny_qwen3", "backend=mindformers")
+    (works,) = offers(said(capsys, *job, f"{field}=null"), f"{field} needs ")
+    assert f"{field} needs " not in said(capsys, *job, f"{field}=null", works)
