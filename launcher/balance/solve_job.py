@@ -12,7 +12,7 @@ from launcher.balance.from_job import Posed, even_split, recompute_values, split
 from launcher.balance.problem import Problem, Split
 from launcher.balance.solve import Balanced, Infeasible, balance_any
 from launcher.balance.timing import seconds as seconds_of
-from launcher.estimate.estimate import estimate
+from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 from launcher.records import dataclass
@@ -26,6 +26,7 @@ class Answer:
     """A balanced job.
 
     Attributes:
+        given: the job as it was given.
         posed: the problem, and the even split it is compared with.
         balanced: the solver's answer.
         job: the job with the split, as Megatron-core accepts it.
@@ -37,6 +38,7 @@ class Answer:
         limits: why the backend does not support some recomputation, which was therefore not chosen.
     """
 
+    given: Job
     posed: Posed
     balanced: Balanced
     job: Job
@@ -46,6 +48,14 @@ class Answer:
     expressed: Expressed | Inexpressible | None
     part: Mapping[str, Value]
     limits: tuple[str, ...]
+
+    @property
+    def unchanged(self) -> Estimate | None:
+        """Return the estimate of the job as it was given; None: its own split is none that can be estimated."""
+        try:
+            return estimate(self.given, changes=False)
+        except CannotEstimate:
+            return None
 
     @property
     def in_part(self) -> tuple[int, ...]:
@@ -60,16 +70,18 @@ class Answer:
         """Return the output of `--json`."""
         problem, split = self.posed.problem, self.balanced.split
         stages = problem.stages
-        before, after = self.posed.before, self.after
+        unchanged, before, after = self.unchanged, self.posed.before, self.after
         tree: dict[str, Any] = {
             "layers": _by_virtual(split.layers(), stages),
             "recomputed": _by_virtual(split.in_mode(problem, "full"), stages),
             "recomputed_in_part": _by_virtual(self.in_part, stages),
             "parts": dict(self.part) if any(self.in_part) else {},
             "limits": list(self.limits),
-            "before": {"step_s": self.times[0], "peak_reserved": [s.peak_reserved for s in before.stages]},
-            "after": {"step_s": self.times[1], "peak_reserved": [s.peak_reserved for s in after.stages]},
+            "job": unchanged and _figures(unchanged.time.step_s if unchanged.time else None, unchanged),
+            "before": _figures(self.times[0], before),
+            "after": _figures(self.times[1], after),
             "measured": self.measured,
+            "outside": after.outside,
             "capacity": after.capacity,
             "pipeline_s": self.balanced.time,
             "bound_s": self.balanced.bound,
@@ -83,6 +95,10 @@ class Answer:
         elif self.expressed is not None:
             tree["inexpressible"] = dict(self.expressed.refused)
         return tree
+
+
+def _figures(step: float | None, figures: Estimate) -> dict[str, Any]:
+    return {"step_s": step, "peak_reserved": [stage.peak_reserved for stage in figures.stages]}
 
 
 def _by_virtual(parts: tuple[int, ...], stages: int) -> list[list[int]]:
@@ -156,6 +172,7 @@ def _answer(
 ) -> Answer:
     before = posed.problem if reshape is None else reshape(posed.problem)
     return Answer(
+        given=job,
         posed=replace(posed, problem=choice.problem),
         balanced=balanced,
         job=changed,

@@ -40,12 +40,24 @@ def _verdict(answer: Answer, page: Page) -> Iterator[str]:
         yield f"{step}; evenly split it takes {even:.4g} s" + ("" if fits else " and does not fit")
     else:
         yield f"{step}, as evenly split"
+    yield from _unchanged(answer, even, page)
     job = answer.job
     name = f"{escaped(job.name or 'job')} on {job.cluster.world_size} × {job.hardware.name or 'device'}"
     how = "by measured times" if answer.measured else "by the estimate"
     yield from page.join(
         [f"{name}, {how}", proof(solved, " s"), f"solved in {solved.seconds:.1f} s"], "", "  ", sign="; "
     )
+
+
+def _unchanged(answer: Answer, even: float, page: Page) -> Iterator[str]:
+    """Yield what the job takes as it is, where the even split that the answer is compared with is another one."""
+    now = answer.unchanged
+    if answer.measured or now is None or now.time is None or abs(now.time.step_s - even) <= even * _EXACT:
+        return
+    peak = max(stage.peak_reserved for stage in now.stages) + now.outside
+    unfit = "" if now.fits else ", which does not fit"
+    text = f"the job as it is: step {now.time.step_s:.4g} s, {peak / GIB:.1f} GiB{unfit}"
+    yield from page.wrap(f"{text} (launch estimate)", "", "  ")
 
 
 def proof(solved: Balanced, unit: str = "") -> str:

@@ -1,13 +1,16 @@
 """`launch check`: applies every rule before any process starts."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.cli.check_files import FORMATS, SUFFIXES, check_files, is_many
 from launcher.cli.multirun import Answer, add_option, answered
+from launcher.cli.notes import print_remark
 from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job
@@ -20,8 +23,10 @@ from launcher.report.findings import headline, print_findings
 from launcher.report.text_page import Page, page_of
 from launcher.rules.engine import ordered
 from launcher.syntax import PACKAGE, escaped
+from launcher.terminal import counted
 
 if TYPE_CHECKING:
+    from launcher.importing.imported import Imported
     from launcher.mapping.backend import Backend
     from launcher.rules.repair import Repair
 
@@ -123,11 +128,23 @@ def _imported(options: argparse.Namespace, path: str, words: list[str]) -> Answe
         outcome = judge(job)
         changes = escaped(" ".join(without_secrets(words)))
         changed = escaped(path), f" with {changes} on {outcome.backend.title} {outcome.version}"
-        return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
+        answer = _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
+        return _with_remarks(answer, options, path, imported)
     job, _ = with_known_model(imported)
     findings = list(judge_existing(imported).findings)
     assumed = () if imported.devices_specified else DEVICES
-    return _show(options, findings, located(imported), label, job if options.fix else None, assumed)
+    answer = _show(options, findings, located(imported), label, job if options.fix else None, assumed)
+    return _with_remarks(answer, options, path, imported)
+
+
+def _with_remarks(answer: Answer, options: argparse.Namespace, path: str, imported: "Imported") -> Answer:
+    """Return the answer with what the import remarks; remarks with a rule are among the findings."""
+    remarks = [str(note) for note in imported.warnings if not note.rule]
+    if remarks and not options.json:
+        print_remark(
+            "check", f"{counted(len(remarks), 'remark')} on how it was read: launch import {shlex.quote(path)}"
+        )
+    return replace(answer, tree={**answer.tree, "remarks": remarks})
 
 
 def _version_of(words: list[str], backend: "Backend") -> str | None:

@@ -82,7 +82,7 @@ def dispatch(words: list[str]) -> int:
     if not all(map(_is_text, words)):
         return exit_code("", lambda: _no_text(words), words)
     if words[0] not in VERBS and _is_bare_word(words[0]):
-        return exit_code("", lambda: _unknown_verb(words[0]), words)
+        return exit_code("", lambda: _unknown_verb(words[0], words[1:]), words)
     name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
     # Objects from start-up stay alive: garbage collection over them takes a tenth of a short command's time.
     gc.set_threshold(50_000, 20, 20)
@@ -115,10 +115,14 @@ def _no_text(words: list[str]) -> NoReturn:
     raise WrongUse(f"word {words.index(word) + 1} is not UTF-8 text: {shown}", "arguments and file names in UTF-8")
 
 
-def _unknown_verb(word: str) -> NoReturn:
+def _unknown_verb(word: str, rest: list[str]) -> NoReturn:
+    import shlex
+
     from launcher.cli.refusal import WrongUse
+    from launcher.job.secret import without_secrets
 
     near = nearest(word, VERBS, limit=2, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    works = (f"launch {'|'.join(VERBS)} …", "+recipe=NAME", "section.field=value", "launch --help")
-    raise WrongUse(f"{word!r} is neither a verb nor an override{hint}", *works)
+    shown = without_secrets(rest)
+    works = [shlex.join(("launch", verb, *shown)) for verb in near]
+    works = works or [f"launch {'|'.join(VERBS)} …", "+recipe=NAME", "section.field=value", "launch --help"]
+    raise WrongUse(f"{word!r} is neither a verb nor an override", *works)

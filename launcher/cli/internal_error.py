@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -14,6 +15,8 @@ from pathlib import Path
 RULE = "CMD-INTERNAL"
 _KEPT = 20  # number of files with details that are kept
 _LONGEST = 300  # characters of a message
+# What every verb needs, or its own dependencies; packages of an extra are named where they are used.
+_REQUIRED = ("antlr4", "argcomplete", "hydra", "omegaconf", "packaging", "rich", "yaml")
 # The folder two levels up: source locations are shown relative to it.
 _PROGRAM = Path(__file__).resolve().parents[2]
 
@@ -90,6 +93,10 @@ def _reason(error: BaseException) -> str:
     """Return the reason if the machine, not the program, caused the error; "": the program did."""
     if isinstance(error, MemoryError):
         return "this machine does not have enough memory"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _REQUIRED:
+        source = f"-e {shlex.quote(str(_PROGRAM))}" if (_PROGRAM / "pyproject.toml").is_file() else "launch-llm"
+        python = shlex.quote(sys.executable)
+        return f"the Python package {error.name} is missing from {python}; works: {python} -m pip install {source}"
     if not isinstance(error, OSError):
         return ""
     if error.errno == errno.ENOENT and error.filename is None and not _has_directory():

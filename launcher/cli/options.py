@@ -4,7 +4,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.streams import json_text
 from launcher.mapping.examples import filled
+from launcher.nearest import nearest
 from launcher.outputs.files import OutputRefused, check_output, write_output
 from launcher.outputs.kinds import HARDWARE, JOB, Kind
 
@@ -31,6 +32,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """An `ArgumentParser` whose errors are refusals like all others, and whose example names installed backends."""
 
+    words: Sequence[str] = ()
+
     def format_help(self) -> str:
         self.epilog = filled(self.epilog or "")
         return super().format_help()
@@ -39,7 +42,33 @@ class _Parser(argparse.ArgumentParser):
         from launcher.job.secret import without_secrets
 
         # The message repeats unknown arguments, which may contain a secret.
-        raise WrongUse(without_secrets([message])[0], f"{self.prog} --help")
+        near = without_secrets([*_instead_of(message, self)])
+        raise WrongUse(without_secrets([message])[0], *near, f"{self.prog} --help")
+
+
+def _instead_of(message: str, made: _Parser) -> Iterator[str]:
+    """Yield for unknown options the nearest ones, and the override that does what the option was meant to do."""
+    unknown = message.removeprefix("unrecognized arguments: ")
+    for word in unknown.split() if unknown != message else ():
+        name, _, value = word.partition("=")
+        if word.startswith("--"):
+            yield from nearest(name, [flag for flag in made._option_string_actions if flag.startswith("--")])
+            index = made.words.index(word) + 1 if word in made.words else len(made.words)
+            value = value or next(iter(made.words[index : index + 1]), "")
+            takes_overrides = any(action.dest == "overrides" for action in made._actions)
+            if takes_overrides and value and "=" not in value and not value.startswith("-"):
+                yield from (f"{key}={value}" for key in _overrides_named(name.removeprefix("--").replace("-", "_")))
+
+
+def _overrides_named(name: str) -> Sequence[str]:
+    """Return the override that is called so: a group of files, or the only field with this path or last name."""
+    from launcher.compose.search_path import GROUPS, WHOLE_JOB_GROUPS
+    from launcher.job import fields
+
+    if name in GROUPS:
+        return (f"+{name}" if name in WHOLE_JOB_GROUPS else name,)
+    found = [path for path in fields() if path == name or path.endswith(f".{name}")]
+    return found if len(found) == 1 else ()
 
 
 def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argparse.ArgumentParser:
@@ -96,6 +125,8 @@ def parse(made: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace
     """Parse arguments; options may come before, between or after overrides."""
     if _describing.get():
         raise _Described(made)
+    if isinstance(made, _Parser):
+        made.words = words
     return made.parse_intermixed_args(words)
 
 
@@ -149,12 +180,18 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
         )
     if not os.access(path if path.exists() else folder, os.W_OK):
         closed = path if path.exists() else folder
-        raise WrongUse(f"{flag} {file}: {closed} is not writable", shlex.join((flag, f"./{path.name}")))
+        free = next((each for each in ("./", "~/") if _is_writable(Path(each).expanduser())), None)
+        works = [] if free is None else [f"{flag} {free}{shlex.quote(path.name)}"]
+        raise WrongUse(f"{flag} {file}: {closed} is not writable", *works)
     try:
         check_output(path, kind)
     except OutputRefused as error:
         works = [] if error.free is None else [f"{flag} {shlex.quote(str(error.free))}"]
         raise NotDone(f"{flag} {error}", *works, rule="CMD-OUTPUT") from None
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def write_file(file: str | Path, content: str, kind: Kind) -> None:

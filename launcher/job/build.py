@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
 from launcher.job.migrations import JOB_FILES, current_path
 from launcher.job.option import Meta, meta_of
-from launcher.job.schema import Job, Origin, Value
+from launcher.job.schema import Job, Origin, Value, override_text
 from launcher.nearest import nearest
 from launcher.records import dataclass
 from launcher.syntax import is_text
@@ -90,8 +90,15 @@ def _build(cls: type, tree: Mapping[str, Any], prefix: str, problems: list[Probl
         try:
             values[field.name] = _within_budget(path, convert(raw, field.type, meta_of(field)))
         except WrongValue as error:
-            problems.append(Problem(path=path, kind=error.kind, message=str(error), works=error.works))
+            works = error.works or (_default(field) if raw is None or raw == "" or raw != raw else ())
+            problems.append(Problem(path=path, kind=error.kind, message=str(error), works=works))
     return cls(**values)
+
+
+def _default(field: "dataclasses.Field[Any]") -> tuple[str, ...]:
+    """Return the default of a field that always has a value, as text."""
+    made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return () if made is dataclasses.MISSING else (override_text(made),)
 
 
 @cache

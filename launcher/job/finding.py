@@ -12,6 +12,8 @@ from launcher.records import dataclass
 _SPLIT, _QUOTE = re.compile(r"[\s;&|<>()$`]|\{[^}]*,"), re.compile(r"[\"']")
 # Between overrides of one text: a value may have blanks of its own.
 _BETWEEN = re.compile(r" (?=[+~]{0,2}[A-Za-z_][\w.@/\-]*=)")
+PLACEHOLDER = "…"
+"""Stands in an override for a value that only the user knows."""
 SEVERITIES = ("error", "warning", "change")
 
 
@@ -59,7 +61,7 @@ class Finding(Shown):
         fields: canonical paths concerned.
         flags: native arguments concerned.
         fixes: nearest changes that work, at most three.
-        asks: overrides with a placeholder (N, X, NAME), for values that only the user knows.
+        asks: overrides with a placeholder (N, X, NAME, …), for values that only the user knows.
         source: upstream file:line, document section or paper that the rule is based on.
     """
 

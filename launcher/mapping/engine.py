@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from launcher.job import Job, Value, build, fields, override_text, value_at
-from launcher.job.finding import Finding, Fix
+from launcher.job.finding import PLACEHOLDER, Finding, Fix
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.family_row import FAMILY
 from launcher.mapping.native import NativeArg, NativeArgs
@@ -157,15 +157,25 @@ def _inexpressible(
     backend: Backend,
     version: str,
 ) -> Finding:
-    changes = [(each,) if isinstance(each, str) else each for each in works]
+    changes = [tuple(map(_unset, (each,) if isinstance(each, str) else each)) for each in works]
+    changes = [overrides for overrides in changes if all("=" in each for each in overrides)]
+    asks = [overrides for overrides in changes if PLACEHOLDER in " ".join(overrides)]
     return Finding(
         rule=UNSUPPORTED,
         severity=severity,
         message=f"{backend.title} {version} cannot express {path}={override_text(value_at(job, path))}: {why}",
         fields=(path,),
-        fixes=tuple(Fix(overrides=overrides) for overrides in changes if all("=" in each for each in overrides)),
+        fixes=tuple(Fix(overrides=overrides) for overrides in changes if overrides not in asks),
+        asks=asks[0] if asks else (),
         source=f"mapping table of {backend.name}",
     )
+
+
+def _unset(override: str) -> str:
+    """Return an override; `null` for a field that takes none is its default, such as an empty list."""
+    path, _, text = override.partition("=")
+    default = fields()[path].default if path in fields() else None
+    return f"{path}={override_text(default)}" if text == "null" and default is not None else override
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.executors.record import Record, read_record, record_from
+from launcher.executors import private
+from launcher.executors.record import RECORD, RUN, Record, read_record, record_from
 from launcher.executors.register import Registered, entry_of, registered
 from launcher.job.migrations import WrongSchema
 from launcher.nearest import nearest
@@ -34,11 +35,22 @@ def find_run(text: str) -> Record:
         record = read_record(Path(text).absolute())
         if record is not None:
             return trusted(record)
-        raise UnknownRun(f"{text} is a folder, but no run was started in it (no run/run.json)")
+        raise UnknownRun(f"{text} is a folder, but {_no_record(Path(text))}")
     ids = [entry.id for entry in registered()]
     near = nearest(text, ids, cutoff=0.5) or ids[-3:]
     hint = f"; works: {' · '.join(near)}" if near else "; no run is registered yet"
     raise UnknownRun(f"there is no run {text!r}{hint}")
+
+
+def _no_record(folder: Path) -> str:
+    """Return why a folder holds no record that can be read."""
+    try:
+        private.read(folder / RUN / RECORD)
+    except FileNotFoundError:
+        return f"no run was started in it (no {RUN}/{RECORD})"
+    except OSError as error:
+        return f"its {RUN}/{RECORD} cannot be read: {error.strerror or error}"
+    return f"its {RUN}/{RECORD} is damaged: it is no record of a run"
 
 
 def ended_and_gone() -> list[str]:

@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from launcher.job import Job, fields, override_text, value_at
-from launcher.job.finding import Finding
+from launcher.job.finding import Finding, Fix
 from launcher.mapping.family_row import FAMILY
 from launcher.report.text_page import Page, page_of
 from launcher.rules.other_backends import refuses_model
@@ -14,22 +15,49 @@ from launcher.terminal import counted
 
 _PASSED = "backend.args."
 _PLAIN = Page()
+# Up to this many unknown arguments of a recipe have a paragraph each.
+_FEW = 3
 
 
 def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: TextIO | None = None) -> None:
     """Print findings to a stream (default: standard error), one short paragraph each.
 
-    A family that the backend does not train is one paragraph, with the names of its fields that the backend lacks.
+    A family that the backend does not train is one paragraph, with the names of its fields that the backend lacks;
+    so are many arguments of a recipe that the backend does not know.
     """
     out = stream or sys.stderr
     page = page_of(out)
     family, follow = _of_family(findings, job)
-    for finding in findings:
+    for finding in _arguments_together(findings, job):
         if finding not in follow:
             print(format_finding(finding, job, page), file=out)
         if finding is family and any(each.fields != (FAMILY,) for each in follow):
             names = ", ".join(path for each in follow for path in each.fields if path != FAMILY)
             print("\n".join(page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")), file=out)
+
+
+def _arguments_together(findings: Sequence[Finding], job: Job | None) -> Sequence[Finding]:
+    """Return the findings with many unknown arguments of a recipe as one: those that leaving out settles."""
+    same = [each for each in findings if job is not None and _is_plain_argument(each, job)]
+    if len(same) <= _FEW:
+        return findings
+    message = f"none of these {len(same)} is an {same[0].message.partition(' is not an ')[2]}"
+    fix = Fix(
+        overrides=tuple(override for each in same for override in each.fixes[0].overrides),
+        affects_training=any(each.fixes[0].affects_training for each in same),
+    )
+    paths = tuple(path for each in same for path in each.fields)
+    merged = replace(same[0], message=message, fields=paths, fixes=(fix,))
+    return [merged if each is same[0] else each for each in findings if each is same[0] or each not in same]
+
+
+def _is_plain_argument(finding: Finding, job: Job) -> bool:
+    return (
+        finding.rule == "ARG-UNKNOWN"
+        and [each.overrides for each in finding.fixes] == [tuple(f"{path}=null" for path in finding.fields)]
+        and "; did you mean" not in finding.message
+        and all(job.origin(path).kind == "recipe" for path in finding.fields)
+    )
 
 
 def headline(name: str, what: str, findings: Sequence[Finding], page: Page) -> list[str]:

@@ -120,7 +120,9 @@ class _Offers:
             # How long to train is the user's: another length is offered where nothing else works.
             found = [each for each in found if not any(path in LENGTHS for path, _ in each)] or found
         fixes = tuple(fix_of(changes, self.job.backend.name) for changes in found[:_MOST])
-        return dataclasses.replace(error, fixes=fixes or self._hints(error))
+        if fixes:
+            return dataclasses.replace(error, fixes=fixes, asks=())
+        return dataclasses.replace(error, fixes=self._hints(error))
 
     def _proposed(self, error: Finding) -> list[Changes]:
         """Return what the rule itself proposes, if it settles the error: what gives a job without errors first."""

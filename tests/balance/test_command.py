@@ -52,6 +52,23 @@ def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
     assert after["step_s"] < 0.95 * before["step_s"]
 
 
+def test_the_job_as_it_is_has_the_figures_of_its_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    args = [*SHORT, "backend=megatron_lm", "model.pretrained=false", "recompute.granularity=full"]
+    args += ["recompute.method=uniform", "recompute.num_layers=1"]
+    assert main(["estimate", *args, "--json"]) in (0, 1)
+    own = json.loads(capsys.readouterr().out)
+    tree = answer_of(capsys, *args, "--quick")
+    peaks = [stage["peak_reserved"] for stage in own["memory"]["per_stage"]]
+    assert tree["job"] == {"step_s": own["time"]["step_s"], "peak_reserved": peaks}
+    assert tree["outside"] == own["memory"]["outside"]
+    main(["balance", *args, "--quick"])
+    assert f"the job as it is: step {own['time']['step_s']:.4g} s, " in capsys.readouterr().out
+
+
+def test_a_job_whose_own_split_is_none_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer_of(capsys, *TIGHT, "parallel.vpp=2", "--quick")["job"] is None
+
+
 def test_the_written_strategy_keeps_what_else_the_former_one_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

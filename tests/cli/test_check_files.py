@@ -17,7 +17,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cli import file_selection
+from launcher.cli import file_selection, main
 from launcher.cli.checked_file import checked_file
 from launcher.job.finding import Finding, Fix
 from launcher.report.checked import CheckedFile, Place, PlacedFinding
@@ -361,3 +361,16 @@ def test_the_workflow_in_the_docs_is_one_and_its_commands_exist(launch, tree):
     run = yaml.safe_load(written)["jobs"]["check"]["steps"][-1]["run"]
     words = run.removeprefix("launch ").replace('"origin/$GITHUB_BASE_REF"', "origin/main").split()
     assert launch(*words).code == 0
+
+
+@pytest.mark.parametrize("words", [(), ("parallel.tp=2",)])
+def test_how_a_file_was_read_is_remarked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a b.sh").write_text(". ./missing.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4\n")
+    main(["check", "a b.sh", *words])
+    assert "launch check: 1 remark on how it was read: launch import 'a b.sh'" in capsys.readouterr().err
+    main(["check", "a b.sh", *words, "--json"])
+    (remark,) = json.loads(capsys.readouterr().out)["remarks"]
+    assert "./missing.sh cannot be read" in remark

@@ -41,6 +41,11 @@ CASES = {
         "cannot express model.num_nextn_predict_layers=7",
         [],
     ),
+    "an empty list, in place of a list": (
+        ("check", TINY, "backend=mindformers", "model.compress_ratios=3"),
+        "cannot express model.compress_ratios=[3]",
+        ["model.compress_ratios=[]"],
+    ),
     "rows of the embedding": (
         ("check", WHOLE, "backend=megatron", "tokenizer.padded_vocab_size=2"),
         "padded_vocab_size 2 is less",
@@ -96,3 +101,44 @@ def test_a_program_of_another_backend(capsys: pytest.CaptureFixture[str]) -> Non
     assert offers(text, "not of MindFormers") == ["--backend mindspeed", "--to mindformers"]
     for offered in ("--backend mindspeed", "--to mindformers"):
         assert "not of MindFormers" not in said(capsys, "import", "our script.sh", *shlex.split(offered))
+
+
+@pytest.mark.parametrize(
+    ("backend", "field", "asked"),
+    [
+        ("mindspeed", "data.split_paths_file=x", ["data.paths=[…]", "data.split_paths_file=null"]),
+        ("megatron_lm", "profiler.path=x", ["logging.tensorboard_dir=…", "profiler.path=null"]),
+    ],
+)
+def test_a_value_that_only_the_user_knows_is_asked_for(
+    capsys: pytest.CaptureFixture[str], backend: str, field: str, asked: list[str]
+) -> None:
+    main(["check", "+recipe=tiny_qwen3", f"backend={backend}", field, "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = [each for each in findings if field in each["message"]]
+    assert (found["fix"], found["ask"]) == ([], asked)
+    assert not [fix for each in findings for fix in each["fix"] if "…" in fix]
+
+
+def test_arguments_of_a_recipe_for_another_backend_are_one_paragraph(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "2000")
+    words = ("check", "+recipe=glm4_7_flash_grpo", "backend=mindspeed")
+    main([*words, "--json"])
+    one_each = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["rule"] == "ARG-UNKNOWN"]
+    near = [each for each in one_each if "did you mean" in each["message"]]
+    text = said(capsys, *words)
+    assert text.count("error ARG-UNKNOWN") == 1 + len(near) < len(one_each)
+    assert all(field in text for each in one_each for field in each["fields"])
+    (works,) = offers(text, "none of these ")
+    assert said(capsys, *words, *works.split()).count("error ARG-UNKNOWN") == len(near)
+
+
+@pytest.mark.parametrize("field", ["seed", "model.compress_ratios", "precision.dtype", "optimizer.weight_decay"])
+def test_a_field_that_always_has_a_value_is_offered_with_its_default(
+    capsys: pytest.CaptureFixture[str], field: str
+) -> None:
+    job = ("check", "+recipe=tiny_qwen3", "backend=mindformers")
+    (works,) = offers(said(capsys, *job, f"{field}=null"), f"{field} needs ")
+    assert f"{field} needs " not in said(capsys, *job, f"{field}=null", works)

@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.cli import main
+from launcher.cli.options import writable
+from launcher.cli.refusal import WrongUse
 from launcher.outputs.files import OutputRefused, write_output
 from launcher.outputs.kinds import JOB, PICTURE, PROGRAM, TRACE, Kind
 from tests.commands import ROOT
@@ -244,3 +246,17 @@ def test_whatever_was_there_is_still_there(
     after = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert {name: after.get(name) for name in earlier} == earlier
     assert not [name for name in after if name.startswith(".")]
+
+
+@pytest.mark.parametrize(("open_folder", "works"), [("cwd", "-o ./x.yaml"), ("home", "-o ~/x.yaml"), ("", None)])
+def test_only_a_folder_that_can_be_written_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_folder: str, works: str | None
+) -> None:
+    for name in ("cwd", "home", "closed"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("os.access", lambda path, _mode: Path(path).absolute().name == open_folder)
+    with pytest.raises(WrongUse, match="closed is not writable") as refused:
+        writable("-o", str(tmp_path / "closed" / "x.yaml"), JOB, ".yaml")
+    assert refused.value.works == (() if works is None else (works,))

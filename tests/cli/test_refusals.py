@@ -98,7 +98,11 @@ def test_a_wrong_argument_is_refused_alike_by_every_verb(
 
 # name: words of a whole command, exit code, what is said. 2: the words are wrong; 1: what they ask for is refused.
 ALONE = {
-    "no verb": (("chek", "x"), 2, "did you mean check"),
+    "no verb": (("chek", "+recipe=a b"), 2, "launch check '+recipe=a b'"),
+    "a misspelt option": (("check", *JOB, "--jsn"), 2, "--json"),
+    "a group as an option": (("check", "--backend", "megatron"), 2, "backend=megatron"),
+    "a field as an option": (("check", *JOB, "--tp=4"), 2, "parallel.tp=4"),
+    "a file as an option": (("check", "--recipe", "qwen3_8b"), 2, "+recipe=qwen3_8b"),
     "run not known": (("status", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to logs": (("logs", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to resume": (("resume", "nosuch"), 1, "there is no run 'nosuch'"),

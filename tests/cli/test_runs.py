@@ -285,12 +285,15 @@ def test_a_folder_of_somebody_else_does_not_harm_who_looks(launch: Launch, overr
     for change in HOSTILE_RECORDS:
         (tmp_path / "copy/run/run.json").write_text(json.dumps({**record, **change}))
         done = launch("status", "copy")
-        assert (done.code, "no run was started in it" in done.err) == (1, True), (change, done)
+        assert (done.code, "its run/run.json is damaged" in done.err) == (1, True), (change, done)
     (tmp_path / "copy/run/run.json").write_text(json.dumps({**record, "what": "\x1b[2J", "host": "\x07"}))
     (tmp_path / "copy/logs/node0.log").write_text("[rank1] RuntimeError: \x1b]0;title\x07\n")
     shown = launch("status", "copy").out
     assert "RuntimeError: \\x1b]0;title\\x07" in shown
     assert not {"\x1b", "\x07"} & set(shown)
+    (tmp_path / "copy/run/run.json").unlink()
+    (tmp_path / "copy/run/run.json").mkdir()
+    assert "its run/run.json cannot be read: " in launch("status", "copy").err
 
 
 @pytest.fixture

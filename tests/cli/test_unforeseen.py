@@ -26,6 +26,8 @@ RAISED = {
     "no end of recursion": ("RecursionError('deep')", 1, "internal error: RecursionError: deep"),
     "an error group": ("ExceptionGroup('many', [ValueError('a')])", 1, "internal error: ExceptionGroup: many"),
     "a base exception": ("BaseException('odd')", 1, "internal error: BaseException: odd"),
+    "no dependency": ("ModuleNotFoundError('no', name='hydra.core')", 1, "-m pip install -e "),
+    "no module of ours": ("ModuleNotFoundError('no', name='launcher.x')", 1, "internal error: ModuleNotFoundError: no"),
     "no memory": ("MemoryError()", 1, "does not have enough memory"),
     "a full disk": (f"OSError({errno.ENOSPC}, 'No space left on device')", 1, "free some space"),
     "too many files": (f"OSError({errno.EMFILE}, 'Too many open files')", 1, "ulimit -n"),

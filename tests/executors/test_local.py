@@ -69,6 +69,17 @@ def tool(path: Path, text: str = "#!/bin/sh\necho trained\n", mode: int = 0o755)
     return path
 
 
+def test_python_is_this_one_where_it_has_only_the_name_python3(tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    tool(tools / "python", "#!/bin/sh\nexit 3\n")  # another one, on the user's PATH
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setattr("sys.executable", str(tool(tmp_path / "python3")))
+    out = tmp_path / "out"
+    assert run(LaunchPlan(nodes=(NodePlan(rank=0, argv=("python",)),), output_dir=str(out))).code == 0
+    assert "trained" in (out / "logs" / "node0.log").read_text()
+
+
 ABSENT = {
     "name": ("no-such-command", {}, "no-such-command"),
     "path": ("/none/here", {}, "/none/here does not exist"),

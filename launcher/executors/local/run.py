@@ -199,7 +199,7 @@ def _environ() -> dict[str, str]:
 
 def _check_program(node: NodePlan, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
     """Reject a missing program or working directory, unless the plan itself creates it."""
-    workdir, program = Path(resolved(node.workdir, environ)), resolved(node.argv[0], environ)
+    workdir, program = Path(resolved(node.workdir, environ)), _argv(node, plan, environ)[0]
     output = Path(plan.output_dir).absolute()
     if not workdir.is_dir() and not workdir.absolute().is_relative_to(output):
         raise CannotStart(f"{program} cannot be started: its working directory {workdir} does not exist")
@@ -342,6 +342,13 @@ def _print(run: _Run, text: str) -> None:
             file.write(f"launch: {text}\n")
 
 
+def _argv(node: NodePlan, plan: LaunchPlan, environ: Mapping[str, str]) -> list[str]:
+    """Return the words of a command; `python` is the job's, else this one, which may have no such name (`python3`)."""
+    argv = [resolved(word, environ) for word in node.argv]
+    is_nameless = plan.start.python is None and shutil.which("python", path=os.path.dirname(sys.executable)) is None
+    return [sys.executable, *argv[1:]] if argv[0] == "python" and is_nameless else argv
+
+
 def _environment(node: NodePlan, environ: Mapping[str, str], python: str | None) -> dict[str, str]:
     env = {**environ, **{key: resolved(value, environ) for key, value in node.env.items()}}
     # The scripts of the job's Python (torchrun, msrun) must be found even if its environment is not activated.
@@ -352,7 +359,7 @@ def _environment(node: NodePlan, environ: Mapping[str, str], python: str | None)
 
 def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Progress | None) -> tuple[Ended, bool]:
     node = settled(node)
-    argv = [resolved(word, environ) for word in node.argv]
+    argv = _argv(node, run.plan, environ)
     stop, log = run.stop, run.log or Path(run.plan.output_dir) / "logs"
     if stop.received:
         return Ended(code=128 + stop.received[0], log=log, interrupted=True), False
