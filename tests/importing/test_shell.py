@@ -55,7 +55,7 @@ ARGS = {
     "replacement": ("X=a-b-c; run ${X/-/_} ${X//-/_} ${X//-}", ["run a_b-c a_b_c abc"]),
     "escaped sign replaced": (r"X=a/b*c; run ${X//\//_} ${X/\*/+} ${X%\*c}", ["run a_b*c a/b+c a/b"]),
     "slash taken away": (r'X=a/b/c; run "${X//\/}" ${X/\/b\//-}', ["run abc a-c"]),
-    "slash replaced by something else": (r"X=a/b; N=_; run ${X//\//$N}", ["run ${X//\\//$N}"]),
+    "slash replaced by something else": (r"X=a/b; N=_; run ${X//\//$N}", ["run a_b"]),
     "substring": ("X=abcdef; run ${X:1:3} ${X:2} ${X: -2}", ["run bcd cdef ef"]),
     "case": ("X=Ab; run ${X^^} ${X,,} ${X,}", ["run AB ab ab"]),
     "indirection": ("N=X; X=7; run ${!N}", ["run 7"]),

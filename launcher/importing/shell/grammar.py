@@ -34,7 +34,13 @@ _ENDS = {
 }
 # `<your_path>`, unquoted, is a redirection in bash, but a placeholder to the author.
 _BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>|(?<==)<([A-Za-z][\w ./,-]*[\w.-])>|(?<=\w )<([A-Za-z]\w*(?: [\w./-]+)+)>")
-_SHOWN = str.maketrans({BLANK_LEFT: "<", BLANK_RIGHT: ">", BLANK_SPACE: KEPT_BLANK})
+# In place of a slash in the pattern of `${A//'/'/_}`, `${A//\\//$B}` and `${A////_}`, where the grammar ends it.
+_SLASH = "\ue005"
+_REPLACED = re.compile(
+    rb"(\$\{[\w@*]+(?:\[[^]\n]*\])?/)(/{0,2})"
+    rb"((?:\\.|'[^'\n]*'|\"(?:\\.|[^\"\\\n])*\"|\$\{[^{}\n]*\}|[^\\'\"/}\n])*+)(?=[/}])"
+)
+_SHOWN = str.maketrans({BLANK_LEFT: "<", BLANK_RIGHT: ">", BLANK_SPACE: KEPT_BLANK, _SLASH: "/"})
 # `${TEXT:$LENGTH+1}`: the grammar requires the offset without its dollar sign.
 _OFFSET = re.compile(rb"(\$\{\w+:(?![-=+?])[^}\s]*?)\$(\w+[^}\s]*\})")
 # `${N:=$((A / B))}`: the grammar parses arithmetic in a default as a command, but supports the older `$[A / B]`.
@@ -63,6 +69,11 @@ _EXTGLOB = b"shopt -s extglob"
 _OF_FILES = re.compile(rb"^[ \t]*(?:rm|cp|mv|ls|chmod) [^\n;|&]*", re.MULTILINE)
 # The grammar reads `[[ $A = b* && $C ]]` with `==` only, and `test $A == $B` before a `case` with `=` only.
 _TEST, _TEST_COMMAND = re.compile(rb"\[\[ [^\n]{0,500}? \]\]"), re.compile(rb"\btest [^\n;&|]*")
+# The grammar has the words of `[ $A \< b ]` and `[ \( $A = b \) ]` as those of `test` only, and reads
+# `(((N++)); echo $N)` as arithmetic.
+_COMMANDS = re.compile(rb"\[( [^\n]{0,500}? )\](?=[\s;|&)]|\Z)|(?<![$(])\((?=\(\([^()\n]*\)\)[ \t]*(?:[;\n]|&&|\|\|))")
+_BEFORE_COMMAND = re.compile(rb"(?:^|[;&|({!`]|\b(?:if|elif|else|then|while|until|do))[ \t]*\Z")
+_TEXTS = ("comment", "string_content", "raw_string", "ansi_c_string", "heredoc_body", "heredoc_content")
 _MISREAD = re.compile(rb"\btest\s[^\n]*==|!\s+!")
 _MOST_ROUNDS = 10
 # The grammar ends a pattern with the letter after `${N}`.
@@ -90,6 +101,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     if crashes is not None:
         line = source.count(b"\n", 0, crashes.start()) + first_line
         raise NotReadable("a character above U+FFFF follows {, which the grammar cannot read", f"{file}:{line}")
+    typed, source = source, _REPLACED.sub(_with_slashes, source)
     source = _INLINE.sub(lambda found: b" " * len(found.group()), source)
     source = _PROMPT.sub(lambda found: b" " * len(found.group()), source)
     source, root = _in_braces(_with_plain_numbers(source))
@@ -97,14 +109,19 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
         source, root = _in_braces(_repaired(source, root))
     source, root = _with_ends(*_with_tests(*_with_blanks(source, root)))
     if root.has_error:
-        raise _syntax_error(source, root, file, first_line)
+        raise _syntax_error(source, root, file, first_line, typed)
     return root
 
 
 def text_of(node: Node) -> str:
     """Return the source text of a node."""
-    text = str(node.text.decode("utf-8", "replace"))
-    return text.translate(_SHOWN) if BLANK_LEFT in text else text
+    return decoded(node.text)
+
+
+def decoded(source: bytes) -> str:
+    """Return a part of the parsed source as it was typed."""
+    text = source.decode("utf-8", "replace")
+    return text.translate(_SHOWN) if BLANK_LEFT in text or _SLASH in text else text
 
 
 def line_of(node: Node) -> int:
@@ -126,6 +143,7 @@ def _repaired(source: bytes, root: Node) -> bytes:
 
     Placeholders such as `<path>` become words. The text keeps its lines, so that their numbers stay valid.
     """
+    source = _as_commands(source, root)
     source = _DECIMAL.sub(_AS_DECIMAL, _BLANK.sub(_as_word, source))
     source = _TEST.sub(lambda test: test.group().replace(b" = ", b" == "), source)
     source = _TEST_COMMAND.sub(lambda test: test.group().replace(b" == ", b" = "), source)
@@ -146,6 +164,35 @@ def _repaired(source: bytes, root: Node) -> bytes:
         if not root.has_error:
             return source
     return source
+
+
+def _as_commands(source: bytes, root: Node) -> bytes:
+    """Rewrite `[ … ]` as `test …` where the grammar does not read it, and begin a subshell with a blank."""
+    parsed = _parser().parse
+    for _ in range(_MOST_ROUNDS):
+        parts, end, at = [], 0, 0
+        while (found := _COMMANDS.search(source, at)) is not None:
+            at = found.start() + 1
+            line = source[source.rfind(b"\n", 0, at - 1) + 1 : at - 1]
+            if not _BEFORE_COMMAND.search(line[-80:]) or root.descendant_for_byte_range(at - 1, at).type in _TEXTS:
+                continue
+            if found[1] is None or parsed(found.group()).root_node.has_error:
+                parts += [source[end : at - 1], b"( " if found[1] is None else b"test" + found[1]]
+                end = at = found.end()
+        if not parts:
+            break
+        source = b"".join(parts) + source[end:]
+        root = parsed(source).root_node
+        if not root.has_error:
+            break
+    return source
+
+
+def _with_slashes(found: "re.Match[bytes]") -> bytes:
+    """Return the start of `${A//PATTERN`; after `//` a slash is the first character of the pattern."""
+    start, signs, pattern = found.groups()
+    slash = _SLASH.encode()
+    return start + signs[:1] + slash * (len(signs) > 1) + pattern.replace(b"/", slash)
 
 
 def _with_plain_numbers(source: bytes) -> bytes:
@@ -272,7 +319,7 @@ def _without_loose_continuation(source: bytes, root: Node) -> bytes | None:
     return None
 
 
-def _syntax_error(source: bytes, root: Node, file: str, first_line: int) -> Exception:
+def _syntax_error(source: bytes, root: Node, file: str, first_line: int, typed: bytes) -> Exception:
     opened = _open_quote(source)
     if opened is not None:
         line, quote = opened
@@ -281,13 +328,15 @@ def _syntax_error(source: bytes, root: Node, file: str, first_line: int) -> Exce
     if error.is_missing and error.parent is not None and error.type in _ENDS:
         return NotReadable(_ENDS[error.type], f"{file}:{line_of(error.parent) + first_line - 1}")
     line = line_of(error) + first_line - 1
-    text = (text_of(error).strip() or source.splitlines()[min(line, len(source.splitlines())) - 1].decode()).split("\n")
+    text = text_of(error).strip().split("\n")[0]
+    if not text or text.encode() not in typed:  # a repair has changed it
+        text = typed.split(b"\n")[line - first_line].decode("utf-8", "replace").strip()
     extended = _EXTENDED.search(source) if _EXTGLOB in source else None
     if extended is not None:
         line = source.count(b"\n", 0, extended.start()) + first_line
         what = f"a pattern of extglob, {extended.group().decode('utf-8', 'replace')}"
         return NotReadable(f"{what}, is read in rm, cp, mv, ls and chmod only", f"{file}:{line}")
-    what = f"a {error.type} is missing" if error.is_missing else f"not bash: {text[0][:80]!r}"
+    what = f"a {error.type} is missing" if error.is_missing else f"not bash: {text[:80]!r}"
     return NotReadable(what, f"{file}:{line}")
 
 

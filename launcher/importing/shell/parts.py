@@ -1,15 +1,13 @@
 """Parses `${NAME…}`: the grammar gives a flat list of nodes, with gaps in place of white space."""
 
-import re
 from dataclasses import dataclass
 
-from launcher.importing.shell.grammar import Node, text_of
-from launcher.importing.shell.placeholders import placeholder
+from launcher.importing.shell.grammar import Node, decoded, text_of
 
 
 def between(source: bytes, offset: int, start: int, end: int) -> str:
     """Return the text between two bytes of a source that begins at `offset`."""
-    return source[start - offset : end - offset].decode("utf-8", "replace")
+    return decoded(source[start - offset : end - offset])
 
 
 def _with_gaps(node: Node) -> "list[str | Node]":
@@ -62,9 +60,6 @@ class Parts:
                 parts.arguments[-1].append(between(source, offset, at, child.start_byte))
             if is_end:
                 break
-            if wants_more and child.type == "/" and source[: child.start_byte - offset].endswith(b"\\"):
-                parts._escaped_slash(child, node)
-                break
             if wants_more and child.type in ("/", ":") and len(parts.arguments) < 2:
                 parts.arguments.append([])
             elif child.type in ("/", "//", "#", "%") and parts.operator == "/" and not parts.arguments[-1]:
@@ -78,13 +73,6 @@ class Parts:
         """Return the first argument as typed."""
         first = self.arguments[0] if self.arguments else []
         return "".join(part if isinstance(part, str) else text_of(part) for part in first)
-
-    def _escaped_slash(self, slash: Node, node: Node) -> None:
-        """Parse the rest of `${A//\\//_}`, whose pattern the grammar ends too early; not with expansions."""
-        rest = between(node.text, node.start_byte, slash.start_byte, node.end_byte - 1)
-        pattern, *new = re.split(r"(?<!\\)/", rest[1:], maxsplit=1)
-        self.arguments[-1].append(placeholder(rest) if "$" in rest else "/" + pattern)
-        self.arguments += [[text] for text in new]
 
     def _head(self, child: Node) -> None:
         if child.type in ("variable_name", "special_variable_name", "word", "number"):
