@@ -4,9 +4,11 @@ The root holds bash, a few programs for text and files, and the scripts' own fol
 others and no right of root. For Linux, as root (`unshare`, `chroot`).
 """
 
+import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -35,8 +37,12 @@ _SECONDS = 10
 
 def make_root(root: Path) -> None:
     """Make the folder that scripts see as `/`."""
-    for folder in ("bin", "tmp", "work", "dev"):
+    for folder in ("bin", "tmp", "work", "dev", "proc"):
         (root / folder).mkdir(parents=True)
+    # Without it `>/dev/null` fails, and with `set -e` the script ends there.
+    os.mknod(root / "dev" / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    (root / "dev" / "null").chmod(0o666)
+    (root / "dev" / "fd").symlink_to("/proc/self/fd")  # of `> >(tee log)` and `< <(seq 3)`
     for name in _PROGRAMS:
         found = shutil.which(name)
         if found is None:
@@ -56,8 +62,8 @@ def make_root(root: Path) -> None:
     for name in _SOURCED:
         (root / "usr/local/Ascend" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "usr/local/Ascend" / name).touch()
-    for path, mode in ((root / "tmp", 0o777), (root, 0o755)):
-        path.chmod(mode)
+    for path in (root / "tmp", root):  # of scripts that make `/data/logs`
+        path.chmod(0o777)
 
 
 def commands_of(root: Path, folder: Path, script: str, variables: Mapping[str, str]) -> list[list[str]]:
@@ -80,6 +86,8 @@ def _run(root: Path, folder: Path, script: str, variables: Mapping[str, str], pl
     inside = root / "work" / folder.name
     if not inside.exists():
         shutil.copytree(folder, inside, symlinks=True)
+        for path in (inside, *(each for each in inside.rglob("*") if each.is_dir() and not each.is_symlink())):
+            path.chmod(0o777)
     log = root / "log"
     log.write_text("", encoding="utf-8")
     log.chmod(0o666)
@@ -87,7 +95,19 @@ def _run(root: Path, folder: Path, script: str, variables: Mapping[str, str], pl
     given = " ".join(variables[name] for name in sorted(variables) if name.isdigit())
     text = f"exec >/dev/null 2>&1 </dev/null; cd {str(start)!r} && exec bash {str(path)!r} {given}"
     timeout, unshare, chroot = (str(shutil.which(name)) for name in ("timeout", "unshare", "chroot"))
-    enter = [unshare, "-n", "-p", "-f", chroot, "--userspec=65534:65534", str(root), "/bin/bash", "-c", text]
+    enter = [
+        unshare,
+        "-n",
+        "-p",
+        "-f",
+        f"--mount-proc={root / 'proc'}",
+        chroot,
+        "--userspec=65534:65534",
+        str(root),
+        "/bin/bash",
+        "-c",
+        text,
+    ]
     environment = {"PATH": "/bin", "HOME": "/tmp"} | {n: text for n, text in variables.items() if not n.isdigit()}
     subprocess.run([timeout, "-k", "1", str(_SECONDS), *enter], env=environment, capture_output=True, check=False)
     found = log.read_text(encoding="utf-8", errors="replace").split("\036")
