@@ -17,6 +17,11 @@ DEFAULT_RULE = "PORT-DEFAULT"
 _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
 # Read from the model's files, or specific to a machine: kernels, folders, generation.
 _MOSTLY_SHARED = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
+# They change no value of training, but what fits: how many devices share an expert, and the optimizer's state.
+_LAYOUT: Mapping[str, Callable[[Job], bool]] = {
+    "parallel.etp": lambda job: job.model.is_moe and job.parallel.tp > 1,
+    "parallel.distributed_optimizer": lambda job: True,
+}
 _ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})
 # Prefixes of fields that only some jobs read.
 _READ_BY: Mapping[str, Callable[[Job], bool]] = {
@@ -53,10 +58,14 @@ def source_defaults(route: PortRoute, job: Job) -> dict[str, Value]:
     }
     rows = _rows_by_field(route.source.table(route.source_version).rows)
     there = meaning(job, route.target, route.version).fields
+    chosen_there = route.target.prepare(job, route.version)
     found: dict[str, Value] = {}
     for path in open_paths:
-        value = computed.get(path, _default(route, path, rows.get(path, ()), written))
+        value = computed.get(path, value_at(prepared, path))
+        if value is None:
+            value = _default(route, path, rows.get(path, ()), written)
         same = path not in _NEEDED and canonical(there[path].value) == canonical(value)
+        same |= path in _LAYOUT and value_at(chosen_there, path) is not None
         if value not in (None, (), "") and not same and _differs(route, job, path, value):
             found[path] = value
     return found | _of_absence(route, bare, job)
@@ -91,6 +100,8 @@ def _is_read(path: str, job: Job) -> bool:
     """Return whether a field affects this job's training and is set by the job on every backend."""
     if path in _NEEDED:
         return True
+    if path in _LAYOUT:
+        return _LAYOUT[path](job)
     if (
         not fields()[path].meta.affects_training
         or path.startswith(_MOSTLY_SHARED)

@@ -1,5 +1,6 @@
 """Ports carry what the source's own backend does where its script says nothing, and say so."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from launcher.compose import compose
 from launcher.importing.job_file import job_yaml
 from launcher.importing.port import ported
 from launcher.importing.read_argv import read_argv
+from launcher.job import with_values
 from launcher.pipeline import judge
 from launcher.port.defaults import DEFAULT_RULE
 
@@ -34,6 +36,20 @@ def test_the_learning_rate_of_swift_is_carried_over(case: tuple[str, str, float]
     reported = next(each for each in found.findings if each.rule == DEFAULT_RULE)
     assert set(reported.fields) >= {"optimizer.lr", "batch.global_batch_size"}
     assert f"of Megatron-SWIFT {version}" in reported.message
+
+
+@pytest.mark.parametrize("target", ["mindspeed", "megatron_lm"])
+def test_the_layout_of_swift_is_carried_over(target: str) -> None:
+    # etp is 1 there and tp here, where 8 devices are too few for etp 2 × ep 4 × pp 2; states are sharded there only.
+    layout = {"parallel.tp": 2, "parallel.pp": 2, "parallel.cp": 2, "parallel.ep": 4, "cluster.devices_per_node": 8}
+    imported = read_argv(SWIFT.replace("Qwen3-8B", "Qwen3-30B-A3B").split(), backend="megatron")
+    job = with_values(imported.job, layout | {"model.num_experts": 128})
+    found = ported(dataclasses.replace(imported, job=job), target)
+    assert (found.job.parallel.etp, found.job.parallel.distributed_optimizer) == (1, True)
+    outcome = judge(found.job, fixes=False)
+    assert outcome.native.get("expert-tensor-parallel-size") == 1
+    assert outcome.native.get("use-distributed-optimizer") is True
+    assert "PAR-EXPERT-WORLD" not in {each.rule for each in outcome.findings}
 
 
 def test_swift_itself_still_chooses_the_rate() -> None:
