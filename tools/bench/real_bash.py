@@ -95,19 +95,8 @@ def _run(root: Path, folder: Path, script: str, variables: Mapping[str, str], pl
     given = " ".join(variables[name] for name in sorted(variables) if name.isdigit())
     text = f"exec >/dev/null 2>&1 </dev/null; cd {str(start)!r} && exec bash {str(path)!r} {given}"
     timeout, unshare, chroot = (str(shutil.which(name)) for name in ("timeout", "unshare", "chroot"))
-    enter = [
-        unshare,
-        "-n",
-        "-p",
-        "-f",
-        f"--mount-proc={root / 'proc'}",
-        chroot,
-        "--userspec=65534:65534",
-        str(root),
-        "/bin/bash",
-        "-c",
-        text,
-    ]
+    apart = (unshare, "-n", "-p", "-f", f"--mount-proc={root / 'proc'}")
+    enter = [*apart, chroot, "--userspec=65534:65534", str(root), "/bin/bash", "-c", text]
     environment = {"PATH": "/bin", "HOME": "/tmp"} | {n: text for n, text in variables.items() if not n.isdigit()}
     subprocess.run([timeout, "-k", "1", str(_SECONDS), *enter], env=environment, capture_output=True, check=False)
     found = log.read_text(encoding="utf-8", errors="replace").split("\036")
