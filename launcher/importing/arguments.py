@@ -195,8 +195,12 @@ def _deprecation(option: str, text: str, dashes: str = "--") -> str:
 
 
 def _placeholder_note(flag: str, typed: str, locations: SourceLocations, *, is_output: bool) -> Note:
-    names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", typed) if not typed.startswith("$(")]
+    names = re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", typed)
     why = "its value is known only where the script runs" if is_output else "the script does not set its value"
+    if typed.startswith("$((") and not re.search(r"\$\((?!\()|`", typed):
+        names, why = re.findall(r"(?<!\w)[A-Za-z_]\w*", typed), "a variable in it is not known"
+    elif typed.startswith("$("):
+        names = []
     return Note(
         message=f"--{flag} {typed} is kept as it is: {why}",
         where=locations.of(flag),

@@ -20,7 +20,7 @@ from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, LARGEST, parse_mapping, read_text, repeated_keys
-from launcher.importing.shell.placeholders import placeholder, shown
+from launcher.importing.shell.placeholders import INHERITED, placeholder, shown
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_options, ignored, request_of
 from launcher.importing.stored import arguments_of_stored, dumped, likely_backends
@@ -223,8 +223,13 @@ def _globs(invocation: Invocation, state: State) -> list[Note]:
 
 
 def _assumed(state: State) -> list[Note]:
+    message = "{} is not {}; the condition takes it as empty"
     return [
-        Note(message=f"{name} is not set; the condition takes it as empty", where=where, works=(f"--set {name}=VALUE",))
+        Note(
+            message=message.format(name, "known here" if name in INHERITED else "set"),
+            where=where,
+            works=(f"--set {name}=VALUE",),
+        )
         for name, where in state.assumed.items()
         if name.isidentifier() or name.isdigit()
     ]

@@ -405,6 +405,14 @@ def test_an_ordinary_path_with_a_blank_is_no_placeholder(tmp_path: Path) -> None
 # name: (script, reason)
 REASONS = {
     "unset": ("{} --seed $S", "--seed $S is kept as it is: the script does not set its value"),
+    "computed of an unset one": (
+        "{} --seed $((S / 2))",
+        "--seed $((S / 2)) is kept as it is: a variable in it is not known",
+    ),
+    "of the machine": (
+        '[[ ":$PATH:" == *:/x:* ]] || export PATH=/x:$PATH\n{} --seed 1',
+        "PATH is not known here; the condition takes it as empty",
+    ),
     "printed by a program": ("S=$(nproc)\n{} --seed $S", "--seed $(nproc) is kept as it is: {}"),
     "a format that is not followed": ("printf -v S '%(%s)T' -1\n{} --seed $S", "--seed $S is kept as it is: {}"),
     "a branch that the machine chooses": (
@@ -418,7 +426,9 @@ REASONS = {
 def test_why_a_value_is_not_known(name: str, tmp_path: Path) -> None:
     script, reason = REASONS[name]
     (tmp_path / "x.sh").write_text(script.format(_MEGATRON))
-    reported = [note.message for note in import_file(tmp_path / "x.sh").warnings]
+    warnings = import_file(tmp_path / "x.sh").warnings
+    reported = [note.message for note in warnings]
+    assert "$((" not in reason or any("--set S=VALUE" in note.works for note in warnings)
     assert reason.replace("{}", "its value is known only where the script runs") in reported, reported
 
 

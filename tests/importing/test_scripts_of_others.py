@@ -147,7 +147,9 @@ def test_a_script_is_found_from_the_root_of_its_project(tmp_path: Path) -> None:
     for folder in ("scripts/a", "jobs/b"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "scripts/a/run.sh").write_text("go 1\n")
+    (tmp_path / "sizes.sh").write_text("LAYERS=4\n")
     assert words_of(state_of("cd /srv/project\nsh scripts/a/run.sh", tmp_path / "jobs/b")) == ["go|1"]
+    assert words_of(state_of("source sizes.sh\ngo $LAYERS", tmp_path / "jobs/b")) == ["go|4"]
 
 
 TRAINING = "torchrun --nproc_per_node 8 {} --num-layers 4 --hidden-size 64 --lr 1e-4 {}\n"

@@ -152,8 +152,9 @@ def script_text(word: str, state: State, folder: Path | None) -> str | None:
         return None
     if written is not None or folder is None or is_open(word):
         return None if written is None else retyped(written)
-    # `bash examples/x/run.sh` is relative to the root of the project, wherever the outer script is.
-    above = [*folder.resolve().parents][:_MOST_ABOVE] if "/" in word and not word.startswith("..") else []
+    # `bash examples/x/run.sh`, `source env.sh`: relative to the root of the project, wherever the outer script is.
+    is_of_project = ("/" in word or word.endswith(_SCRIPTS)) and not word.startswith("..")
+    above = [*folder.resolve().parents][:_MOST_ABOVE] if is_of_project else []
     for base in (Path(state.directory), folder, *above):
         path = Path(word).expanduser() if Path(word).is_absolute() else base / word
         try:
