@@ -44,6 +44,13 @@ _MODEL = (
     ),
     row("use-rotary-position-embeddings", "chooses rotary positions by their old name", NOTHING, "a field sets it"),
     row(
+        "num-query-groups",
+        "sets the heads of keys and values",
+        NOTHING,
+        "it is read beside --group-query-attention only",
+        source="megatron/training/arguments.py:1348 @core_v0.16.1",
+    ),
+    row(
         "openai-gelu onnx-safe use-te-activation-func",
         "changes the activation function",
         MODEL,
