@@ -39,6 +39,7 @@ class DroppedArg:
         without: the consequence where there is none.
         fields: canonical fields, where the mapping refuses the value.
         reported: a finding of the mapping also reports it.
+        unknown: the source has no such argument, either: what it does is not known.
     """
 
     flag: str
@@ -52,6 +53,7 @@ class DroppedArg:
     without: str = ""
     fields: tuple[str, ...] = ()
     reported: bool = False
+    unknown: bool = False
 
     @property
     def changes_training(self) -> bool:
@@ -245,6 +247,11 @@ def _undescribed(route: PortRoute, flag: str, value: Value, reason: str) -> Drop
     paths = _ties(route, flag)
     affects_training = not paths or any(fields()[path].meta.affects_training for path in paths)
     works = list(_near_values(route, paths[0], value) if paths else _namesakes(route, flag, value))
+    if not (paths or works or route.argument(flag)):
+        does = f"unknown to {route.source.title} {route.source_version}, too"
+        return DroppedArg(
+            flag=flag, value=value, does=does, effect=MODEL, why=reason, without=USUAL[MODEL], unknown=True
+        )
     return DroppedArg(
         flag=flag,
         value=value,

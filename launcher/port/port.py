@@ -359,15 +359,16 @@ def _losses(route: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -
         if each.effect != NOTHING:
             is_accepted = ALL in accepted or plain(each.flag) in accepted
             instead = "" if each.works else each.instead
-            groups.setdefault((each.effect, each.why, instead, is_accepted), []).append(each)
+            groups.setdefault((each.effect, each.unknown, each.why, instead, is_accepted), []).append(each)
     return (_loss(route, group, key[-1] is True) for key, group in groups.items())
 
 
 def _unknown_accepted(route: PortRoute, names: Iterable[str]) -> Iterator[Finding]:
     """Yield findings for accepted names that match no argument: the argument that was meant is still refused."""
     catalogue = route.source.catalogue(route.source_version)
+    given = {ALL, *map(plain, route.job.backend.args)}
     for name in names:
-        if name != ALL and not any(catalogue.get(each) for each in (name, name.replace("_", "-"))):
+        if plain(name) not in given and not any(catalogue.get(each) for each in (name, name.replace("_", "-"))):
             near = catalogue.suggest(name)
             yield Finding(
                 rule=DROPPED_RULE,
@@ -408,7 +409,8 @@ def _loss(route: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Findi
     one = group[0]
     message = f"{_described(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
     if one.works or not one.has:
-        message += f". Dropping it {EFFECTS[one.effect]}"
+        effect = EFFECTS[one.effect]
+        message += f". Dropping it {effect.replace('changes', 'may change') if one.unknown else effect}"
     if is_accepted and one.changes_training:
         message += " (accepted)"
     elif one.needs_acceptance:

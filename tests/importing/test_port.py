@@ -446,3 +446,22 @@ def test_the_balancing_loss_of_config_json_is_carried_over(case: tuple[str, str,
     assert ported(imported, "mindspeed", fixes=False).job.moe.aux_loss_coeff == wanted
     reported = read_argv([*argv, "--moe_aux_loss_coeff", "0.02"], backend="megatron", version=version)
     assert ported(reported, "mindspeed", fixes=False).job.moe.aux_loss_coeff == 0.02
+
+
+def test_an_argument_that_nobody_knows_is_dropped_only_if_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "x.sh"
+    path.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --use-z-loss\n")
+    (imported,) = read_file(path, ImportOptions(partial=True))
+    for accept, severity in (((), "error"), (("use-z-loss",), "warning")):
+        found = ported(imported, "mindspeed", accepted=accept).findings
+        dropped = [each for each in found if "use-z-loss" in each.message]
+        assert [(each.rule, each.severity) for each in dropped] == [("PORT-LEFT-OUT", severity)]
+        assert "may change the model or its loss" in dropped[0].message
+
+
+# --num-query-groups is read beside --group-query-attention only (Megatron-LM core_v0.16.1 arguments.py:1348).
+@pytest.mark.parametrize("target", ["megatron", "mindformers"])
+def test_an_argument_that_the_source_does_not_read_is_no_decision(target: str) -> None:
+    script = "pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --num-query-groups 4"
+    found = ported(read_argv(script.split(), backend="megatron_lm"), target).findings
+    assert [each.message for each in found if "num-query-groups" in each.message] == []
