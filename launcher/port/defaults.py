@@ -17,10 +17,9 @@ DEFAULT_RULE = "PORT-DEFAULT"
 _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
 # Read from the model's files, or specific to a machine: kernels, folders, generation.
 _MOSTLY_SHARED = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
-# They change no value of training, but what fits: how many devices share an expert, and the optimizer's state.
+# They change no value of training, but what fits: how many devices share an expert.
 _LAYOUT: Mapping[str, Callable[[Job], bool]] = {
     "parallel.etp": lambda job: job.model.is_moe and job.parallel.tp > 1,
-    "parallel.distributed_optimizer": lambda job: True,
 }
 _ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})
 # Prefixes of fields that only some jobs read.
