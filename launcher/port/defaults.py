@@ -17,9 +17,10 @@ DEFAULT_RULE = "PORT-DEFAULT"
 _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
 # Read from the model's files, or specific to a machine: kernels, folders, generation.
 _MOSTLY_SHARED = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
-# They change no value of training, but what fits: how many devices share an expert.
+# They change no value of training, but what fits: how many devices share an expert, or the optimizer's state.
 _LAYOUT: Mapping[str, Callable[[Job], bool]] = {
     "parallel.etp": lambda job: job.model.is_moe and job.parallel.tp > 1,
+    "parallel.distributed_optimizer": lambda job: True,
 }
 _ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})
 # Prefixes of fields that only some jobs read.
@@ -64,7 +65,8 @@ def source_defaults(route: PortRoute, job: Job) -> dict[str, Value]:
         if value is None:
             value = _default(route, path, rows.get(path, ()), written)
         same = path not in _NEEDED and canonical(there[path].value) == canonical(value)
-        same |= path in _LAYOUT and value_at(chosen_there, path) is not None
+        # Kept: what the target chooses itself, and its distributed optimizer, which needs less memory than none.
+        same |= path in _LAYOUT and (value is False or value_at(chosen_there, path) is not None)
         if value not in (None, (), "") and not same and _differs(route, job, path, value):
             found[path] = value
     return found | _of_absence(route, bare, job)

@@ -48,7 +48,15 @@ def test_the_layout_of_swift_is_carried_over(target: str) -> None:
     assert found.job.parallel.etp == 1
     outcome = judge(found.job, fixes=False)
     assert outcome.native.get("expert-tensor-parallel-size") == 1
+    assert outcome.native.get("use-distributed-optimizer") is True
     assert "PAR-EXPERT-WORLD" not in {each.rule for each in outcome.findings}
+
+
+def test_a_target_that_divides_the_optimizer_states_still_does() -> None:
+    script = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4"
+    found = ported(read_argv(script.split(), backend="megatron_lm"), "megatron", fixes=False)
+    assert found.job.parallel.distributed_optimizer is None
+    assert judge(found.job, fixes=False).native.get("use_distributed_optimizer") is not False
 
 
 def test_swift_itself_still_chooses_the_rate() -> None:
