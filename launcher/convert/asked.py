@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from launcher.convert.errors import WrongWord
 from launcher.convert.layouts.core import Naming
 from launcher.job import Job
 from launcher.records import dataclass
+
+if TYPE_CHECKING:
+    from launcher.convert.formats.format import Format
 
 
 def _silent(text: str) -> None:
@@ -58,3 +63,21 @@ class Asked:
     workers: int | None = None
     dry_run: bool = False
     warn: Callable[[str], None] = _silent
+
+
+def check_words(asked: Asked, target: Format, source: Format | None = None) -> None:
+    """Refuse options of `--set` and `--layers` that the target (of an adapter: or the source) would ignore.
+
+    Raises:
+        WrongWord: the format has no option of that name.
+    """
+    known = list(dict.fromkeys((*target.options, *(source.options if source is not None else ()))))
+    for word in asked.options:
+        name = word.partition("=")[0].replace("-", "_")
+        if name and name not in known:
+            works = ", ".join(f"--set {each}=…" for each in known) or "without --set"
+            raise WrongWord(f"--set {word}: {target.title} has no option {name}; works: {works}")
+    layers = asked.layers
+    if layers is not None and layers not in target.layers:
+        works = " or ".join(f"--layers {each}" for each in target.layers) or "without --layers"
+        raise WrongWord(f"--layers {layers}: {target.title} is not written with these names; works: {works}")

@@ -13,7 +13,6 @@ from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.files import read_exactly
 from launcher.convert.formats import formats_to_read
 from launcher.convert.formats.format import Format
-from launcher.convert.lora.formats import adapter_formats
 from launcher.outputs.contents import Contents, Known, contents_of, first_entries
 
 REPORT: Final = "conversion.json"
@@ -56,6 +55,8 @@ def checkpoint_contents(folder: Path) -> Contents:
 
 
 def _formats() -> Iterator[Format]:
+    from launcher.convert.lora.formats import adapter_formats  # needed where a folder is replaced
+
     yield from adapter_formats()
     yield from formats_to_read()
 

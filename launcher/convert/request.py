@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from launcher.convert.asked import Asked
+from launcher.convert.asked import Asked, check_words
 from launcher.convert.builds import for_backend, refuse_unread_format, refuse_without_loader
 from launcher.convert.casts import dtype_named
 from launcher.convert.containers.errors import ConvertError
@@ -15,7 +15,6 @@ from launcher.convert.errors import WrongWord
 from launcher.convert.formats import format_in, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, layout_of
 from launcher.convert.model import config_folder, has_config, model_in
-from launcher.convert.request_adapter import adapter_conversion, adapter_source, check_words
 from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.backend import UnknownBackend, backend_names
@@ -46,12 +45,16 @@ def request(asked: Asked) -> Iterator[Conversion]:
     dtype = dtype_named(asked.dtype) if asked.dtype else None
     source = Path(asked.checkpoint or asked.model or "").expanduser()
     backend = asked.backend or (asked.job.backend.name if asked.job is not None else None)
-    adapter = adapter_source(asked)
-    if adapter is not None:
-        layout, read_as = _layout(asked), _source_layout(asked)
-        with adapter_conversion(asked, adapter, backend, layout, read_as) as conversion:
-            yield conversion
-        return
+    if asked.adapter or asked.checkpoint:
+        # Imported here: most conversions are those of a model.
+        from launcher.convert.request_adapter import adapter_conversion, adapter_source
+
+        adapter = adapter_source(asked)
+        if adapter is not None:
+            layout, read_as = _layout(asked), _source_layout(asked)
+            with adapter_conversion(asked, adapter, backend, layout, read_as) as conversion:
+                yield conversion
+            return
     own = _own_format(backend)
     target = format_named("hf") if asked.to_hf else _target(asked.format, backend, own)
     check_words(asked, target)

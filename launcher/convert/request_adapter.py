@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.convert.asked import Asked
+from launcher.convert.asked import Asked, check_words
 from launcher.convert.builds import for_backend
 from launcher.convert.casts import dtype_named
 from launcher.convert.containers.errors import ConvertError
@@ -93,24 +93,6 @@ def adapter_conversion(
         if folder != path:
             asked.warn(f"{path}: written as an equal adapter (--rewrite)")
         yield replace(conversion, source=folder)
-
-
-def check_words(asked: Asked, target: Format, source: Format | None = None) -> None:
-    """Refuse options of `--set` and `--layers` that the target (of an adapter: or the source) would ignore.
-
-    Raises:
-        WrongWord: the format has no option of that name.
-    """
-    known = list(dict.fromkeys((*target.options, *(source.options if source is not None else ()))))
-    for word in asked.options:
-        name = word.partition("=")[0].replace("-", "_")
-        if name and name not in known:
-            works = ", ".join(f"--set {each}=…" for each in known) or "without --set"
-            raise WrongWord(f"--set {word}: {target.title} has no option {name}; works: {works}")
-    layers = asked.layers
-    if layers is not None and layers not in target.layers:
-        works = " or ".join(f"--layers {each}" for each in target.layers) or "without --layers"
-        raise WrongWord(f"--layers {layers}: {target.title} is not written with these names; works: {works}")
 
 
 def _refuse_options_of_models(asked: Asked, path: Path) -> None:

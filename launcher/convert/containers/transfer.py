@@ -128,20 +128,24 @@ class OpenFiles:
 
     def read_fd(self, path: Path) -> int:
         """Return a descriptor to read `path` with pread; Damaged if it cannot be opened."""
-        with self._lock:
-            if path not in self._read:
-                self._read[path] = _open(path, os.O_RDONLY)
-            return self._read[path]
+        return self._opened(self._read, path, os.O_RDONLY)
 
     def write_fd(self, path: Path) -> int:
         """Return a descriptor to write into the existing file `path` with pwrite."""
-        with self._lock:
-            if path not in self._write:
-                self._write[path] = _open(path, os.O_RDWR)
-            return self._write[path]
+        return self._opened(self._write, path, os.O_RDWR)
+
+    def _opened(self, known: dict[Path, int], path: Path, flags: int) -> int:
+        found = known.get(path)
+        if found is None:
+            with self._lock:
+                found = known[path] = known[path] if path in known else _open(path, flags)
+        return found
 
     def view(self, path: Path) -> memoryview:
         """Return a read-only memory map of the whole file."""
+        found = self._views.get(path)
+        if found is not None:
+            return found
         descriptor = self.read_fd(path)
         with self._lock:
             if path not in self._views:
@@ -223,8 +227,11 @@ class OpenFiles:
 
         The kernel lets one thread at a time write to a file, and the others wait for it with a busy processor.
         """
-        with self._lock:
-            return self._write_locks.setdefault(path, threading.Lock())
+        found = self._write_locks.get(path)
+        if found is None:
+            with self._lock:
+                found = self._write_locks.setdefault(path, threading.Lock())
+        return found
 
     def written(self) -> list[Path]:
         """Return the files that were opened for writing."""
