@@ -19,7 +19,8 @@ _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_bat
 _MOSTLY_SHARED = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
 # They change no value of training, but what fits: how many devices share an expert, or the optimizer's state.
 _LAYOUT: Mapping[str, Callable[[Job], bool]] = {
-    "parallel.etp": lambda job: job.model.is_moe and job.parallel.tp > 1,
+    # With ep 1, the source's own would train with wrong gradients of experts (MLM-ETP-REPLICAS).
+    "parallel.etp": lambda job: job.model.is_moe and job.parallel.tp > 1 and (job.parallel.ep or 1) > 1,
     "parallel.distributed_optimizer": lambda job: True,
 }
 _ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})

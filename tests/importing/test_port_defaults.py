@@ -52,6 +52,15 @@ def test_the_layout_of_swift_is_carried_over(target: str) -> None:
     assert "PAR-EXPERT-WORLD" not in {each.rule for each in outcome.findings}
 
 
+def test_experts_of_one_group_are_divided_as_the_target_does() -> None:
+    """With etp 1, tp 2 and ep 1 gradients of experts are wrong, on the source, too."""
+    imported = read_argv(SWIFT.replace("Qwen3-8B", "Qwen3-30B-A3B").split(), backend="megatron")
+    job = with_values(imported.job, {"parallel.tp": 2, "model.num_experts": 128})
+    found = ported(dataclasses.replace(imported, job=job), "megatron_lm", fixes=False)
+    assert found.job.parallel.etp is None
+    assert "MLM-ETP-REPLICAS" not in {each.rule for each in found.findings}
+
+
 def test_a_target_that_divides_the_optimizer_states_still_does() -> None:
     script = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4"
     found = ported(read_argv(script.split(), backend="megatron_lm"), "megatron", fixes=False)
