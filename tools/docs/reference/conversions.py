@@ -97,7 +97,7 @@ def _loadable(form: Format, model: Model) -> list[str]:
         if backend.families()[str(model.model_type)].no_weights:
             return []
     try:
-        refuse_without_loader(form, model)
+        refuse_without_loader(form, model, Layout())
     except ConvertError:
         return []
     return laid_out(form, model, **_BY_RANK.get(form.name, {}))
