@@ -101,7 +101,7 @@ def test_exit_code_is_0_where_only_warnings_are_found(launch, tree):
 
 def test_one_file_is_answered_as_before(launch, tree):
     result = launch("check", "scripts/good.sh", "--json")
-    assert set(result.json) == {"ok", "findings"}
+    assert set(result.json) == {"ok", "findings", "remarks"}
     assert launch("check", "scripts/install.sh").code == 1  # asked for by itself, it is no training
 
 
