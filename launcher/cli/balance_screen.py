@@ -50,7 +50,7 @@ def _verdict(answer: Answer, page: Page) -> Iterator[str]:
 
 
 def _unchanged(answer: Answer, even: float, page: Page) -> Iterator[str]:
-    """Yield what the job takes as it is, where the even split that the answer is compared with is another one."""
+    """Yield the step time and memory of the unchanged job, where its split is not the even one that is compared."""
     now = answer.unchanged
     if answer.measured or now is None or now.time is None or abs(now.time.step_s - even) <= even * _EXACT:
         return

@@ -25,11 +25,11 @@ from launcher.compose.presets import (
 from launcher.compose.search_path import SearchPath
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.config_names import with_config_names
-from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
 from launcher.families.tokenizer_files import with_tokenizer_files
 from launcher.job import Job, Origin
 from launcher.job.derive import with_fields
+from launcher.job.determined import determined_fields
 from launcher.job.model import Model
 from launcher.job.shipped import shipped
 from launcher.records import dataclass

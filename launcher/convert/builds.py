@@ -70,7 +70,7 @@ def refuse_unread_format(target: Format, name: str, layout: Layout) -> None:
 
 
 def _loads(backend: Backend, version: str, form: str) -> bool:
-    """Return whether a backend has a format for its own or can be told to take it (`checkpoint.format`)."""
+    """Return whether a backend loads a format: its own one, or one that `checkpoint.format` selects."""
     if any(module.endswith(f".{form}") for module in (backend.checkpoint_format or "", *backend.also_loads)):
         return True
     from launcher.mapping.engine import translate  # many conversions need no translation

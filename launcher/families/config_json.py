@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.budgets import load_json, read_limited
-from launcher.families.determined import determined_fields
 from launcher.families.ignored import IGNORABLE
 from launcher.families.outer import around, inside
 from launcher.families.record import Family
 from launcher.families.registry import FAMILIES
 from launcher.families.rope import scaling_value
 from launcher.families.source import NEEDED, ModelConfigError, Source
+from launcher.job.determined import determined_fields
 from launcher.job.model import Model
 from launcher.job.schema import Value, fields
 from launcher.nearest import nearest

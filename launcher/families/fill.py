@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from launcher.families.determined import determined_fields
 from launcher.job import Job, Origin, Value, build
 from launcher.job.derive import with_fields
+from launcher.job.determined import determined_fields
 from launcher.job.model import Model
 
 

@@ -8,7 +8,6 @@ from launcher.budgets import BeyondBudget
 from launcher.compose.presets import Preset, is_port, preset_named, preset_of_folder
 from launcher.families.config_json import read_config
 from launcher.families.config_names import with_config_names
-from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
 from launcher.families.source import ModelConfigError
 from launcher.families.tokenizer_files import with_tokenizer_files
@@ -16,6 +15,7 @@ from launcher.importing.imported import Imported
 from launcher.importing.notes import Note
 from launcher.job import Job
 from launcher.job.derive import with_fields
+from launcher.job.determined import determined_fields
 from launcher.job.model import Model
 
 # Backends read the number of these layers from an argument, not from config.json.

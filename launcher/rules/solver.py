@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from launcher.job import Job, Value, with_values
+from launcher.job.determined import determined_fields
 from launcher.job.finding import Finding, Fix
 from launcher.rules.candidates import candidates, node_counts
 from launcher.rules.changes import LENIENT, STRICT, Change, Changes, Preferences, changes_of
@@ -190,8 +191,9 @@ class Solver:
 
 
 def _as_typed(job: Job, changes: Changes) -> dict[str, Value]:
-    """Return changes with what else is set where a user types them: the replaced values of the model's files."""
-    own = [path.removeprefix("model.") for path, _ in changes if path.startswith("model.")]
+    """Return changes with what else is set where a user types them: which values of the model's files they replace."""
+    names = [path.removeprefix("model.") for path, _ in changes if path.startswith("model.")]
+    own = [name for name in names if name in determined_fields()]
     if not own or not (job.model.path or job.model.hub_id):
         return dict(changes)
     return {**dict(changes), "model.overridden": tuple(dict.fromkeys((*job.model.overridden, *own)))}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from launcher.compose import ComposeError, compose
-from launcher.families.determined import determined_fields
 from launcher.importing.job_file import job_yaml
 from launcher.importing.judge import located
 from launcher.importing.read_argv import read_argv
 from launcher.job import fields, value_at
+from launcher.job.determined import determined_fields
 from launcher.pipeline import judge
 
 PUBLISHED = Path(__file__).parents[1] / "families" / "published"

@@ -72,7 +72,7 @@ def tool(path: Path, text: str = "#!/bin/sh\necho trained\n", mode: int = 0o755)
 def test_python_is_this_one_where_it_has_only_the_name_python3(tmp_path, monkeypatch):
     tools = tmp_path / "tools"
     tools.mkdir()
-    tool(tools / "python", "#!/bin/sh\nexit 3\n")  # another one, on the user's PATH
+    tool(tools / "python", "#!/bin/sh\nexit 3\n")  # a different interpreter on the user's PATH
     monkeypatch.setenv("PATH", str(tools))
     monkeypatch.setattr("sys.executable", str(tool(tmp_path / "python3")))
     out = tmp_path / "out"

@@ -8,9 +8,9 @@ import pytest
 
 from launcher.compose import compose
 from launcher.families.config_json import config_from_model, model_from_config
-from launcher.families.determined import determined_fields
 from launcher.families.registry import FAMILIES
 from launcher.job import build
+from launcher.job.determined import determined_fields
 from launcher.job.model import Model
 from launcher.job.shipped import shipped
 from tests.convert.twins import TWINS

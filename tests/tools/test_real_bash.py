@@ -25,6 +25,6 @@ def test_a_script_that_stops_at_its_first_error_reaches_its_command(tmp_path: Pa
     try:
         make_root(tmp_path / "root")
     except PermissionError:
-        pytest.skip("this container may make no device")
+        pytest.skip("no right to create device files here (mknod)")
     found = commands_of(tmp_path / "root", folder, "scripts/run.sh", {"LR": "1e-4"})
     assert ["torchrun", "pretrain_gpt.py", "--lr", "1e-4", "1", "2", "3"] in found
