@@ -1,18 +1,21 @@
 """Dataclasses that take a third of the standard library's time to create, and records made by the thousand.
 
 For each frozen class, `dataclasses` compiles the text of six methods, one after the other: of the 150 to 220 classes of
-a command's start, that took a third of its time. Here only `__init__` is compiled, of a class that is used, when it is
-used first; the rest are functions that exist.
+a command's start, that took a third of its time. Here only `__init__` is compiled, of a class of which several objects
+are made; the rest are functions that exist.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 _FROZEN: Final = {"frozen": True, "slots": True, "kw_only": True}
 _NOT_GIVEN: Final = object()
+# Objects of a class before its `__init__` is compiled, which takes as long as setting the fields of ten.
+_FIRST: Final = 6
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -50,16 +53,45 @@ else:
 
 
 class _Init:
-    """The `__init__` of a class, which takes its place when it is read first: by a call, or by `inspect`."""
+    """The `__init__` of a class until it is compiled: after a few objects, or once something else reads it."""
 
     def __init__(self, cls: Any) -> None:
         self._cls = cls
+        self._left = _FIRST
 
     def __get__(self, instance: object, owner: type) -> Any:
+        if self._left and owner is self._cls and instance is not None:
+            self._left -= 1
+            return partial(self._set, instance)
+        return self._compiled().__get__(instance, owner)
+
+    def _compiled(self) -> Any:
         made: Any = self._cls.__dict__["__init__"]
         if made is self:
             made = self._cls.__init__ = _compiled(self._cls)
-        return made.__get__(instance, owner)
+        return made
+
+    def _set(self, instance: object, /, *args: object, **given: object) -> None:
+        """Set every field of an object. Of wrong arguments, the compiled function says what is wrong."""
+        fields = dataclasses.fields(self._cls)
+        missing = [field for field in fields if field.name not in given]
+        if args or len(given) + len(missing) != len(fields) or any(map(_is_required, missing)):
+            self._compiled()(instance, *args, **given)
+            return
+        for field in fields:
+            name = field.name
+            if name in given:
+                setattr(instance, name, given[name])
+            elif field.default_factory is not dataclasses.MISSING:
+                setattr(instance, name, field.default_factory())
+            else:
+                setattr(instance, name, field.default)
+        if hasattr(instance, "__post_init__"):
+            instance.__post_init__()
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _compiled(cls: Any) -> Callable[..., None]:

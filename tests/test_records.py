@@ -103,6 +103,27 @@ def test_a_record_takes_its_fields_by_name_and_no_others():
             Point(*args, **names)  # type: ignore[arg-type, misc]
 
 
+def test_the_first_objects_of_a_record_are_made_as_those_that_follow():
+    @record()
+    class Fresh:
+        """A record of which no instance was made."""
+
+        value: int
+        note: str = "a"
+        more: list[int] = dataclasses.field(default_factory=list)
+
+    made: list[Any] = []
+    for number in range(20):
+        made.append(Fresh(value=number))
+        assert made[-1].more == []
+        made[-1].more.append(number)
+        with pytest.raises(TypeError, match=r"__init__\(\) missing 1 required keyword-only argument: 'value'"):
+            Fresh(note="b")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"__init__\(\) got an unexpected keyword argument 'notes'"):
+            Fresh(value=number, notes="b")  # type: ignore[call-arg]
+    assert [(each.value, each.note, each.more) for each in made] == [(number, "a", [number]) for number in range(20)]
+
+
 def test_a_record_shows_its_fields_in_its_signature():
     class Usual:
         """A class whose signature is known."""

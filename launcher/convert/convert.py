@@ -300,7 +300,8 @@ def _fill(
         for each in wanted:
             each(data)
 
-    fill(files, source, target, moves, copies, advance, losses, both if wanted else None)
+    on_bytes = both if len(wanted) > 1 else wanted[0] if wanted else None
+    fill(files, source, target, moves, copies, advance, losses, on_bytes)
     if checksum is not None:
         checksums.setdefault(slot.path, {})[slot.offset] = checksum.value
     if hashed is not None and copies is not None:

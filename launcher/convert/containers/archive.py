@@ -280,10 +280,11 @@ class Checksum:
 
     def __init__(self) -> None:
         self.value = 0
+        self._crc32 = _crc32()
 
     def add(self, data: memoryview) -> None:
         """Add bytes, in order."""
-        self.value = _crc32()(data, self.value)
+        self.value = self._crc32(data, self.value)
 
 
 def seal(path: Path, known: Mapping[int, int] | None = None) -> None:

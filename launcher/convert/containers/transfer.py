@@ -35,6 +35,8 @@ _TOO_MANY = 2
 _FORGIVEN = 1 / 8
 # Bytes that are written before a callback sees them: they are still in a processor's cache.
 _CACHED = 512 * 2**10
+# Bytes of a row from which the kernel gathers rows faster than they are put together for it.
+_GATHERED = 4096
 # Smallest range of a file that is reserved before it is written.
 _RESERVED = 2 * 2**20
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
@@ -302,7 +304,7 @@ def copy(
             while done < size:
                 there = start + done + shift
                 piece = block[done:] if on_bytes is None else block[done : done + _CACHED - there % _CACHED]
-                write(files, target, there, piece, source=source)
+                write(files, target, there, piece, sources=(source,))
                 if on_bytes is not None:
                     on_bytes(piece)
                 done += len(piece)
@@ -320,12 +322,14 @@ def copy_rows(
 ) -> Iterator[int]:
     """Copy the rows of copies, which alternate in the target where there are several; yield bytes written.
 
-    As many as stay in the processor's cache are put together, then written: a system call for each costs more.
+    As many as stay in the processor's cache are written by one system call; short ones are put together before.
     `on_bytes` is called with all of these bytes, in order. Damaged if a source ends before, Unwritable if the disk is
     full.
     """
     length, at, rows = sum(copy.length for copy in copies), copies[0].there, copies[0].rows
+    joined = min(copy.length for copy in copies) < _GATHERED
     together, mapped = max(1, _CACHED // length), max(1, STEP // sum(copy.step for copy in copies))
+    sources = [copy.path for copy in copies]
     for first in range(0, rows, mapped):
         last = min(first + mapped, rows)
         reaches = [(copy.path, copy.here + first * copy.step, (last - first - 1) * copy.step) for copy in copies]
@@ -333,13 +337,14 @@ def copy_rows(
             files.load(path, start, reach + copy.length)
         for begin in range(first, last, together):
             end = min(begin + together, last)
-            data = memoryview(
-                b"".join(_alternating([_rows(files.view(copy.path), copy, begin, end) for copy in copies]))
-            )
-            write(files, target, at + begin * length, data)
+            data = list(_alternating([_rows(files.view(copy.path), copy, begin, end) for copy in copies]))
+            if joined:
+                data = [memoryview(b"".join(data))]
+            write(files, target, at + begin * length, *data, sources=sources)
             if on_bytes is not None:
-                on_bytes(data)
-            yield len(data)
+                for row in data:
+                    on_bytes(row)
+            yield length * (end - begin)
         for copy, (path, start, reach) in zip(copies, reaches, strict=True):
             files.forget(path, start, reach + copy.length)
 
@@ -374,24 +379,56 @@ def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
 
 
 def write(
-    files: OpenFiles, target: Path, at: int, data: bytes | bytearray | memoryview, *, source: Path | None = None
+    files: OpenFiles,
+    target: Path,
+    at: int,
+    *data: bytes | bytearray | memoryview,
+    sources: Sequence[Path] = (),
 ) -> None:
-    """Write all of `data` (a contiguous buffer) at `at`; Unwritable if the disk is full.
+    """Write all of `data` (contiguous buffers, one after the other) at `at`; Unwritable if the disk is full.
 
-    `source`: the file that `data` is a map of. Damaged if it has ended, or cannot be read from its disk.
+    `sources`: the files that `data` is in maps of. Damaged if one has ended, or cannot be read from its disk.
     """
-    view, descriptor, done = memoryview(data).cast("B"), files.write_fd(target), 0
+    descriptor, done = files.write_fd(target), 0
     block, started = files.blocks.size, time.thread_time()
     try:
         with files.write_lock(target):
-            while done < len(view):
-                size = block - (at + done) % block
-                done += os.pwrite(descriptor, view[done : done + size], at + done)
+            for piece in _pieces(data, at, block):
+                done += _write_once(descriptor, piece, at + done)
     except OSError as error:
-        if error.errno == errno.EFAULT and source is not None:
-            raise Damaged(source, "truncated or unreadable while it was read") from None
-        raise unwritable(target, error) from None
+        if error.errno != errno.EFAULT or not sources:
+            raise unwritable(target, error) from None
+        for path in sources:
+            files.check_size(path, len(files.view(path)))
+        raise Damaged(sources[0], "cannot be read while it is copied") from None
     files.blocks.took(done, time.thread_time() - started)
+
+
+def _pieces(data: Iterable[bytes | bytearray | memoryview], at: int, block: int) -> Iterator[list[memoryview]]:
+    """Yield buffers in lists that end at multiples of `block` in a file; `at`: where they begin."""
+    piece: list[memoryview] = []
+    room = block - at % block
+    for each in data:
+        view = memoryview(each).cast("B")
+        while len(view) >= room:
+            yield [*piece, view[:room]]
+            view, piece, room = view[room:], [], block
+        if view:
+            piece.append(view)
+            room -= len(view)
+    if piece:
+        yield piece
+
+
+def _write_once(descriptor: int, buffers: list[memoryview], at: int) -> int:
+    """Write buffers, one after the other, by one system call unless it stops early; return their bytes."""
+    done = os.pwritev(descriptor, buffers, at)
+    size = sum(map(len, buffers))
+    if done < size:
+        rest = memoryview(b"".join(buffers))
+        while done < size:
+            done += os.pwrite(descriptor, rest[done:], at + done)
+    return size
 
 
 def is_hole(files: OpenFiles, path: Path, at: int, count: int) -> bool:

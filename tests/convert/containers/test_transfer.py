@@ -53,7 +53,9 @@ def test_a_range_is_copied_and_nothing_around_it(start, count, to):
 
 
 @given(
-    lengths=st.lists(st.integers(1, 900), min_size=1, max_size=4),
+    lengths=st.lists(st.integers(1, 900), min_size=1, max_size=4)
+    | st.lists(st.integers(4000, 5000), min_size=1, max_size=3)
+    | st.lists(st.integers(4096, 300_000), min_size=1, max_size=3),
     between=st.integers(0, 900),
     rows=st.integers(1, 8),
     to=st.integers(0, 9000),
@@ -63,7 +65,7 @@ def test_rows_of_several_sources_alternate_and_nothing_around_them_changes(lengt
     seen, expected = bytearray(), b""
     with TemporaryDirectory() as place, OpenFiles() as files:
         target = Path(place) / "target"
-        target.write_bytes(b"-" * 60_000)
+        target.write_bytes(b"-" * SIZE * 3)
         copies, sources = [], []
         for number, length in enumerate(lengths):
             path, step = Path(place) / f"source {number}", length + between
@@ -76,7 +78,7 @@ def test_rows_of_several_sources_alternate_and_nothing_around_them_changes(lengt
                 data[copy.here + row * copy.step :][: copy.length] for data, copy in zip(sources, copies, strict=True)
             )
         assert sum(copy_rows(files, target, copies, seen.extend)) == len(expected)
-        assert target.read_bytes() == b"-" * to + expected + b"-" * (60_000 - to - len(expected))
+        assert target.read_bytes() == b"-" * to + expected + b"-" * (SIZE * 3 - to - len(expected))
     assert seen == expected
 
 
@@ -90,6 +92,20 @@ def test_rows_of_many_buffers_are_copied(pair):
     assert len(done) > 1
     assert seen == b"".join(data[step * row :][:count] for row in range(rows))
     assert target.read_bytes() == bytes(5) + seen + bytes(SIZE - 5 - len(seen))
+
+
+@pytest.mark.parametrize("length", [1000, 50_000], ids=["short", "long"])
+@pytest.mark.parametrize("most", [1, 4096, 60_001])
+def test_a_write_that_stops_early_goes_on(length, most, pair, monkeypatch):
+    source, target = pair
+    gather, single = os.pwritev, os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda file, buffers, at: gather(file, [b"".join(buffers)[:most]], at))
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: single(file, data[: max(most, 5000)], at))
+    with OpenFiles() as files:
+        list(copy_rows(files, target, [Copy(5, 0, length, source, 10, 2 * length)]))
+    data = source.read_bytes()
+    copied = b"".join(data[2 * length * row :][:length] for row in range(10))
+    assert target.read_bytes() == bytes(5) + copied + bytes(SIZE - 5 - len(copied))
 
 
 def test_rows_beyond_the_end_of_their_file_are_an_error(pair):
