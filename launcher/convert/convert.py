@@ -272,7 +272,12 @@ def _move(
 
         return run
 
-    todo = [number for number in range(len(contents)) if str(number) not in place.finished]
+    def first_read(number: int) -> tuple[Path, int]:
+        slots = [source[move.source].slot for move in prepared.plan.moves[number]]
+        return min(((slot.path, slot.offset) for slot in slots), default=(Path(), 0))
+
+    # Ranks that read the same tensor follow each other: it is still in memory.
+    todo = sorted((number for number in range(len(contents)) if str(number) not in place.finished), key=first_read)
     done = sum(nbytes(content.slot) for number, content in enumerate(contents) if str(number) in place.finished)
     progress.advance(done)
     in_parallel([task(number) for number in todo], prepared.asked.threads)

@@ -194,9 +194,9 @@ def quantise(
         if losses is not None:
             losses.target = slot.dtype
             losses.compare(numbers, dequantised(words, slot.dtype, scales, 0, 0))
-        write(files, slot.path, slot.offset + row * slot.shape[1], memoryview(words).cast("B"))
+        write(files, slot.path, slot.offset + row * slot.shape[1], [memoryview(words).cast("B")])
         at = scale.offset + row // BLOCK * scale.shape[1] * itemsize(scale.dtype)
-        write(files, scale.path, at, memoryview(scales).cast("B"))
+        write(files, scale.path, at, [memoryview(scales).cast("B")])
         advance(words.size + scales.nbytes)
     _forget(files, source, moves, original)
 

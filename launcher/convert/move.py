@@ -103,9 +103,7 @@ def _assemble(
             with loaded(files, source[part.source].slot, part):
                 block(buffer, box, box.stored_at)[...] = values(files, source[part.source], part, slot.dtype, losses)
         data = memoryview(buffer).cast("B")
-        write(files, slot.path, slot.offset + first * size, data)
-        if on_bytes is not None:
-            on_bytes(data)
+        write(files, slot.path, slot.offset + first * size, [data], on_bytes=on_bytes)
         advance(buffer.size * size)
     for content in {move.source: source[move.source] for move in moves}.values():
         forget_slot(files, content.slot)

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
@@ -33,15 +34,16 @@ _SLOW = 4
 # So many slow MB are too many; one counts for less, the more fast ones follow.
 _TOO_MANY = 2
 _FORGIVEN = 1 / 8
-# Bytes that are written before a callback sees them: they are still in a processor's cache.
-_CACHED = 512 * 2**10
-# Bytes of a row from which the kernel gathers rows faster than they are put together for it.
+# Bytes of a row from which the kernel gathers rows faster than they are put together for it, and of those together.
 _GATHERED = 4096
+_JOINED = 512 * 2**10
 # Smallest range of a file that is reserved before it is written.
 _RESERVED = 2 * 2**20
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 # Linux 5.14's MADV_POPULATE_READ, which Python 3.11 does not name: maps a range by one call in place of many faults.
 _POPULATE_READ = 22
+# Bytes of the source that stay mapped after their use.
+_KEPT = 32 * 2**20
 # Neighbours of an accessed page that the kernel maps too.
 _AROUND = 2**20
 ZEROS = memoryview(bytes(_BLOCKS[-1]))
@@ -105,6 +107,8 @@ class OpenFiles:
         self._maps: list[mmap.mmap] = []
         self._write_locks: dict[Path, threading.Lock] = {}
         self._occupied: dict[Path, float] = {}
+        self._used: deque[tuple[mmap.mmap, int, int]] = deque()
+        self._used_bytes = 0
 
     def __enter__(self) -> OpenFiles:
         return self
@@ -127,6 +131,8 @@ class OpenFiles:
                 except BufferError:
                     continue  # an array references it
             self._read, self._write, self._views, self._maps = {}, {}, {}, []
+            self._used.clear()
+            self._used_bytes = 0
 
     def read_fd(self, path: Path) -> int:
         """Return a descriptor to read `path` with pread; Damaged if it cannot be opened."""
@@ -186,15 +192,23 @@ class OpenFiles:
             # Another error: a kernel without it.
 
     def forget(self, path: Path, start: int, count: int) -> None:
-        """Drop a range of a viewed file from this process's memory; the page cache keeps it.
+        """Let a range of a viewed file be dropped from this process's memory; the page cache keeps it.
 
-        The kernel also maps neighbours of an accessed page; they are dropped too, and mapped again on the next access.
+        The last `_KEPT` bytes are not: other ranks read the same rows. The kernel also maps neighbours of an accessed
+        page; they are dropped too, and mapped again on the next access.
         """
         mapped = self.view(path).obj
-        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and count > 0:
-            first = max(0, start - _AROUND)
-            first -= first % mmap.PAGESIZE
-            mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(mapped)) - first)
+        if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or count <= 0:
+            return
+        with self._lock:
+            self._used.append((mapped, start, count))
+            self._used_bytes += count
+            while self._used_bytes > _KEPT:
+                mapped, start, count = self._used.popleft()
+                self._used_bytes -= count
+                first = max(0, start - _AROUND)
+                first -= first % mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(mapped)) - first)
 
     def has_holes(self, path: Path) -> bool:
         """Return whether a file occupies less than its size."""
@@ -300,14 +314,7 @@ def copy(
         for start in range(begin, stop, STEP):
             size = min(STEP, stop - start)
             files.load(source, start, size)
-            block, done = files.view(source)[start : start + size], 0
-            while done < size:
-                there = start + done + shift
-                piece = block[done:] if on_bytes is None else block[done : done + _CACHED - there % _CACHED]
-                write(files, target, there, piece, sources=(source,))
-                if on_bytes is not None:
-                    on_bytes(piece)
-                done += len(piece)
+            write(files, target, start + shift, [files.view(source)[start : start + size]], [source], on_bytes)
             files.forget(source, start, size)
         moved += stop - begin
         at = stop
@@ -322,28 +329,23 @@ def copy_rows(
 ) -> Iterator[int]:
     """Copy the rows of copies, which alternate in the target where there are several; yield bytes written.
 
-    As many as stay in the processor's cache are written by one system call; short ones are put together before.
     `on_bytes` is called with all of these bytes, in order. Damaged if a source ends before, Unwritable if the disk is
     full.
     """
     length, at, rows = sum(copy.length for copy in copies), copies[0].there, copies[0].rows
     joined = min(copy.length for copy in copies) < _GATHERED
-    together, mapped = max(1, _CACHED // length), max(1, STEP // sum(copy.step for copy in copies))
-    sources = [copy.path for copy in copies]
+    mapped = max(1, STEP // sum(copy.step for copy in copies))
     for first in range(0, rows, mapped):
         last = min(first + mapped, rows)
         reaches = [(copy.path, copy.here + first * copy.step, (last - first - 1) * copy.step) for copy in copies]
         for copy, (path, start, reach) in zip(copies, reaches, strict=True):
             files.load(path, start, reach + copy.length)
+        together = max(1, _JOINED // length) if joined else last - first
         for begin in range(first, last, together):
             end = min(begin + together, last)
-            data = list(_alternating([_rows(files.view(copy.path), copy, begin, end) for copy in copies]))
-            if joined:
-                data = [memoryview(b"".join(data))]
-            write(files, target, at + begin * length, *data, sources=sources)
-            if on_bytes is not None:
-                for row in data:
-                    on_bytes(row)
+            data = _alternating([_rows(files.view(copy.path), copy, begin, end) for copy in copies])
+            buffers = [b"".join(data)] if joined else data
+            write(files, target, at + begin * length, buffers, [copy.path for copy in copies], on_bytes)
             yield length * (end - begin)
         for copy, (path, start, reach) in zip(copies, reaches, strict=True):
             files.forget(path, start, reach + copy.length)
@@ -382,26 +384,37 @@ def write(
     files: OpenFiles,
     target: Path,
     at: int,
-    *data: bytes | bytearray | memoryview,
+    data: Iterable[bytes | bytearray | memoryview],
     sources: Sequence[Path] = (),
+    on_bytes: Callable[[memoryview], None] | None = None,
 ) -> None:
-    """Write all of `data` (contiguous buffers, one after the other) at `at`; Unwritable if the disk is full.
+    """Write contiguous buffers, one after the other, at `at`; Unwritable if the disk is full.
 
-    `sources`: the files that `data` is in maps of. Damaged if one has ended, or cannot be read from its disk.
+    Args:
+        files: open files.
+        target: the file, which exists.
+        at: the first byte.
+        data: the buffers.
+        sources: the files that these are in maps of. Damaged if one has ended, or cannot be read from its disk.
+        on_bytes: callback with all bytes, in order, while they are in the processor's cache.
     """
-    descriptor, done = files.write_fd(target), 0
-    block, started = files.blocks.size, time.thread_time()
-    try:
-        with files.write_lock(target):
-            for piece in _pieces(data, at, block):
-                done += _write_once(descriptor, piece, at + done)
-    except OSError as error:
-        if error.errno != errno.EFAULT or not sources:
-            raise unwritable(target, error) from None
-        for path in sources:
-            files.check_size(path, len(files.view(path)))
-        raise Damaged(sources[0], "cannot be read while it is copied") from None
-    files.blocks.took(done, time.thread_time() - started)
+    descriptor, blocks, lock = files.write_fd(target), files.blocks, files.write_lock(target)
+    for piece in _pieces(data, at, blocks.size):
+        started = time.thread_time()
+        try:
+            with lock:
+                size = _write_once(descriptor, piece, at)
+        except OSError as error:
+            if error.errno != errno.EFAULT or not sources:
+                raise unwritable(target, error) from None
+            for path in sources:
+                files.check_size(path, len(files.view(path)))
+            raise Damaged(sources[0], "cannot be read while it is copied") from None
+        blocks.took(size, time.thread_time() - started)
+        at += size
+        if on_bytes is not None:
+            for each in piece:
+                on_bytes(each)
 
 
 def _pieces(data: Iterable[bytes | bytearray | memoryview], at: int, block: int) -> Iterator[list[memoryview]]:

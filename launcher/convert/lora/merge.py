@@ -217,7 +217,7 @@ def _fill(planned: Merge, files: OpenFiles, source: Slot, target: Slot, losses: 
     if not _covered(planned, source):
         copy(files, source.path, source.offset, target.path, target.offset, nbytes(source))
     for at, block in blocks:
-        write(files, target.path, target.offset + at, block)
+        write(files, target.path, target.offset + at, [block])
 
 
 def _covered(planned: Merge, source: Slot) -> bool:

@@ -31,7 +31,7 @@ def expected(slot: Slot) -> bytes:
 def fill(slots: Iterable[Slot]) -> None:
     with OpenFiles() as files:
         for slot in slots:
-            write(files, slot.path, slot.offset, expected(slot))
+            write(files, slot.path, slot.offset, [expected(slot)])
 
 
 def stored(slot: Slot) -> bytes:

@@ -44,9 +44,9 @@ def convert(target: Path, *, pause: float, overwrite: bool, space: bool) -> dict
 
         def move(slot: Slot) -> None:
             data = expected(slot)
-            write(files, slot.path, slot.offset, data[:2500])
+            write(files, slot.path, slot.offset, [data[:2500]])
             time.sleep(pause)
-            write(files, slot.path, slot.offset + 2500, data[2500:])
+            write(files, slot.path, slot.offset + 2500, [data[2500:]])
             place.finish([slot.name])
 
         with ThreadPoolExecutor(2) as pool:
