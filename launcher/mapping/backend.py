@@ -1,5 +1,7 @@
 """The backend interface: names, versions, a mapping table, a catalogue, rules, and how a backend is started."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import cache
@@ -9,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 from backends import BUILT_IN
 from launcher import plugins
-from launcher.catalogue.catalogue import Catalogue
-from launcher.catalogue.requirements import Needed
 from launcher.catalogue.user import NAME, BrokenFork, Fork, forks, load_fork
 from launcher.catalogue.versions import FORK, base_version, in_range, is_numbered, nearest_versions
 from launcher.job import Job, Value, fields
-from launcher.job.model import Model
-from launcher.mapping.computation import Computation
-from launcher.mapping.environment import Variable
-from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.forks import fork_table, loaded, with_missing
-from launcher.mapping.native import NativeArgs
-from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.rows import Table, unknown_fields, unmapped_fields
-from launcher.mapping.stack_figure import StackFigure
-from launcher.mapping.substitute import Substitute
-from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.nearest import nearest
-from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
 from launcher.records import dataclass
 
 if TYPE_CHECKING:
+    from launcher.catalogue.catalogue import Catalogue
     from launcher.catalogue.checkout.read import ParserSource
+    from launcher.catalogue.requirements import Needed
+    from launcher.job.model import Model
+    from launcher.mapping.computation import Computation
+    from launcher.mapping.environment import Variable
+    from launcher.mapping.family_row import FamilyRow
+    from launcher.mapping.native import NativeArgs
+    from launcher.mapping.native_only import NativeOnlyArg
+    from launcher.mapping.stack_figure import StackFigure
+    from launcher.mapping.substitute import Substitute
+    from launcher.mapping.unbuildable_models import Unbuildable
+    from launcher.plan.plan import LaunchPlan
 
 ENTRY_POINTS = "launch.backends"
 

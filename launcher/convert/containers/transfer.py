@@ -394,7 +394,7 @@ def write(
         files: open files.
         target: the file, which exists.
         at: the first byte.
-        data: the buffers.
+        data: the buffers, of bytes.
         sources: the files that these are in maps of. Damaged if one has ended, or cannot be read from its disk.
         on_bytes: callback with all bytes, in order, while they are in the processor's cache.
     """
@@ -422,7 +422,7 @@ def _pieces(data: Iterable[bytes | bytearray | memoryview], at: int, block: int)
     piece: list[memoryview] = []
     room = block - at % block
     for each in data:
-        view = memoryview(each).cast("B")
+        view = memoryview(each)
         while len(view) >= room:
             yield [*piece, view[:room]]
             view, piece, room = view[room:], [], block

@@ -23,7 +23,8 @@ from launcher.convert.scales import SCALE, scale_shape
 
 _SHARD = 5 * 10**9
 # Files of a model besides its weights; everything else in a model's folder is ignored.
-_ALONG = ("*.json", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken", "merges*", "vocab*", "LICENSE*", "README.md")
+_ALONG = (".json", ".model", ".txt", ".jinja", ".py", ".tiktoken")
+_ALSO_ALONG = ("merges", "vocab", "LICENSE", "README.md")
 _NOT_ALONG = (".index.json", "adapter_config.json", "conversion.json")
 # Configuration, tokenizer and generation files as transformers and the hubs name them (transformers utils/__init__.py,
 # tokenization_utils_base.py; configuration.json is ModelScope's).
@@ -95,8 +96,12 @@ def _dtype(tensor: Wanted, target: Target) -> str:
 
 def files_along(donor: Path | None) -> list[Path]:
     """Return the files of a model besides its weights."""
-    found = [file for pattern in _ALONG for file in donor.glob(pattern)] if donor is not None else []
-    return sorted({file for file in found if file.is_file() and not file.name.endswith(_NOT_ALONG)})
+    return sorted(
+        file
+        for file in (donor.iterdir() if donor is not None and donor.is_dir() else ())
+        if file.name.endswith(_ALONG) or file.name.startswith(_ALSO_ALONG)
+        if not file.name.endswith(_NOT_ALONG) and file.is_file()
+    )
 
 
 def copy_along(donor: Path | None, directory: Path, target: Target | None = None) -> None:
