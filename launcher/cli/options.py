@@ -1,5 +1,7 @@
 """Shared code of all verbs: their options, composing the job, the files that they write, and JSON."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import shlex
@@ -13,11 +15,10 @@ from launcher.cli.refusal import NotDone, WrongUse
 from launcher.cli.streams import json_text
 from launcher.mapping.examples import filled
 from launcher.nearest import nearest
-from launcher.outputs.files import OutputRefused, check_output, write_output
-from launcher.outputs.kinds import HARDWARE, JOB, Kind
 
 if TYPE_CHECKING:
     from launcher.job import Job
+    from launcher.outputs.kinds import Kind
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -130,7 +131,7 @@ def parse(made: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace
     return made.parse_intermixed_args(words)
 
 
-def composed(options: argparse.Namespace) -> "Job":
+def composed(options: argparse.Namespace) -> Job:
     """Compose the job of a verb.
 
     Raises:
@@ -140,7 +141,7 @@ def composed(options: argparse.Namespace) -> "Job":
     return composed_of(options.overrides, options.config_dir)
 
 
-def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> "Job":
+def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
     """Compose a job from overrides; raises as `composed`."""
     # Here, because verbs without a job would spend most of their start on them.
     from launcher.compose import compose
@@ -167,6 +168,8 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
     """
     if file is None:
         return
+    from launcher.outputs.files import OutputRefused, check_output  # loads tempfile; most commands write no file
+
     path = Path(file).expanduser()
     folder = path.absolute().parent
     if endings and path.suffix not in endings:
@@ -199,6 +202,9 @@ def write_file(file: str | Path, content: str, kind: Kind) -> None:
 
     A job or hardware file tells editors its schema, that of this installation.
     """
+    from launcher.outputs.files import write_output
+    from launcher.outputs.kinds import HARDWARE, JOB
+
     if kind in (JOB, HARDWARE):
         from launcher.schema.files import editor_line, installed, with_editor_line
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.files import read_exactly
+from launcher.convert.containers.tracker import TRACKER
 from launcher.convert.formats import formats_to_read
 from launcher.convert.formats.format import Format
 from launcher.outputs.contents import Contents, Known, contents_of, first_entries
@@ -152,5 +153,5 @@ _CHECKS: Final[Mapping[str, Callable[[Path], bool]]] = {
     ".distcp": _is_torch,
     ".pt": _is_torch,
     ".metadata": _is_torch,
-    "latest_checkpointed_iteration.txt": _is_tracker,
+    TRACKER: _is_tracker,
 }

@@ -215,7 +215,7 @@ class Backend:
     launch: Callable[[Job, NativeArgs], LaunchPlan]
     argv: Callable[[NativeArgs], list[str]]
     training_catalogue: Callable[[str], Catalogue] | None = None
-    parser_source: "Callable[[], ParserSource] | None" = None
+    parser_source: Callable[[], ParserSource] | None = None
     command: Callable[[Job], str] = field(default=lambda job: "")
     prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
     rules: tuple[str, ...] = ()

@@ -233,7 +233,7 @@ def test_a_wrong_word_is_noticed(
     def broken(*args: Any) -> None:
         fp8.quantise(*args)
         files, _, target = args[:3]
-        write_bytes(files, target.slot.path, target.slot.offset, b"\x07")
+        write_bytes(files, target.slot.path, target.slot.offset, [b"\x07"])
 
     core = _through(published, tmp_path)
     monkeypatch.setattr(convert, "quantise", broken)

@@ -22,6 +22,7 @@ from backends.mindformers.checkpoint.tensors import OPTIONS, Parameter, arrangem
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import Slot, TensorSpec
+from launcher.convert.containers.tracker import TRACKER, write_tracker
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
@@ -37,7 +38,7 @@ _FILE: Final = 5 * 10**9
 _COMMON: Final = ("epoch_num", "step_num", "global_step", "loss_scale", "global_batch_size")
 # Iterations as saved by 1.7 and later, ranks and strategies as saved by 1.6, whole files for legacy classes.
 _FILES: Final = (
-    *("latest_checkpointed_iteration.txt", "param_name_map.json", "*.safetensors", "*.safetensors.index.json"),
+    *(TRACKER, "param_name_map.json", "*.safetensors", "*.safetensors.index.json"),
     *below("iteration_*", ("*.safetensors", "metadata.json", "common.json")),
     *(f"{folder}rank_*/{name}" for folder in ("", f"{CHECKPOINT}/") for name in ("*.safetensors", "meta.json")),
     f"{STRATEGY}/ckpt_strategy_rank_*.ckpt",
@@ -148,7 +149,7 @@ def _write_beside(directory: Path, target: Target, placed: _Placed) -> None:
         if of_ranks:
             _write(folder / "metadata.json", metadata_json(chunks, placed.dtypes, files))
         _write(folder / "common.json", dict.fromkeys(_COMMON, 0) | {"loss_scale": None, "global_batch_size": None})
-        (directory / "latest_checkpointed_iteration.txt").write_text(str(ITERATION), encoding="utf-8")
+        write_tracker(directory, ITERATION)
 
 
 def _as_planned(slot: Slot, chunk: Chunk) -> Slot:

@@ -14,10 +14,10 @@ from backends.mindformers.checkpoint.rank_folders import ARGUMENT, rank_folders,
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError, Damaged
 from launcher.convert.containers.records import Slot
+from launcher.convert.containers.tracker import TRACKER
 from launcher.convert.formats.format import Layout
 from launcher.records import dataclass
 
-TRACKER: Final = "latest_checkpointed_iteration.txt"
 MAP: Final = "param_name_map.json"
 _OPTIMIZER: Final = re.compile(r"(.+-)?opt-\d+-\d+\.safetensors")
 _OURS: Final = re.compile(

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from launcher.convert.containers import torch_file
 from launcher.convert.containers.dtypes import TORCH_DTYPES
 from launcher.convert.containers.errors import Damaged, Unsupported, shown
-from launcher.convert.containers.files import create_sized, open_to_read, read_exactly
+from launcher.convert.containers.files import open_to_read, read_exactly
 from launcher.convert.containers.records import Inert, Slot
 from launcher.convert.containers.torch_dist_layout import (
     METADATA,
@@ -27,6 +27,7 @@ from launcher.convert.containers.torch_dist_layout import (
     tiling_problem,
 )
 from launcher.convert.containers.torch_objects import load
+from launcher.convert.containers.tracker import TRACKER
 from launcher.records import dataclass
 
 __all__ = [
@@ -40,10 +41,8 @@ __all__ = [
     "locate",
     "read",
     "read_object",
-    "write_tracker",
 ]
 
-TRACKER = "latest_checkpointed_iteration.txt"
 _MODULES = ("torch.distributed.",)
 _COMMON = "common_state/shard_0_1"
 # Upper bounds, above any real checkpoint, on what is read at once, whatever sizes a file (or a hole) declares.
@@ -294,10 +293,3 @@ def read_object(stored: StoredObject, *, allow: tuple[str, ...] = ()) -> Any:
     if type(values) is not list or len(values) != 1:
         raise Damaged(path, "not the list of one object that megatron-core stores", tensor=stored.key)
     return values[0]
-
-
-def write_tracker(root: Path, iteration: int | Literal["release"]) -> Path:
-    """Write latest_checkpointed_iteration.txt and return the name of the directory that it points to."""
-    word = str(iteration).encode()
-    create_sized(root / TRACKER, [(0, word)], len(word))
-    return root / (f"iter_{iteration:07d}" if isinstance(iteration, int) else iteration)

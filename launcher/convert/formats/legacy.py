@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launcher.convert.containers import torch_dist, torch_file
+from launcher.convert.containers import torch_file
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Slot, TensorSpec, namespace
+from launcher.convert.containers.tracker import TRACKER, write_tracker
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.formats.legacy_read import (
     FILE,
-    TRACKER,
     Files,
     RankFile,
     chunks_in,
@@ -316,7 +316,7 @@ def _create(
         path.parent.mkdir(parents=True)
         for slot in torch_file.create(path, top):
             found[int(slot.name)] = slot
-    torch_dist.write_tracker(directory, ITERATION)
+    write_tracker(directory, ITERATION)
     return [replace(found[index], name=tensor.name, shape=tensor.view) for index, tensor in enumerate(tensors)]
 
 

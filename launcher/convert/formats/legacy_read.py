@@ -11,11 +11,11 @@ from typing import Any
 from launcher.convert.containers import torch_file
 from launcher.convert.containers.errors import ConvertError, Damaged
 from launcher.convert.containers.records import Inert, Slot
+from launcher.convert.containers.tracker import TRACKER
 from launcher.convert.layouts.stages import Chunk, Stages, chunk_order
 from launcher.records import dataclass
 
 FILE = "model_optim_rng.pt"
-TRACKER = "latest_checkpointed_iteration.txt"
 _FOLDER = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
 _LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 _MODEL = re.compile(r"model(\d*)")

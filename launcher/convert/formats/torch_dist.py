@@ -9,6 +9,7 @@ from typing import Any
 from launcher.convert.containers import torch_dist
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import Slot, TensorSpec
+from launcher.convert.containers.tracker import TRACKER, write_tracker
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
@@ -24,7 +25,6 @@ from launcher.convert.layouts.torch_dist import (
 )
 from launcher.convert.logical import Logical
 
-TRACKER = "latest_checkpointed_iteration.txt"
 # Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.
 CONFIG = "huggingface"
 ITERATION = 1
@@ -109,7 +109,7 @@ def _create(
         content_metadata=_CONTENT_METADATA,
         file_bytes=_FILE,
     )
-    torch_dist.write_tracker(directory, ITERATION)
+    write_tracker(directory, ITERATION)
     return slots
 
 

@@ -14,6 +14,7 @@ from launcher.convert.containers import torch_dist
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import Inert, Slot, TensorSpec
+from launcher.convert.containers.tracker import write_tracker
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target
 from launcher.convert.formats.torch_dist import HOLDS
@@ -209,7 +210,7 @@ def _create(
         content_metadata=_CONTENT_METADATA,
         file_bytes=_FILE,
     )
-    torch_dist.write_tracker(directory, _ITERATION)
+    write_tracker(directory, _ITERATION)
     return slots
 
 

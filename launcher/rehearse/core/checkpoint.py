@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from launcher.convert.containers.tracker import TRACKER
 from launcher.rehearse.core import optimizer_state
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.model import Model
@@ -21,7 +22,6 @@ from launcher.rehearse.core.settings import Settings
 from launcher.rehearse.core.step import Stepper
 from launcher.rehearse.core.stored_names import ADAPTER, StoredNames
 
-TRACKER = "latest_checkpointed_iteration.txt"
 _PARTIAL = ".partial"
 _RELEASE = "release"
 _VERSION = 3.0

@@ -20,6 +20,7 @@ from launcher.convert.containers.errors import ContainerError, Damaged, Unsuppor
 from launcher.convert.containers.records import TensorSpec, namespace
 from launcher.convert.containers.torch_dist import ChunkSpec, ObjectSpec
 from launcher.convert.containers.torch_dist_layout import tiling_problem
+from launcher.convert.containers.tracker import TRACKER, write_tracker
 from tests.convert.containers import bytes_of
 from tests.sampling import examples
 
@@ -106,7 +107,7 @@ def test_what_torch_saves_is_read(seed):
 
 def example(place: Path) -> Path:
     """A root with one iteration: a tensor in four chunks, another in one, two objects; two .distcp files or more."""
-    directory = torch_dist.write_tracker(place, 1)
+    directory = write_tracker(place, 1)
     directory.mkdir()
     chunks = [*grid("w", (4, 6), (2, 2), "BF16"), *grid("norm", (6,), (1,), "F32")]
     objects = [
@@ -127,14 +128,14 @@ def test_root_tracker_and_directory_are_the_same_checkpoint(tmp_path):
     assert (from_root.directory, from_root.iteration) == (directory, 1)
     assert from_root.content_metadata == CONTENT
     assert from_root.common["args"].attributes == {"tensor_model_parallel_size": 1}
-    assert (tmp_path / torch_dist.TRACKER).read_bytes() == b"1"
+    assert (tmp_path / TRACKER).read_bytes() == b"1"
     assert len(list(directory.glob("__0_*.distcp"))) > 1
 
 
 def test_a_release_is_found(tmp_path):
     directory = example(tmp_path)
-    (tmp_path / torch_dist.TRACKER).unlink()
-    torch_dist.write_tracker(tmp_path, "release")
+    (tmp_path / TRACKER).unlink()
+    write_tracker(tmp_path, "release")
     directory.rename(tmp_path / "release")
     assert torch_dist.read(tmp_path).directory == tmp_path / "release"
 
@@ -241,7 +242,7 @@ TRACKERS = {"no number": "one", "a path": "../../etc", "gone": "2", "nothing": "
 @pytest.mark.parametrize("arg", TRACKERS.values(), ids=TRACKERS)
 def test_a_wrong_tracker_is_refused(tmp_path, arg):
     example(tmp_path)
-    (tmp_path / torch_dist.TRACKER).write_text(arg)
+    (tmp_path / TRACKER).write_text(arg)
     with pytest.raises(Damaged, match="latest_checkpointed_iteration"):
         torch_dist.read(tmp_path)
 
