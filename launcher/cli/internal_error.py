@@ -15,8 +15,9 @@ from pathlib import Path
 RULE = "CMD-INTERNAL"
 _KEPT = 20  # number of files with details that are kept
 _LONGEST = 300  # characters of a message
-# What every verb needs, or its own dependencies; packages of an extra are named where they are used.
-_REQUIRED = ("antlr4", "argcomplete", "hydra", "omegaconf", "packaging", "rich", "yaml")
+# pyproject.toml's dependencies and theirs, as they are imported (what is missing cannot be asked for its name); packages
+# of an extra are named where they are used.
+REQUIRED = frozenset("antlr4 argcomplete hydra markdown_it mdurl omegaconf packaging pygments rich yaml".split())
 # The folder two levels up: source locations are shown relative to it.
 _PROGRAM = Path(__file__).resolve().parents[2]
 
@@ -93,7 +94,7 @@ def _reason(error: BaseException) -> str:
     """Return the reason if the machine, not the program, caused the error; "": the program did."""
     if isinstance(error, MemoryError):
         return "this machine does not have enough memory"
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _REQUIRED:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in REQUIRED:
         source = f"-e {shlex.quote(str(_PROGRAM))}" if (_PROGRAM / "pyproject.toml").is_file() else "launch-llm"
         python = shlex.quote(sys.executable)
         return f"the Python package {error.name} is missing from {python}; works: {python} -m pip install {source}"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.formats import format_of_backend
+from launcher.convert.formats import format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model
 from launcher.job import Job, with_values
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend
-
-# Format to the value of `checkpoint.format` with which a job starts from it, where they have other names.
-_TRAINED_FROM: Final = {"legacy": "torch"}
 
 
 def for_backend(
@@ -76,7 +72,7 @@ def _loads(backend: Backend, version: str, form: str) -> bool:
     from launcher.mapping.engine import translate  # many conversions need no translation
 
     path = "checkpoint.format"
-    job = with_values(Job(), {path: _TRAINED_FROM.get(form, form)})
+    job = with_values(Job(), {path: format_named(form).starts or form})
     return not any(path in finding.fields for finding in translate(job, backend, version).findings)
 
 

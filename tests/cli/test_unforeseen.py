@@ -9,12 +9,15 @@ import stat
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from launcher.cli import main
 from launcher.cli.dispatch import VERBS, Verb
+from launcher.cli.internal_error import REQUIRED
 from launcher.cli.streams import ASCII
 from launcher.rules.diagnostics import DIAGNOSTICS
 from tests.commands import ROOT, run_process
@@ -263,3 +266,17 @@ def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
     )
     assert (found.returncode, found.stdout) == (1, "")
     assert f"{tmp_path}/launcher/__init__.py hides" in found.stderr
+
+
+def test_every_dependency_that_is_missing_is_named():
+    waiting, imported = ["launch-llm"], set()
+    for distribution in waiting:
+        wanted = map(Requirement, metadata.requires(distribution) or ())
+        names = [each.name for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
+        waiting += [name.lower() for name in names if name.lower() not in waiting]
+        held = {
+            name for name, owners in metadata.packages_distributions().items() if distribution in map(str.lower, owners)
+        }
+        assert distribution == "launch-llm" or held & REQUIRED, f"{distribution} is imported as one of {held}"
+        imported |= held
+    assert imported >= REQUIRED
