@@ -15,9 +15,12 @@ from pathlib import Path
 RULE = "CMD-INTERNAL"
 _KEPT = 20  # number of files with details that are kept
 _LONGEST = 300  # characters of a message
-# pyproject.toml's dependencies and theirs, as they are imported (what is missing cannot be asked for its name); packages
-# of an extra are named where they are used.
-REQUIRED = frozenset("antlr4 argcomplete hydra markdown_it mdurl omegaconf packaging pygments rich yaml".split())
+# The dependencies in pyproject.toml and their own, as they are imported: none that is missing can be asked for its name.
+# Packages of an extra are named where they are used.
+REQUIRED = frozenset(
+    ("argcomplete", "hydra", "omegaconf", "packaging", "rich")  # and their own:
+    + ("antlr4", "markdown_it", "mdurl", "pygments", "yaml")
+)
 # The folder two levels up: source locations are shown relative to it.
 _PROGRAM = Path(__file__).resolve().parents[2]
 
