@@ -15,11 +15,13 @@ from pathlib import Path
 RULE = "CMD-INTERNAL"
 _KEPT = 20  # number of files with details that are kept
 _LONGEST = 300  # characters of a message
-# The dependencies in pyproject.toml and their own, as they are imported: none that is missing can be asked for its name.
+# The dependencies in pyproject.toml and their own, as they are imported: a missing one cannot be asked for its name.
 # Packages of an extra are named where they are used.
 REQUIRED = frozenset(
-    ("argcomplete", "hydra", "omegaconf", "packaging", "rich")  # and their own:
-    + ("antlr4", "markdown_it", "mdurl", "pygments", "yaml")
+    (
+        *("argcomplete", "hydra", "omegaconf", "packaging", "rich"),
+        *("antlr4", "markdown_it", "mdurl", "pygments", "yaml"),
+    )
 )
 # The folder two levels up: source locations are shown relative to it.
 _PROGRAM = Path(__file__).resolve().parents[2]
