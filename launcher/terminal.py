@@ -1,8 +1,12 @@
 """Capabilities of an output stream (colours, redrawn lines), and durations, numbers and lists of things as text."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TextIO
+
+# Colours, and control characters other than tab, line feed and carriage return, which redraws a line of progress.
+_COLOUR_OR_CONTROL = re.compile(r"\x1b\[[\d;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -13,6 +17,17 @@ def has_colour(stream: TextIO) -> bool:
 def can_redraw(stream: TextIO) -> bool:
     """Return whether a line can be redrawn: the stream is a terminal that supports control sequences."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def harmless(text: str) -> str:
+    """Return text of a file for a terminal: colours are kept, other control characters are written as \\x1b.
+
+    A terminal would obey them: set its title, fill the clipboard, move the cursor to what is already shown.
+    """
+    return _COLOUR_OR_CONTROL.sub(
+        lambda found: found[0] if len(found[0]) > 1 else ascii(found[0])[1:-1],
+        text,
+    )
 
 
 def duration(seconds: float) -> str:

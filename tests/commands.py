@@ -1,12 +1,16 @@
 """The command line in child processes at the price of a fork: one process imports it, every command is its child."""
 
+import fcntl
 import importlib
 import json
 import os
+import pty
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +40,26 @@ def run_process(args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeo
     command = [sys.executable, "-m", "launcher", *args]
     done = subprocess.run(command, cwd=cwd, env=dict(env), capture_output=True, text=True, timeout=timeout, check=False)
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def in_terminal(columns: int, *words: str, cwd: Path = ROOT) -> str:
+    """Return what `launch` shows in a terminal of so many columns; it must succeed."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    env["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "launcher", *words]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=env)
+    os.close(slave)
+    shown = b""
+    try:
+        while chunk := os.read(master, 65536):
+            shown += chunk
+    except OSError:
+        pass
+    os.close(master)
+    assert process.wait(timeout=STUCK_SECONDS) == 0, shown
+    return shown.decode()
 
 
 class CommandServer:

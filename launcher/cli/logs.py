@@ -17,6 +17,7 @@ from launcher.observe.find import UnknownRun, find_run
 from launcher.observe.log_file import LogFile
 from launcher.observe.logs import Wanted, fetch, moment, read_lines, skip_before, sources
 from launcher.report.text_page import print_lines
+from launcher.terminal import harmless
 
 
 def main(words: list[str]) -> int:
@@ -46,8 +47,9 @@ def main(words: list[str]) -> int:
         tree = {"failure": dataclasses.asdict(failure)} if failure else {}
         print_json({"id": record.id, "rank": options.rank, "lines": shown, **tree})
         return 0
+    on_terminal = sys.stdout.isatty()
     for line in lines:
-        print(line, flush=options.follow)
+        print(harmless(line) if on_terminal else line, flush=options.follow)
     _remark_unread(files)
     if failure := _failure(record):
         print_lines((f"launch: {line}" for line in failure.lines()), sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from launcher.records import dataclass
-from launcher.terminal import has_colour
+from launcher.terminal import harmless, has_colour
 
 # Narrower terminals are written as if they had this width.
 _NARROWEST = 40
@@ -115,7 +115,8 @@ def page_of(stream: TextIO) -> Page:
 
 def print_lines(lines: Iterable[str], stream: TextIO) -> None:
     """Print lines, wrapped to the page of a stream."""
-    print("\n".join(page_of(stream).wrapped(lines)), file=stream, flush=True)
+    shown = map(harmless, lines) if stream.isatty() else lines
+    print("\n".join(page_of(stream).wrapped(shown)), file=stream, flush=True)
 
 
 def redraw(text: str, stream: TextIO) -> None:

@@ -1,12 +1,5 @@
 """`launch list`: one line each, filtered, as JSON, within the terminal's width; an unknown group names the nearest."""
 
-import fcntl
-import os
-import pty
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -14,27 +7,8 @@ import pytest
 from launcher.cli.listed import GROUPS
 from launcher.job.shipped import shipped
 from launcher.mapping.backend import backend_names, get_backend
-from tests.conftest import ROOT, Launch
-from tests.waiting import STUCK_SECONDS
-
-
-def in_terminal(columns: int, *words: str) -> list[str]:
-    """Return the lines that `launch` shows in a terminal of so many columns."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    command = [sys.executable, "-m", "launcher", *words]
-    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=env)
-    os.close(slave)
-    shown = b""
-    try:
-        while chunk := os.read(master, 65536):
-            shown += chunk
-    except OSError:
-        pass
-    os.close(master)
-    assert process.wait(timeout=STUCK_SECONDS) == 0, shown
-    return shown.decode().splitlines()
+from tests.commands import in_terminal
+from tests.conftest import Launch
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -104,12 +78,12 @@ def test_a_text_that_nothing_holds_is_refused(launch: Launch) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_lines_fit_the_terminal(columns: int) -> None:
-    lines = in_terminal(columns, "list", "recipes")
+    lines = in_terminal(columns, "list", "recipes").splitlines()
     assert max(map(len, lines)) <= columns
     first = next(number for number, line in enumerate(lines) if line.startswith("…"))
     assert any(line.endswith("…") for line in lines[:first])
     assert all("  " in line for line in lines[:first])
     assert "less -S" in " ".join(lines[first:])  # what is cut is not cut silently
-    few = in_terminal(columns, "list", "backends")
+    few = in_terminal(columns, "list", "backends").splitlines()
     assert max(map(len, few)) <= columns
     assert "3.5-dev" in " ".join(few)  # few lines are wrapped: nothing is cut

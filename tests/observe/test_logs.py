@@ -16,6 +16,7 @@ from launcher.executors.log_times import LogTimes, offset_since, times_file
 from launcher.observe.log_file import LogFile
 from launcher.observe.logs import Wanted, moment, read_lines, skip_before
 from tests.cli.test_runs import overrides  # noqa: F401
+from tests.commands import in_terminal
 from tests.conftest import Launch
 
 LINES = [f"line {number} {'x' * (number % 90)}" for number in range(60_000)]
@@ -240,6 +241,21 @@ def test_logs_take_tail_since_and_grep_together(launch: Launch, overrides: tuple
     for name, (option, value, message) in WRONG.items():
         done = launch("logs", "out", option, value)
         assert (done.code, message in done.err) == (2, True), (name, done)
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_the_colours_of_a_log_and_obeys_nothing_else(
+    launch: Launch,
+    overrides: tuple[str, ...],  # noqa: F811
+    tmp_path: Path,
+):
+    line = "\x1b[1;31mred\x1b[0m\t1%\r2% \x1b]0;title\x07 \x1b[2J \x9b2J"
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.write_text(f"#!/usr/bin/env bash\nprintf '%s\\n' '{line}'\n")
+    assert launch("run", *overrides).code == 0
+    assert launch("logs", "out").out == f"{line}\n".replace("\r", "\n")  # as Python reads a text
+    shown = in_terminal(80, "logs", str(tmp_path / "out"), cwd=tmp_path)
+    assert shown == "\x1b[1;31mred\x1b[0m\t1%\r2% \\x1b]0;title\\x07 \\x1b[2J \\x9b2J\r\n"
 
 
 def test_a_line_of_many_chunks_is_one_line(tmp_path: Path):
