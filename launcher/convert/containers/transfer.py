@@ -394,7 +394,7 @@ def write(
         files: open files.
         target: the file, which exists.
         at: the first byte.
-        data: the buffers, of bytes.
+        data: the buffers, of bytes; at most 1,024 of them within 512 KiB (the system's IOV_MAX).
         sources: the files that these are in maps of. Damaged if one has ended, or cannot be read from its disk.
         on_bytes: callback with all bytes, in order, while they are in the processor's cache.
     """
@@ -403,7 +403,7 @@ def write(
         started = time.thread_time()
         try:
             with lock:
-                size = _write_once(descriptor, piece, at)
+                size = _write_all(descriptor, piece, at)
         except OSError as error:
             if error.errno != errno.EFAULT or not sources:
                 raise unwritable(target, error) from None
@@ -433,15 +433,23 @@ def _pieces(data: Iterable[bytes | bytearray | memoryview], at: int, block: int)
         yield piece
 
 
-def _write_once(descriptor: int, buffers: list[memoryview], at: int) -> int:
+def _write_all(descriptor: int, buffers: list[memoryview], at: int) -> int:
     """Write buffers, one after the other, by one system call unless it stops early; return their bytes."""
-    done = os.pwritev(descriptor, buffers, at)
-    size = sum(map(len, buffers))
-    if done < size:
-        rest = memoryview(b"".join(buffers))
-        while done < size:
-            done += os.pwrite(descriptor, rest[done:], at + done)
-    return size
+    end = at
+    while buffers:
+        count = os.pwritev(descriptor, buffers, end)
+        end += count
+        buffers = _after(buffers, count)
+    return end - at
+
+
+def _after(buffers: list[memoryview], count: int) -> list[memoryview]:
+    """Return what follows the first `count` bytes."""
+    for number, buffer in enumerate(buffers):
+        if count < len(buffer):
+            return [buffer[count:], *buffers[number + 1 :]]
+        count -= len(buffer)
+    return []
 
 
 def is_hole(files: OpenFiles, path: Path, at: int, count: int) -> bool:

@@ -95,18 +95,36 @@ def test_rows_of_many_buffers_are_copied(count, step, pair):
     assert target.read_bytes() == bytes(5) + seen + bytes(max(0, SIZE - 5 - len(seen)))
 
 
+def stopping(monkeypatch, most, then=lambda: None):
+    """Let writes stop after so many bytes, and do something after each."""
+    gather = os.pwritev
+
+    def write(file, buffers, at):
+        count = gather(file, [b"".join(buffers)[:most]], at)
+        then()
+        return count
+
+    monkeypatch.setattr(os, "pwritev", write)
+
+
 @pytest.mark.parametrize("length", [1000, 50_000], ids=["short", "long"])
-@pytest.mark.parametrize("most", [1, 4096, 60_001])
+@pytest.mark.parametrize("most", [999, 4096, 60_001])
 def test_a_write_that_stops_early_goes_on(length, most, pair, monkeypatch):
     source, target = pair
-    gather, single = os.pwritev, os.pwrite
-    monkeypatch.setattr(os, "pwritev", lambda file, buffers, at: gather(file, [b"".join(buffers)[:most]], at))
-    monkeypatch.setattr(os, "pwrite", lambda file, data, at: single(file, data[: max(most, 5000)], at))
+    stopping(monkeypatch, most)
     with OpenFiles() as files:
         list(copy_rows(files, target, [Copy(5, 0, length, source, 10, 2 * length)]))
     data = source.read_bytes()
     copied = b"".join(data[2 * length * row :][:length] for row in range(10))
     assert target.read_bytes() == bytes(5) + copied + bytes(SIZE - 5 - len(copied))
+
+
+def test_a_source_that_is_truncated_while_a_write_stops_is_damaged(pair, monkeypatch):
+    source, target = pair
+    gather = os.pwritev
+    stopping(monkeypatch, 5000, lambda: (os.truncate(source, 0), monkeypatch.setattr(os, "pwritev", gather)))
+    with OpenFiles() as files, pytest.raises(Damaged, match="truncated while it was read"):
+        list(copy_rows(files, target, [Copy(5, 0, 50_000, source, 10, 100_000)]))
 
 
 def test_rows_beyond_the_end_of_their_file_are_an_error(pair):
