@@ -12,7 +12,9 @@ import numpy
 import pytest
 
 from launcher.convert import convert, prove
+from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.ownership import REPORT
 from launcher.convert.verify import Digest
 from tests.convert.helpers import convert_until_the_disk_is_full, launch, tensors, write
@@ -157,6 +159,37 @@ def test_archives_have_the_checksums_of_what_was_written(
     for file in files:
         with zipfile.ZipFile(file) as archive:
             assert archive.testzip() is None, file
+
+
+@pytest.mark.parametrize("form", ["legacy", "torch_dist"])
+def test_ranks_that_share_a_tensor_read_it_one_after_the_other(
+    form: str, wide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is larger than memory would be read from its disk once per rank."""
+    stored = {slot.offset: slot for slot in safetensors.read(wide).slots}
+    read: list[str] = []
+    really = OpenFiles.load
+
+    def load(files: OpenFiles, path: Path, start: int, count: int) -> None:
+        if path.parent == wide:
+            read.append(stored[max(offset for offset in stored if offset <= start)].name)
+        really(files, path, start, count)
+
+    monkeypatch.setattr(OpenFiles, "load", load)
+    layout = ("parallel.tp=2", "parallel.pp=2") if form == "legacy" else ()
+    args = ["--model", wide, "--out", tmp_path / "out", "--format", form, "--no-verify", "--workers", "1", *layout]
+    assert launch("hf-to-mcore", *args) == 0
+    assert {slot.name for slot in stored.values() if nbytes(slot) >= 2**17} <= set(read)
+    for name in set(read):
+        between = read[read.index(name) : len(read) - read[::-1].index(name)]
+        together = next(
+            (each for each in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")) if _last(name) in each), ()
+        )
+        assert set(map(_last, between)) <= {_last(name), *together}, (name, between)
+
+
+def _last(name: str) -> str:
+    return name.removesuffix(".weight").rpartition(".")[2]
 
 
 def test_the_digest_of_no_bytes():
