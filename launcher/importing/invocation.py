@@ -7,6 +7,7 @@ from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
+from launcher.importing.containers import container_notes
 from launcher.importing.launchers import LAUNCHERS, Started, msrun_script, strip_options, wrapper_cluster
 from launcher.importing.notes import Note
 from launcher.importing.other_programs import program_of_command, why_not
@@ -38,6 +39,7 @@ class Invocation:
         files, changes: files that the script wrote before, and those that it changed otherwise.
         directory: where it starts, from where the script does.
         before: commands before it that start no training.
+        remarks: notes on what starts it and is no part of the job.
     """
 
     program: str
@@ -53,6 +55,7 @@ class Invocation:
     changes: Mapping[str, Change] = field(default_factory=dict)
     directory: str = "."
     before: tuple[Command, ...] = ()
+    remarks: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +156,13 @@ def _recognised(command: Command, plain: Sequence[str], assume: str | None) -> I
             continue
         # The stripped arguments are the first ones; the rest keeps its placeholder marks.
         inner = started.argv if head == "msrun_launcher.sh" else _tail(command.words, len(started.argv))
-        slurm = request_of((*command.outer, *plain[:at]))
+        above = (*command.outer, *plain[:at])
+        slurm = request_of(above)
         cluster = {**slurm.cluster(), **wrapper_cluster(plain[:at]), **started.cluster}
         result = _entry(inner, started.module, env, cluster, head, command.where, assume)
         if isinstance(result, Invocation):
-            return dataclasses.replace(result, slurm=slurm)
+            remarks = tuple(container_notes([shown(word) for word in above], command.where))
+            return dataclasses.replace(result, slurm=slurm, remarks=remarks)
         if result is not None:
             return result
         if head in LAUNCHERS or head.startswith("python"):

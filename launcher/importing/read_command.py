@@ -55,6 +55,7 @@ class ImportOptions:
     reproducible: bool = True
 
 
+_KEPT = " is kept as it is"
 # Options listed in a note.
 _MAX_SHOWN_OPTIONS = 4
 
@@ -118,8 +119,9 @@ def read_command(invocation: Invocation, options: ImportOptions, settings: Confi
             *warnings,
             *secrets_of(env, locations.of_variable),
             *slurm,
+            *invocation.remarks,
             *cluster.warnings,
-            *imported.warnings,
+            *_unsaid(imported.warnings, warnings),
             *_dropped_notes(imported),
         ),
         mapped_args=tuple(dataclasses.replace(each, where=locations.of(each.flag)) for each in imported.mapped_args),
@@ -128,6 +130,13 @@ def read_command(invocation: Invocation, options: ImportOptions, settings: Confi
         problems=tuple(problems),
         other_version=excluded[0].message if excluded else "",
     )
+
+
+def _unsaid(notes: Sequence[Note], said: Sequence[Note]) -> Iterator[Note]:
+    """Yield the notes on arguments that are kept as they are, without those that have such a note with its place."""
+    about = [note.message.partition(_KEPT) for note in said]
+    known = {argument for argument, kept, _ in about if kept}
+    yield from (note for note in notes if note.message.partition(_KEPT)[0] not in known)
 
 
 def _dropped_notes(imported: Imported) -> Iterator[Note]:

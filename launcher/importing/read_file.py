@@ -19,7 +19,7 @@ from launcher.importing.invocation import ExcludedCommand, Invocation, find
 from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.read_command import ImportOptions, read_command
-from launcher.importing.reading import BASES, LARGEST, parse_mapping, read_text, repeated_keys
+from launcher.importing.reading import BASES, encoding_notes, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import INHERITED, placeholder, shown
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_options, ignored, request_of
@@ -33,6 +33,7 @@ _TYPOGRAPHIC = re.compile(
     r"(?<=\s)([\u2010-\u2015\u2212]+)(?=[-\w])|(?<=\d[eE])([\u2010-\u2015\u2212])(?=\d)"
     r"|--[\w-]+[ =]([\u2018-\u201f])|(\u00a0)"
 )
+_PYTHON = re.compile(r"#!.*\bpython")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 # Above this share of keys that nothing reads, a configuration belongs to another program.
 _MAX_UNKNOWN_SHARE = 0.4
@@ -78,6 +79,12 @@ def _read(
         return [_settings(Composed(tree=dump.values), path, options, is_dump=True)]
     if _is_argv(text):
         return [read_arguments(_split(text, path), options, str(path), text)]
+    if path.suffix == ".py" or _PYTHON.match(text):
+        raise no_training(
+            "it is a Python program, and what it starts is known only when it runs",
+            str(path),
+            *(f"launch import --backend {name} -- ARGUMENTS" for name in backend_names() if _has_scripts(name)),
+        )
     return _script(text, path, options, variables, all_commands)
 
 
@@ -147,7 +154,7 @@ def _script(
         raise refuse("the script is nested too deeply", str(path)) from None
     found, excluded = find(state.commands, options.backend)
     warnings = [
-        *(*notes(state.warnings), *_assumed(state), *_typographic(text, path), *_windows(path)),
+        *(*notes(state.warnings), *_assumed(state), *_typographic(text, path), *encoding_notes(path)),
         *ignored(text, str(path)),
     ]
     if not found:
@@ -189,14 +196,6 @@ def _typographic(text: str, path: Path) -> list[Note]:
         for number, found in lines
         if found is not None and not found.string.lstrip().startswith("#")
     ][:3]
-
-
-def _windows(path: Path) -> list[Note]:
-    """Return a note on line ends of Windows, which are read as those of Unix."""
-    if not path.is_file() or b"\r\n" not in path.read_bytes()[:LARGEST]:
-        return []
-    message = "its lines end as on Windows (CRLF): bash takes the carriage return as a part of a line's last word"
-    return [Note(message=message, where=str(path), works=(f"sed -i 's/\\r$//' {shlex.quote(str(path))}",))]
 
 
 def _named(char: str) -> str:

@@ -1,8 +1,11 @@
 """Reads untrusted files: size, encoding and YAML are limited before the content is used."""
 
+import codecs
 import json
+import re
+import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,12 @@ BASES = ("base_config", "extends", "bases")
 # Length limit for arguments parsed as YAML scalars: numbers and dates are short, lists and mappings are no scalars.
 LONGEST_SCALAR = 200
 _COLLECTIONS = ("[", "{", "&", "*", "!", "-	", "- ", "? ")
+# A line that is a comment, or ends in one: before a quote, `#` may be text.
+_COMMENT = re.compile(rb"(?:[^'\"#]*\s)?#")
 _LOGS = (".log", ".out")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+# Encodings of scripts that are not UTF-8, for iconv.
+_OTHERS = ("GB18030", "ISO-8859-1")
 
 
 def read_text(path: Path) -> str:
@@ -28,7 +35,9 @@ def read_text(path: Path) -> str:
     """
     try:
         if path.is_dir():
-            raise no_training("this is a folder, not a file", str(path))
+            scripts = any(path.rglob("*.sh"))
+            works = (f"launch check {shlex.quote(f'{path}/**/*.sh')}",) if scripts else ()
+            raise no_training("this is a folder, not a file", str(path), *works)
         # `<(command)` and /dev/stdin have a writer; any other pipe or device may never end.
         if not path.is_file() and path.exists() and not str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/")):
             raise no_training("this is a pipe or device, not a file", str(path))
@@ -54,9 +63,60 @@ def _decoded(content: bytes, encoding: str, path: Path) -> str:
     try:
         return content.decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
+        if encoding != "utf-16" and not _outside_comments(content):
+            return content.decode(encoding, errors="replace").replace("\r\n", "\n")
         line = content.count(b"\n", 0, error.start) + 1
         name = encoding.removesuffix("-sig").upper()
-        raise refuse(f"the file is not {name} text", f"{path}:{line}") from None
+        works = () if encoding == "utf-16" else as_utf8(content, path)
+        raise refuse(f"the file is not {name} text", f"{path}:{line}", *works) from None
+
+
+def _outside_comments(content: bytes) -> bool:
+    """Return whether a line that is not UTF-8 has such text before its comment."""
+    lines = (line for line in content.split(b"\n") if not _is_utf8(line))
+    return any(_COMMENT.match(line) is None or not _is_utf8(line.partition(b"#")[0]) for line in lines)
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def as_utf8(content: bytes, path: Path) -> tuple[str, ...]:
+    """Return the commands that write a file as UTF-8, for encodings that it may have."""
+    name = shlex.quote(str(path))
+    new = shlex.quote(str(path.with_name(f"utf8_{path.name}")))
+    return tuple(f"iconv -f {each} -t UTF-8 {name} > {new}" for each in _OTHERS if _is_in(content, each))
+
+
+def _is_in(content: bytes, encoding: str) -> bool:
+    try:
+        content.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def encoding_notes(path: Path) -> Iterator[Note]:
+    """Yield notes on what bash reads otherwise than it is read here: line ends, byte order marks, other encodings."""
+    content = path.read_bytes()[:LARGEST] if path.is_file() else b""
+    name, where = shlex.quote(str(path)), str(path)
+    if b"\r\n" in content:
+        message = "its lines end as on Windows (CRLF): bash takes the carriage return as a part of a line's last word"
+        yield Note(message=message, where=where, works=(f"sed -i 's/\\r$//' {name}",))
+    if content.startswith(codecs.BOM_UTF8):
+        message = "it starts with a byte order mark: bash takes that as a part of the first word"
+        yield Note(message=message, where=f"{path}:1", works=(rf"sed -i '1s/^\xef\xbb\xbf//' {name}",))
+    if content.startswith(_UTF16):
+        new = shlex.quote(str(path.with_name(f"utf8_{path.name}")))
+        message = "it is UTF-16 text, which bash does not read"
+        yield Note(message=message, where=where, works=(f"iconv -f UTF-16 -t UTF-8 {name} > {new}",))
+    elif not _is_utf8(content):
+        message = "its comments are not UTF-8 text: they are read without these characters"
+        yield Note(message=message, where=where, works=as_utf8(content, path))
 
 
 def parse_yaml(text: str, file: str) -> Any:

@@ -150,7 +150,17 @@ CASES = {
     "50 MB": bad("# x\n" * 13_000_000, "has 50 MiB", "up to 2 MiB"),
     "binary": bad(bytes(range(256)), "not text but binary"),
     "UTF-16 without its mark": bad(f"{RUN}\n".encode("utf-16-le"), "not text"),
-    "not UTF-8": bad('megatron sft --model m \\\n --system "grüß"\n'.encode("latin-1"), "x.sh:2", "not UTF-8"),
+    "not UTF-8": bad(
+        'megatron sft --model m \\\n --system "grüß"\n'.encode("latin-1"),
+        *("x.sh:2", "not UTF-8", "iconv -f GB18030 -t UTF-8 x.sh > utf8_x.sh", "iconv -f ISO-8859-1"),
+    ),
+    "not UTF-8 after a # that is text": bad(f'{RUN} --system "a # ü"\n'.encode("latin-1"), "x.sh:1", "not UTF-8"),
+    "a Python program": bad(
+        'import os\nos.system("torchrun pretrain_gpt.py --lr 1")\n',
+        *("x.py", "a Python program", "launch import --backend megatron_lm -- ARGUMENTS"),
+        name="x.py",
+    ),
+    "a Python program without its suffix": bad('#!/usr/bin/env python3\n"""Train."""\n', "a Python program"),
 }
 
 
@@ -196,6 +206,10 @@ def test_folders_and_pipes(run: Callable[..., tuple[int, str, str]]) -> None:
         code, _, err = run(name)
         assert code == 1
         assert messages in err
+    assert "works" not in run("folder")[2]
+    Path("folder/x.sh").write_text(RUN)
+    assert "works: launch check 'folder/**/*.sh'" in run("folder")[2]
+    assert dispatch(["check", "folder/**/*.sh"]) == 0
 
 
 def test_nothing_is_executed(run: Callable[..., tuple[int, str, str]]) -> None:

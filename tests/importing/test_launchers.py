@@ -1,9 +1,13 @@
 """What stands before a training script, and what it says of the cluster."""
 
+from pathlib import Path
+
 import pytest
 
 from launcher.importing.cluster import cluster_of
 from launcher.importing.invocation import ExcludedCommand, Invocation, recognise
+from launcher.importing.read_command import ImportOptions
+from launcher.importing.read_file import read_file
 from launcher.importing.shell.state import Command
 
 # name: (command, program, first argument of the entry, nodes x devices, address, port)
@@ -160,3 +164,37 @@ def test_unknown_numbers_are_reported_with_the_variable_to_set() -> None:
     found = cluster_of({"per_node": placeholder("$GPUS")}, {}, from_environment=False, where="x.sh:3")
     assert found.cluster.devices_per_node == 8
     assert "--set GPUS=N" in str(found.warnings[0])
+
+
+# name: (words before the program, part of the note, what works)
+CONTAINERS = {
+    "docker run": (
+        "sudo docker run -it --gpus all --rm -v /data:/data -e A=1 --ipc=host nvcr.io/x:1",
+        "docker run: image nvcr.io/x:1 and mounts /data:/data: dropped",
+        ("cluster.container=nvcr.io/x:1 with cluster=slurm or cluster=kubernetes", "start launch inside it"),
+    ),
+    "podman exec": ("podman exec -it trainer", "podman exec: container trainer: dropped", ("start launch inside it",)),
+    "singularity": (
+        "srun -N 2 singularity exec --nv -B /d:/d x.sif",
+        "singularity exec: image x.sif and mounts /d:/d: dropped",
+        ("start launch inside it",),
+    ),
+    "apptainer with an image of a registry": (
+        "apptainer exec --nv docker://pytorch:2",
+        "image docker://pytorch:2: dropped",
+        ("cluster.container=pytorch:2 with cluster=slurm or cluster=kubernetes", "start launch inside it"),
+    ),
+    "kubectl": ("kubectl exec -it pod-0 --", "kubectl exec: pod pod-0: dropped", ("start launch inside it",)),
+}
+
+
+@pytest.mark.parametrize("inner", ["{}", "bash -c 'cd /w && {}'"])
+@pytest.mark.parametrize("case", CONTAINERS)
+def test_a_container_around_a_training_is_reported(tmp_path: Path, case: str, inner: str) -> None:
+    before, message, works = CONTAINERS[case]
+    script = tmp_path / "train.sh"
+    script.write_text(f"{before} {inner.format('torchrun --nproc_per_node 8 pretrain_gpt.py --lr 1e-4')}\n")
+    (found,) = read_file(script, ImportOptions())
+    (note,) = [each for each in found.warnings if "the machine itself" in each.message]
+    assert message in note.message
+    assert (note.where, note.works) == (f"{script}:1", works)

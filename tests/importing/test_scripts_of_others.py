@@ -298,6 +298,34 @@ def test_line_ends_of_windows_are_reported(tmp_path: Path) -> None:
     assert note.works == (f"sed -i 's/\\r$//' {script}",)
 
 
+# name: (how the script starts, part of the note, what works)
+ENCODINGS = {
+    "a byte order mark": (b"\xef\xbb\xbf#!/bin/bash\n", "byte order mark", r"sed -i '1s/^\xef\xbb\xbf//' {}"),
+    "comments in GBK": (
+        "# 张量\nTP=2  # 并行\n".encode("gb18030"),
+        "its comments are not UTF-8 text",
+        "iconv -f GB18030 -t UTF-8 {} > {}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENCODINGS)
+def test_what_bash_reads_otherwise_is_reported(tmp_path: Path, case: str) -> None:
+    start, message, works = ENCODINGS[case]
+    script = tmp_path / "train.sh"
+    script.write_bytes(start + TRAINING.format("pretrain_gpt.py", "--bf16").encode())
+    (found,) = read_file(script, ImportOptions())
+    assert found.job.precision.dtype == "bf16"
+    (note,) = [each for each in found.warnings if message in each.message]
+    assert note.works[0] == works.format(script, tmp_path / "utf8_train.sh")
+
+
+def test_an_argument_that_is_not_set_has_one_note(tmp_path: Path) -> None:
+    found = imported(tmp_path, TRAINING.format("pretrain_gpt.py", "--bf16 --seed $SEED"))
+    (note,) = [each for each in found.warnings if "--seed" in each.message]
+    assert note.works == ("--set SEED=VALUE",)
+
+
 def test_patterns_of_extglob_are_read_in_commands_on_files_and_refused_by_name_elsewhere(tmp_path: Path) -> None:
     text = "shopt -s extglob\nfor f in a/!(b); do\n  {}done\n"
     (note,) = notes_of(tmp_path, text.format(TRAINING.format("pretrain_gpt.py", "--bf16")))

@@ -92,7 +92,7 @@ def _run(root: Path, folder: Path, script: str, variables: Mapping[str, str], pl
     log.write_text("", encoding="utf-8")
     log.chmod(0o666)
     start, path = Path("/work") / folder.name / place, Path(script).relative_to(place)
-    given = " ".join(variables[name] for name in sorted(variables) if name.isdigit())
+    given = " ".join(variables[name] for name in sorted(filter(str.isdigit, variables), key=int))
     text = f"exec >/dev/null 2>&1 </dev/null; cd {str(start)!r} && exec bash {str(path)!r} {given}"
     timeout, unshare, chroot = (str(shutil.which(name)) for name in ("timeout", "unshare", "chroot"))
     apart = (unshare, "-n", "-p", "-f", f"--mount-proc={root / 'proc'}")
