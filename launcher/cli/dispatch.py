@@ -115,14 +115,20 @@ def _no_text(words: list[str]) -> NoReturn:
     raise WrongUse(f"word {words.index(word) + 1} is not UTF-8 text: {shown}", "arguments and file names in UTF-8")
 
 
+# Words that name no verb, but what several do.
+_MEANT = {
+    "port": ("launch import FILE --to BACKEND -o job.yaml", "launch check +job=FILE.yaml backend=BACKEND"),
+}
+
+
 def _unknown_verb(word: str, rest: list[str]) -> NoReturn:
     import shlex
 
     from launcher.cli.refusal import WrongUse
     from launcher.job.secret import without_secrets
 
-    near = nearest(word, VERBS, limit=2, cutoff=0.5)
+    near = () if word in _MEANT else nearest(word, VERBS, limit=2, cutoff=0.5)
     shown = without_secrets(rest)
-    works = [shlex.join(("launch", verb, *shown)) for verb in near]
+    works = [*_MEANT.get(word, ()), *(shlex.join(("launch", verb, *shown)) for verb in near)]
     works = works or [f"launch {'|'.join(VERBS)} …", "+recipe=NAME", "section.field=value", "launch --help"]
     raise WrongUse(f"{word!r} is neither a verb nor an override", *works)

@@ -1,6 +1,7 @@
 """`launch import`: converts an existing script or configuration to a job."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 from launcher.catalogue.catalogue import plain
@@ -9,8 +10,9 @@ from launcher.cli.options import parse, parser, writable
 from launcher.cli.port_show import show_port
 from launcher.cli.refusal import WrongUse
 from launcher.importing.imported import Imported
-from launcher.importing.notes import ImportRefused, Note
+from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.port import ported
+from launcher.importing.read_file import job_group
 from launcher.mapping.backend import UnknownVersion, backend_names, get_backend
 from launcher.outputs.kinds import JOB
 from launcher.port.port import ALL
@@ -33,6 +35,8 @@ def main(words: list[str]) -> int:
             return code
 
     writable("-o", options.output, JOB)
+    if options.to is not None and options.file is not None:
+        _refuse_job(options.file, options.to)
     if options.source is not None:
         _add_source(options)
     jobs = _imported(options, argv)
@@ -45,6 +49,19 @@ def main(words: list[str]) -> int:
         raise WrongUse(f"--accept {unknown}: {source} has no such argument")
     pairs = [(each, ported(each, target, version or None, accepted=options.accept)) for each in jobs]
     return show_port(pairs, source, options.output, as_json=options.json)
+
+
+def _refuse_job(file: str, to: str) -> None:
+    """Refuse to port a job file by `--to`: the override of its backend does."""
+    if job_group(file) != "job":
+        return
+    target, _, version = to.partition("@")
+    overrides = (f"+job={file}", f"backend={target}", *((f"backend.version={version}",) if version else ()))
+    raise refuse(
+        "the file is a job of Launch already",
+        file,
+        *(shlex.join(("launch", verb, *overrides)) for verb in ("check", "dry-run")),
+    )
 
 
 def _add_source(options: argparse.Namespace) -> None:

@@ -161,8 +161,11 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
                 )
             )
         elif not places.has(override.key, option):
-            near = places.near(override.key, option)
-            what = f"no {override.key} named {option!r}"
+            name, at, version = option.partition("@")  # as `--to` and `--backends` name a version
+            versioned = override.key == "backend" and bool(at) and places.has("backend", name)
+            near = (name,) if versioned else places.near(override.key, option)
+            rest = f": a version is backend.version={version}" if versioned else ""
+            what = f"no {override.key} named {option!r}{rest}"
             mistakes.append(Mistake(what=what, where=override.raw, works=near, rule=OPTION, field=override.key))
     return mistakes
 

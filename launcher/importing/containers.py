@@ -49,6 +49,7 @@ _PROGRAMS: Mapping[str, ContainerProgram] = {
     **dict.fromkeys(("kubectl", "oc"), _KUBECTL),
 }
 _REGISTRY = "docker://"
+_LONGEST = 120
 
 
 def container_notes(words: Sequence[str], where: str) -> Iterator[Note]:
@@ -65,7 +66,7 @@ def container_notes(words: Sequence[str], where: str) -> Iterator[Note]:
             continue
         target, mounts = _target(words[at + 2 :], program)
         kind = program.commands[command]
-        dropped = f"{kind} {target}".strip() + (f" and mounts {', '.join(mounts)}" if mounts else "")
+        dropped = f"{kind} {target}".strip() + (f" and mounts {_short(', '.join(mounts))}" if mounts else "")
         start = "start launch inside it"
         image = target.removeprefix(_REGISTRY)
         # Pyxis and Kubernetes pull images from registries; they read no file of Singularity.
@@ -76,6 +77,10 @@ def container_notes(words: Sequence[str], where: str) -> Iterator[Note]:
             where=where,
             works=works if pulled else (start,),
         )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def _target(words: Sequence[str], program: ContainerProgram) -> tuple[str, list[str]]:

@@ -83,6 +83,11 @@ def test_text_means_what_was_typed(case):
 MISTAKES = {
     "unknown field": (["paralel.tp=2"], "paralel.tp is not a field", "parallel.tp"),
     "unknown recipe": (["+recipe=tiny_qwen"], "no recipe named 'tiny_qwen'", "tiny_qwen3"),
+    "backend with its version": (
+        ["backend=mindspeed@26.1.0"],
+        "no backend named 'mindspeed@26.1.0': a version is backend.version=26.1.0",
+        "mindspeed",
+    ),
     "unknown backend": (["backend=megatrn"], "no backend named 'megatrn'", "megatron"),
     "missing file": (["+recipe=./none.yaml"], "./none.yaml does not exist", None),
     "no equals sign": (["tiny_qwen3"], "'tiny_qwen3' is not of the form key=value", "+recipe=tiny_qwen3"),

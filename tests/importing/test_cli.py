@@ -22,6 +22,20 @@ def test_report_and_job_file(launch: Launch, tmp_path: Path) -> None:
     assert "override /model: qwen2_5_7b_instruct" in (tmp_path / "job.yaml").read_text()
 
 
+def test_a_job_file_is_ported_by_its_override(launch: Launch) -> None:
+    launch("import", SWIFT, "-o", "job.yaml")
+    refused = launch("import", "job.yaml", "--to", "mindspeed@26.1.0")
+    assert refused.code == 1
+    assert "works: launch check +job=job.yaml backend=mindspeed backend.version=26.1.0" in refused.err
+    checked = launch("check", "+job=job.yaml", "backend=mindspeed", "backend.version=26.1.0")
+    assert "on MindSpeed-LLM 26.1.0" in checked.out + checked.err
+    port = launch("port", "job.yaml", "--to", "mindspeed")
+    assert (
+        "works: launch import FILE --to BACKEND -o job.yaml · launch check +job=FILE.yaml backend=BACKEND" in port.err
+    )
+    assert "launch report" not in port.err
+
+
 def test_report_shows_values_whole(launch: Launch, tmp_path: Path) -> None:
     data = "somebody/a-data-set-with-a-name-of-more-than-forty-letters"
     (tmp_path / "x.sh").write_text(f"megatron sft --model m --dataset {data}\n")
