@@ -158,6 +158,7 @@ def _recognised(command: Command, plain: Sequence[str], assume: str | None) -> I
         inner = started.argv if head == "msrun_launcher.sh" else _tail(command.words, len(started.argv))
         above = (*command.outer, *plain[:at])
         slurm = request_of(above)
+        env |= request_of(plain[:at]).exported
         cluster = {**slurm.cluster(), **wrapper_cluster(plain[:at]), **started.cluster}
         result = _entry(inner, started.module, env, cluster, head, command.where, assume)
         if isinstance(result, Invocation):

@@ -81,7 +81,9 @@ def read_command(invocation: Invocation, options: ImportOptions, settings: Confi
     if problems and not options.partial:
         raise ImportRefused(problems, partial=True)
     backend = match.backend
+    slurm_sets = invocation.slurm.own_variables()  # a job of other sizes would have the old ones
     env = {**settings.env, **invocation.env}
+    env = {name: value for name, value in env.items() if slurm_sets.get(name) != value}
     found = cluster_of(
         invocation.cluster,
         env,

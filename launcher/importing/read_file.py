@@ -33,7 +33,15 @@ _TYPOGRAPHIC = re.compile(
     r"(?<=\s)([\u2010-\u2015\u2212]+)(?=[-\w])|(?<=\d[eE])([\u2010-\u2015\u2212])(?=\d)"
     r"|--[\w-]+[ =]([\u2018-\u201f])|(\u00a0)"
 )
-_PYTHON = re.compile(r"#!.*\bpython")
+# Files that are no bash by their suffix, or by their first line.
+_LANGUAGES = {
+    ".py": "a Python program",
+    ".ipynb": "a notebook",
+    ".ps1": "a PowerShell script",
+    **dict.fromkeys((".bat", ".cmd"), "a batch file of Windows"),
+    **dict.fromkeys((".fish", ".csh", ".tcsh"), "a script of another shell"),
+}
+_OTHER = re.compile(r"#!.*[/ ](python[\d.]*|fish|t?csh|perl|ruby|node|pwsh)\b")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 # Above this share of keys that nothing reads, a configuration belongs to another program.
 _MAX_UNKNOWN_SHARE = 0.4
@@ -79,9 +87,10 @@ def _read(
         return [_settings(Composed(tree=dump.values), path, options, is_dump=True)]
     if _is_argv(text):
         return [read_arguments(_split(text, path), options, str(path), text)]
-    if path.suffix == ".py" or _PYTHON.match(text):
+    language = _LANGUAGES.get(path.suffix) or ("a script of another language" if _OTHER.match(text) else "")
+    if language:
         raise no_training(
-            "it is a Python program, and what it starts is known only when it runs",
+            f"it is {language}; only bash scripts are read",
             str(path),
             *(f"launch import --backend {name} -- ARGUMENTS" for name in backend_names() if _has_scripts(name)),
         )
@@ -146,8 +155,14 @@ def _script(
     text: str, path: Path, options: ImportOptions, variables: Mapping[str, str], all_commands: bool
 ) -> list[Imported]:
     batch = batch_options(text)
-    slurm = request_of(batch).variables()
-    state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables), outer=batch)
+    slurm = request_of(batch)
+    state = State(
+        script=str(path),
+        variables={**slurm.variables(), **variables},
+        exported=set(slurm.exported),
+        fixed=frozenset(variables),
+        outer=batch,
+    )
     try:
         run_script(text, state, path.parent)
     except RecursionError:

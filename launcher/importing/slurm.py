@@ -61,6 +61,7 @@ _DROPPED: Mapping[str, str] = {
 # Resources counted as GPUs or NPUs.
 _DEVICES = re.compile(r"(?:gpu|npu):(?:[A-Za-z][\w.-]*:)?(\d+)(?:\(.*\))?")
 _PLAIN_DEVICES = re.compile(r"(?:gpu|npu):\d+")
+_SET = re.compile(r"[A-Za-z_]\w*=[^$]*")  # with a known value
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -85,6 +86,7 @@ class Request:
         options: options without a field, in sbatch syntax.
         dropped: dropped options as written, with the reason.
         name: the job's name.
+        exported: variables that `--export=NAME=VALUE` sets.
     """
 
     counts: dict[str, str] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Request:
     options: list[str] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
     name: str = ""
+    exported: dict[str, str] = field(default_factory=dict)
     is_allocated: bool = False
     is_asked: bool = False
 
@@ -112,7 +115,11 @@ class Request:
         return options
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that Slurm sets for it."""
+        """Return the variables that are set for what it starts."""
+        return {**self.exported, **self.own_variables()}
+
+    def own_variables(self) -> dict[str, str]:
+        """Return the variables by which Slurm describes it."""
         counts = dict(self.counts)
         nodes, per_node = counts.get("nodes", ""), counts.get("tasks_per_node", "")
         if "tasks" not in counts and nodes.isdigit() and per_node.isdigit():
@@ -263,6 +270,8 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
         request.fields["container_mounts"] = tuple(each for each in value.split(",") if each)
     elif name == "container-image":
         request.fields["container"] = value
+    elif name == "export" and _export(request, value):
+        pass
     elif is_step:
         request.dropped[typed] = _LAUNCHER_STEP
     elif is_open(value) or "$" in value:
@@ -282,6 +291,15 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
         request.dropped[typed] = _DROPPED.get(name, _LAUNCHER_STEP)
     else:
         request.options.append(typed)
+
+
+def _export(request: Request, value: str) -> bool:
+    """Store the variables of `--export`; return whether it has no effect but theirs."""
+    items = [each for each in value.split(",") if each]
+    known = {each for each in items if _SET.fullmatch(each)}
+    for name, _, text in (each.partition("=") for each in items if each in known):
+        request.exported[name] = text
+    return "ALL" in items and {*items} == {"ALL", *known}
 
 
 def _count(request: Request, name: str, value: str) -> None:

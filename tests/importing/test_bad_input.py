@@ -160,7 +160,12 @@ CASES = {
         *("x.py", "a Python program", "launch import --backend megatron_lm -- ARGUMENTS"),
         name="x.py",
     ),
-    "a Python program without its suffix": bad('#!/usr/bin/env python3\n"""Train."""\n', "a Python program"),
+    "a Python program without its suffix": bad('#!/usr/bin/env python3\n"""Train."""\n', "another language"),
+    "PowerShell": bad(f"$A = 1\n{RUN} `\n --lr $A\n", "a PowerShell script; only bash", name="x.ps1"),
+    "a batch file": bad(f"{RUN} ^\r\n --lr 1\r\n", "x.bat", "a batch file of Windows", name="x.bat"),
+    "fish": bad(f"set LR 1e-4\n{RUN} --lr $LR\n", "a script of another shell", "-- ARGUMENTS", name="x.fish"),
+    "csh": bad(f"#!/bin/csh -f\nset LR = 1e-4\n{RUN} --lr $LR\n", "a script of another language"),
+    "a notebook": bad('{"cells": []}', "x.ipynb", "a notebook", name="x.ipynb"),
 }
 
 

@@ -145,3 +145,33 @@ def test_the_job_file_asks_the_same(tmp_path: Path) -> None:
 def test_the_report_shows_what_slurm_is_asked_for(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text(f"#SBATCH -p gpu -t 1:00:00\n{RUN}\n")
     assert "cluster: executor=slurm, partition=gpu, time_limit=1:00:00" in launch("import", "x.sh").out
+
+
+# name: (how inner.sh is started, its training, environment of the job, seed, part of a remark)
+EXPORTED = {
+    "sbatch": ("sbatch --export=ALL,SEED=5,A=b=c -N 2 inner.sh", "", {"SEED": "5", "A": "b=c"}, 5, ""),
+    "in a loop": ("for s in 6; do sbatch --export ALL,SEED=$s inner.sh; done", "", {"SEED": "6"}, 6, ""),
+    "its header": ("sbatch inner.sh", "#SBATCH --export=ALL,SEED=7\n", {"SEED": "7"}, 7, ""),
+    "srun": ("sbatch --export=ALL,SEED=5 inner.sh", "srun --export=ALL,B=1 ", {"SEED": "5", "B": "1"}, 5, ""),
+    "nothing else": ("sbatch --export=SEED=5 inner.sh", "", {"SEED": "5"}, 5, "--export=SEED=5: dropped"),
+    "an unknown value": ("sbatch --export=ALL,SEED=$N inner.sh", "SEED=1\n", {}, 1, "--export=ALL,SEED=$N: dropped"),
+}
+
+
+@pytest.mark.parametrize("case", EXPORTED)
+def test_exported_variables_reach_the_training(tmp_path: Path, case: str) -> None:
+    start, before, environment, seed, remark = EXPORTED[case]
+    (tmp_path / "inner.sh").write_text(f"{before}{RUN} --seed $SEED\n")
+    result = imported(tmp_path, f"#SBATCH -N 3\n{start}\n")
+    assert result.job.seed == seed
+    assert dict(result.job.backend.env) == environment
+    remarks = [str(note) for note in result.warnings if "--export" in str(note)]
+    assert (remark in remarks[0]) if remark else not remarks
+
+
+def test_variables_of_slurm_stay_out_of_the_job(tmp_path: Path) -> None:
+    """A job with other nodes would have the number of the script."""
+    (tmp_path / "inner.sh").write_text(f"export SLURM_CPUS_PER_TASK=3\n{RUN} --seed $SLURM_NNODES\n")
+    result = imported(tmp_path, "sbatch -N 2 --gpus-per-node=8 --ntasks-per-node=1 inner.sh\n")
+    assert (result.job.seed, result.job.cluster.nodes) == (2, 2)
+    assert dict(result.job.backend.env) == {"SLURM_CPUS_PER_TASK": "3"}
