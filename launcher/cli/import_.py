@@ -1,7 +1,9 @@
 """`launch import`: converts an existing script or configuration to a job."""
 
 import argparse
+import glob
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.catalogue.catalogue import plain
@@ -17,6 +19,7 @@ from launcher.mapping.backend import UnknownVersion, backend_names, get_backend
 from launcher.outputs.kinds import JOB
 from launcher.port.port import ALL
 
+_MOST_FILES = 3  # named in an offer
 _EXAMPLE = "launch import train.sh -o job.yaml && launch dry-run +job=job.yaml"
 
 
@@ -152,12 +155,24 @@ def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
         raise WrongUse("arguments need --backend B: they do not name their backend", *works)
     for each in options.files:
         if not Path(each).exists():
-            raise WrongUse(f"there is no file {each}")
+            raise WrongUse(f"there is no file {each}", *_meant(each))
         if output and Path(output).exists() and Path(output).samefile(each):
             raise WrongUse(f"-o {output} is the file that is read: it would be overwritten")
+    if len(options.files) > 1 and not all(each.endswith(".json") for each in options.files):
+        works = (shlex.join(("launch", "import", each)) for each in options.files[:_MOST_FILES])
+        message = "several files are read together only if they are SimuMax's strategy, model and system"
+        raise WrongUse(message, *works, shlex.join(("launch", "check", *options.files[:_MOST_FILES])))
     wrong = next((pair for pair in options.set if "=" not in pair or not pair.split("=")[0]), None)
     if wrong is not None:
         raise WrongUse(f"--set takes VARIABLE=VALUE, got {wrong!r}")
+
+
+def _meant(name: str) -> Iterator[str]:
+    """Yield what works in place of a name that is no file: a pattern, or standard input."""
+    if name == "-":
+        yield "launch import /dev/stdin"
+    elif glob.has_magic(name) and next(glob.iglob(name, recursive=True), None) is not None:
+        yield shlex.join(("launch", "check", name))
 
 
 def _imported(options: argparse.Namespace, argv: list[str]) -> list[Imported]:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Launch
 
 DATA = Path(__file__).parent / "data"
@@ -34,6 +36,25 @@ def test_a_job_file_is_ported_by_its_override(launch: Launch) -> None:
         "works: launch import FILE --to BACKEND -o job.yaml · launch check +job=FILE.yaml backend=BACKEND" in port.err
     )
     assert "launch report" not in port.err
+
+
+# name: (arguments, part of the message, what works)
+WRONG_FILES = {
+    "several scripts": ((SWIFT, "x.sh"), "SimuMax's strategy", f"launch import {SWIFT} · launch import x.sh · "),
+    "a pattern": (("*.sh",), "no file *.sh", "works: launch check '*.sh'"),
+    "standard input": (("-",), "no file -", "works: launch import /dev/stdin"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FILES)
+def test_files_that_import_does_not_take_have_an_offer(launch: Launch, tmp_path: Path, case: str) -> None:
+    arguments, message, works = WRONG_FILES[case]
+    (tmp_path / "x.sh").write_text("megatron sft --model m --dataset d\n")
+    refused = launch("import", *arguments)
+    assert refused.code == 2
+    assert message in refused.err
+    assert works in refused.err
+    assert launch("check", "*.sh").code in (0, 1)
 
 
 def test_report_shows_values_whole(launch: Launch, tmp_path: Path) -> None:
