@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from launcher.convert.layouts.stages import Stages, place_layers
 from tests.convert import zoo
 from tests.convert.helpers import launch, tensors
+from tests.convert.tiny import tiny_llama
 from tests.sampling import examples
 
 EXPERTS = ("qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3")
@@ -156,6 +157,33 @@ def test_sources_trained_in_a_release_folder_are_found(model: Callable[[str], Pa
     (out / "iter_0000001").rename(out / "release")
     (out / "latest_checkpointed_iteration.txt").write_text("release")
     assert launch("verify", model("llama"), out) == 0
+
+
+WRONG = {
+    "not text": b"\xff\xfe",
+    "empty": b"",
+    "superscript": "²".encode(),
+    "long": b"9" * 5000,
+    "path": b"../x",
+    "gone": b"7",
+}
+
+
+@pytest.mark.parametrize("kind", ["legacy", "torch_dist"])
+@pytest.mark.parametrize("word", WRONG.values(), ids=WRONG)
+def test_a_tracker_that_names_no_iteration_is_an_error(word, kind, tmp_path, capsys):
+    """Of the legacy format, another iteration was taken without a word, and text in another encoding was a crash."""
+    source, out = tiny_llama(tmp_path / "hf"), tmp_path / "out"
+    assert launch("hf-to-mcore", "--model", source, "--out", out, "--format", kind) == 0
+    tracker = out / "latest_checkpointed_iteration.txt"
+    tracker.write_bytes(word)
+    assert launch("mcore-to-hf", "--checkpoint", out, "--out", tmp_path / "back") == 1
+    shown = capsys.readouterr().err
+    assert str(tracker) in shown
+    assert "internal error" not in shown
+    if kind == "legacy" and word == b"7":
+        works = shown.split("--checkpoint ")[1].split()[0]
+        assert launch("mcore-to-hf", "--checkpoint", works, "--model", source, "--out", tmp_path / "back") == 0
 
 
 def _damage_missing_rank(out: Path) -> None:

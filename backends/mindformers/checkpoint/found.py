@@ -14,7 +14,7 @@ from backends.mindformers.checkpoint.rank_folders import ARGUMENT, rank_folders,
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError, Damaged
 from launcher.convert.containers.records import Slot
-from launcher.convert.containers.tracker import TRACKER
+from launcher.convert.containers.tracker import TRACKER, read_tracker
 from launcher.convert.formats.format import Layout
 from launcher.records import dataclass
 
@@ -62,8 +62,8 @@ def checkpoint_folder(path: Path) -> Path:
     tracker = path / TRACKER
     if not tracker.is_file():
         return path
-    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
-    return path / (f"iteration_{int(text):08d}" if text.isdigit() else text)
+    word = read_tracker(tracker)
+    return path / (word if word == "release" else f"iteration_{word:08d}")
 
 
 def recognises(path: Path) -> bool:

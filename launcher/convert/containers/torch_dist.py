@@ -27,7 +27,7 @@ from launcher.convert.containers.torch_dist_layout import (
     tiling_problem,
 )
 from launcher.convert.containers.torch_objects import load
-from launcher.convert.containers.tracker import TRACKER
+from launcher.convert.containers.tracker import TRACKER, read_tracker
 from launcher.records import dataclass
 
 __all__ = [
@@ -94,10 +94,8 @@ def locate(path: Path) -> Path:
         raise Damaged(
             path, "no torch_dist checkpoint", expected=f".metadata or {TRACKER}", found=found or "an empty directory"
         )
-    word = tracker.read_text(encoding="utf-8", errors="replace").strip()
-    if word != "release" and not (word.isascii() and word.isdigit() and len(word) < 19):
-        raise Damaged(tracker, "not an iteration", expected="a number or release", found=word)
-    directory = path / (word if word == "release" else f"iter_{int(word):07d}")
+    word = read_tracker(tracker)
+    directory = path / (word if word == "release" else f"iter_{word:07d}")
     if not directory.is_dir():
         raise Damaged(tracker, f"names {word}, but {directory.name} is missing")
     return directory

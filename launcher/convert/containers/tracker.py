@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
+from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
 
 TRACKER: Final = "latest_checkpointed_iteration.txt"
@@ -15,3 +16,14 @@ def write_tracker(root: Path, iteration: int | Literal["release"]) -> Path:
     word = str(iteration).encode()
     create_sized(root / TRACKER, [(0, word)], len(word))
     return root / (f"iter_{iteration:07d}" if isinstance(iteration, int) else iteration)
+
+
+def read_tracker(file: Path) -> int | Literal["release"]:
+    """Return what the file names; Damaged if it is neither an iteration nor released weights."""
+    with file.open("rb") as opened:
+        word = opened.read(64).strip()
+    if word == b"release":
+        return "release"
+    if not (word.isdigit() and len(word) < 19):
+        raise Damaged(file, "not an iteration", expected="a number or release", found=word.decode(errors="replace"))
+    return int(word)

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.convert.containers import torch_file
 from launcher.convert.containers.errors import ConvertError, Damaged
 from launcher.convert.containers.records import Inert, Slot
-from launcher.convert.containers.tracker import TRACKER
+from launcher.convert.containers.tracker import TRACKER, read_tracker
 from launcher.convert.layouts.stages import Chunk, Stages, chunk_order
 from launcher.records import dataclass
 
@@ -55,17 +55,22 @@ class Files:
 
 
 def iteration_in(path: Path) -> Path | None:
-    """Return the parent folder of mp_rank_*: `path` itself, the one its tracker names, or the last iteration."""
+    """Return the parent folder of mp_rank_*: `path` itself, the one its tracker names, or the last iteration.
+
+    Damaged if the tracker names none that is there: another iteration has other weights.
+    """
     if _ranks(path):
         return path
-    tracker = path / TRACKER
-    if tracker.is_file():
-        word = tracker.read_text(encoding="utf-8").strip()
-        named = path / (f"iter_{int(word):07d}" if word.isdigit() else word)
-        if _ranks(named):
-            return named
     found = [folder for folder in (*sorted(path.glob("iter_*"), reverse=True), path / "release") if _ranks(folder)]
-    return found[0] if found else None
+    tracker = path / TRACKER
+    if not found or not tracker.is_file():
+        return found[0] if found else None
+    word = read_tracker(tracker)
+    named = path / (word if word == "release" else f"iter_{word:07d}")
+    if not named.is_dir():
+        works = f"--checkpoint {found[0]}"
+        raise Damaged(tracker, f"names {word}, but {named.name} is missing", works=works)
+    return named if named in found else found[0]
 
 
 def _ranks(path: Path) -> list[Path]:

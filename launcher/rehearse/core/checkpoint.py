@@ -38,10 +38,10 @@ def latest(root: Path) -> int | None:
     tracker = root / TRACKER
     if not tracker.is_file():
         return None
-    text = tracker.read_text(encoding="utf-8").strip()
+    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
     if text == _RELEASE:
         return 0
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise RehearsalError(f"{tracker}: {text!r} is not an iteration")
     return int(text)
 
