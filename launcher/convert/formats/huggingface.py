@@ -24,7 +24,7 @@ from launcher.convert.scales import SCALE, scale_shape
 _SHARD = 5 * 10**9
 # Files of a model besides its weights; everything else in a model's folder is ignored.
 _ALONG = (".json", ".model", ".txt", ".jinja", ".py", ".tiktoken")
-_ALSO_ALONG = ("merges", "vocab", "LICENSE", "README.md")
+_ALSO_ALONG = ("merges", "vocab", "LICENSE")
 _NOT_ALONG = (".index.json", "adapter_config.json", "conversion.json")
 # Configuration, tokenizer and generation files as transformers and the hubs name them (transformers utils/__init__.py,
 # tokenization_utils_base.py; configuration.json is ModelScope's).
@@ -99,7 +99,7 @@ def files_along(donor: Path | None) -> list[Path]:
     return sorted(
         file
         for file in (donor.iterdir() if donor is not None and donor.is_dir() else ())
-        if file.name.endswith(_ALONG) or file.name.startswith(_ALSO_ALONG)
+        if file.name.endswith(_ALONG) or file.name.startswith(_ALSO_ALONG) or file.name == "README.md"
         if not file.name.endswith(_NOT_ALONG) and file.is_file()
     )
 

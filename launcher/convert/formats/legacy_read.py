@@ -70,7 +70,7 @@ def iteration_in(path: Path) -> Path | None:
     if not named.is_dir():
         works = f"--checkpoint {found[0]}"
         raise Damaged(tracker, f"names {word}, but {named.name} is missing", works=works)
-    return named if named in found else found[0]
+    return named if named in found else None
 
 
 def _ranks(path: Path) -> list[Path]:
