@@ -281,6 +281,8 @@ ROWS: tuple[Unbuildable, ...] = (
         ),
         fields=("model.attention_output_bias", "model.linear_bias"),
         source="mcore-bridge 1.6.5 config/parser.py:22; megatron-core 0.16.1 transformer/attention.py:355",
+        works=("model.attention_output_bias=null",),
+        covers=("model.attention_output_bias",),
     ),
     Unbuildable(
         id="SW-BUILD-LINEAR-LAYERS",

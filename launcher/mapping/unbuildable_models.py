@@ -17,6 +17,8 @@ class Unbuildable:
         describe: message for a model of that kind: what the backend does with it.
         fields: canonical fields that determine the kind.
         source: upstream file:line.
+        works: overrides with which the model may be built.
+        covers: fields that the mapping table reports for the same reason, too.
         since, until: versions of the backend.
     """
 
@@ -26,5 +28,7 @@ class Unbuildable:
     describe: Callable[[Model], str]
     fields: tuple[str, ...]
     source: str
+    works: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None

@@ -138,6 +138,7 @@ class RuleOptions(_Scope, total=False):
     about: tuple[str, ...]
     fields: tuple[str, ...]
     severity: str
+    works: tuple[str | tuple[str, ...], ...]
 
 
 def needs(id: str, when: str, then: str, doc: str, source: str, **options: Unpack[RuleOptions]) -> Rule:
@@ -317,7 +318,7 @@ def _checking(row: Rule) -> Callable[[RuleContext], Iterator[Violation]]:
         found = applies(context)
         if found:
             text = found if isinstance(found, str) else message_of(row, context)
-            yield Violation(message=text, fields=row.fields, flags=flags_of(row))
+            yield Violation(message=text, fields=row.fields, flags=flags_of(row), works=row.works)
 
     return check
 

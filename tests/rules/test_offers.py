@@ -95,3 +95,25 @@ def test_what_is_offered_for_a_value_of_config_json_works_when_it_is_typed(
             kept = [each for each in args if each.partition("=")[0] not in changed]
             after = judge(compose([*kept, *fix.overrides]), fixes=False).findings
             assert not [each for each in after if each.severity == "error" and each.fields == error.fields], fix
+
+
+PROPOSED = {
+    "YaRN's temperatures": (
+        ["model=kimi_k2", "model.rope_scaling.mscale=null", "model.rope_scaling.mscale_all_dim=null"],
+        "SW-YARN-MSCALE",
+    ),
+    "one of them": (["model=kimi_k2", "model.rope_scaling.mscale_all_dim=null"], "SW-YARN-MSCALE"),
+    "a bias that is not built": (["model=qwen3_8b", "model.attention_output_bias=true"], "SW-BUILD-OUTPUT-BIAS"),
+}
+
+
+@pytest.mark.parametrize("case", PROPOSED.values(), ids=PROPOSED.keys())
+def test_an_error_of_megatron_swift_is_reported_once_with_what_works(case: tuple[list[str], str]) -> None:
+    overrides, rule = case
+    layout = ["cluster.devices_per_node=8", "cluster.nodes=64", "cluster.master_addr=n0", "moe.bias_update_rate=0.001"]
+    sizes = ["batch.global_batch_size=512", "batch.seq_length=4096", "schedule.train_iters=10", "optimizer.lr=1e-4"]
+    job = compose(["backend=megatron", "data.format=sample", *layout, *sizes, *overrides])
+    [error] = [each for each in judge(job).findings if each.severity == "error"]
+    assert error.rule == rule
+    assert error.fixes
+    assert untrue(job) == []

@@ -236,7 +236,7 @@ _LOGGING = {
         warning(_UNAFFECTED, False, "disabled"),
     ),
 }
-# Reported as SW-BUILD-OUTPUT-BIAS, too, where a model has such a bias alone.
+# The bias is reported as SW-BUILD-OUTPUT-BIAS, which covers it.
 _SHAPES: Mapping[str, Gap] = {
     "model.attention_output_bias": Gap(
         why="the output projection of attention has a bias if the MLP has",

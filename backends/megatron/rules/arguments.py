@@ -294,6 +294,8 @@ def _built(row: Unbuildable) -> Rule:
             row.when(context.job.model) and f"Megatron-SWIFT cannot build this model: {row.describe(context.job.model)}"
         ),
         reads=" ".join(f"job.{path}" for path in (*_READ, *row.fields)),
+        works=row.works,
+        covers=row.covers,
         since=row.since,
         until=row.until,
     )

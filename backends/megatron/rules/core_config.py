@@ -199,7 +199,10 @@ SPARSE_ATTENTION = (
             reads="job.model.rope_scaling.type job.model.rope_scaling.mscale job.model.rope_scaling.mscale_all_dim",
             fields=("model.rope_scaling.mscale", "model.rope_scaling.mscale_all_dim"),
             message="YaRN on latent attention needs rope_scaling.mscale and mscale_all_dim: mcore-bridge stops with "
-            "KeyError: 'mscale' without them"),
+            "KeyError: 'mscale' without them; where both are missing, transformers computes as with 1 and 0",
+            works=tuple(
+                ("model.rope_scaling.mscale=1.0", f"model.rope_scaling.mscale_all_dim={each}") for each in ("0.0", "1.0")
+            )),
 )
 
 PRECISION = (
