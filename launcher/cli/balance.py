@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
 from launcher.cli import balance_taylor
+from launcher.cli.also_refused import note_refused, refused_by
 from launcher.cli.not_estimated import not_estimated
 from launcher.cli.notes import print_remark
 from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
@@ -160,12 +161,14 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     from launcher.balance.strategy import strategy
     from launcher.cli.balance_screen import screen
 
+    refused = refused_by(answer.job)
     if not options.json:
         if can_redraw(sys.stderr):
             redraw("", sys.stderr)
         print("\n".join(screen(answer, page_of(sys.stdout))))
         if row is not None:
             print(f"measured times: {options.profile_result}:{row.line} ({row.name})")
+        note_refused("balance", {"the job with this split": refused})
     if not options.quick and not answer.balanced.optimal:
         share = 100 * answer.balanced.gap
         _print_error(
@@ -183,7 +186,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     if values is not None:
         _write_files(options, answer)
     if options.json:
-        print_json(answer.as_tree())
+        print_json({**answer.as_tree(), "refused_by": refused})
     return 0 if values is not None else 1
 
 

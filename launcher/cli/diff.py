@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 
+from launcher.cli.also_refused import note_refused
 from launcher.cli.diff_columns import sides, sorted_words
 from launcher.cli.notes import printable
 from launcher.cli.options import parse, parser, print_json
@@ -48,13 +49,22 @@ def main(words: list[str]) -> int:
         print_json(_tree(rows, computed, columns))
     else:
         print("\n".join(_lines(rows, computed, columns, page_of(sys.stdout))))
+        note_refused("diff", {side.label: list(side.refused_by) for side in columns})
     return 1 if rows or computed else 0
 
 
 def _tree(rows: Sequence[Row], computed: Sequence[Finding], columns: Sequence[Side]) -> dict[str, object]:
     return {
         "same": not (rows or computed),
-        "sides": [{"name": side.label, "backend": side.kind[0], "version": side.kind[1]} for side in columns],
+        "sides": [
+            {
+                "name": side.label,
+                "backend": side.kind[0],
+                "version": side.kind[1],
+                "refused_by": list(side.refused_by),
+            }
+            for side in columns
+        ],
         "differences": [
             {
                 "field": row.path,

@@ -7,16 +7,18 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from launcher.cli.also_refused import error_rules, refused_by
 from launcher.cli.options import composed_of
 from launcher.cli.refusal import WrongUse
 from launcher.compose import ComposeError
 from launcher.compose.errors import Mistake
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
+from launcher.importing.judge import judge_existing
 from launcher.importing.read_command import ImportOptions
 from launcher.importing.read_file import job_group, read_file
 from launcher.importing.side_by_side import Side, side_of
-from launcher.job import Job
+from launcher.job import Job, with_values
 from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.plan.shell import quote
@@ -118,6 +120,7 @@ class _Read:
     word: str
     job: Job
     imported: Imported | None = None
+    changed: bool = False
 
 
 def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Read:
@@ -134,7 +137,7 @@ def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Rea
             job = composed_of([f"+job={path}", *common], options.config_dir)
         except ComposeError as error:
             raise ComposeError([_without(mistake, path, word) for mistake in error.mistakes]) from None
-    return _Read(word=word, job=job, imported=imported)
+    return _Read(word=word, job=job, imported=imported, changed=bool(common))
 
 
 def _without(mistake: Mistake, path: Path, word: str) -> Mistake:
@@ -145,7 +148,16 @@ def _without(mistake: Mistake, path: Path, word: str) -> Mistake:
 
 def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
     side = side_of(read.job, label, job_id=job_id, target=target)
-    return dataclasses.replace(side, about=_about(label, read, side))
+    return dataclasses.replace(side, about=_about(label, read, side), refused_by=tuple(_refused_by(read, side)))
+
+
+def _refused_by(read: _Read, side: Side) -> list[str]:
+    """Return the rules with which `launch check` refuses the file as it is, or the job on the side's backend."""
+    imported = read.imported
+    if imported is not None and not read.changed and side.kind == (imported.backend, imported.version):
+        return error_rules(judge_existing(imported, fixes=False).findings)
+    backend, version = side.kind
+    return refused_by(with_values(read.job, {"backend.name": backend, "backend.version": version}))
 
 
 def _about(label: str, read: _Read, side: Side) -> str:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from launcher.cli.also_refused import note_refused, refused_by
 from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.not_estimated import not_estimated
 from launcher.cli.options import composed, parse, parser, writable
@@ -44,6 +45,7 @@ def _estimated(options: argparse.Namespace) -> Answer:
         answer = estimate(job, timeline=bool(options.plot or options.trace))
     except CannotEstimate as error:
         raise not_estimated(error, job) from None
+    refused = refused_by(job)
     if not options.json:
         from launcher.cli.estimate_screen import screen
         from launcher.cli.estimate_why import why_lines
@@ -51,6 +53,7 @@ def _estimated(options: argparse.Namespace) -> Answer:
         page = page_of(sys.stdout)
         lines = [*screen(job, answer, page, why=options.why), *(why_lines(answer, page) if options.why else ())]
         print("\n".join(lines))
+        note_refused("estimate", {"this job": refused})
     if options.trace:
         from launcher.estimate.trace import write_trace
 
@@ -61,4 +64,4 @@ def _estimated(options: argparse.Namespace) -> Answer:
         timeline = timeline_chart(answer)
         charts = [memory_chart(answer), *([timeline] if timeline is not None else [])]
         plotted(options.plot, charts, f"{job.name or 'job'}: estimate")
-    return Answer(code=0, tree=answer.as_tree())
+    return Answer(code=0, tree={**answer.as_tree(), "refused_by": refused})

@@ -39,12 +39,14 @@ class Side:
         label: short name, unique among the sides.
         about: description in one line.
         job_id: equal for sides that are the same job on several backends.
+        refused_by: ids of the rules with which `launch check` refuses it.
     """
 
     label: str
     about: str
     job_id: str
     meaning: Meaning
+    refused_by: tuple[str, ...] = ()
 
     @property
     def kind(self) -> tuple[str, str]:
