@@ -161,20 +161,20 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     from launcher.balance.strategy import strategy
     from launcher.cli.balance_screen import screen
 
-    refused = refused_by(answer.job)
+    values = strategy(answer)
+    refused = refused_by(job if values is None else with_values(job, values))
     if not options.json:
         if can_redraw(sys.stderr):
             redraw("", sys.stderr)
         print("\n".join(screen(answer, page_of(sys.stdout))))
         if row is not None:
             print(f"measured times: {options.profile_result}:{row.line} ({row.name})")
-        note_refused("balance", {"the job with this split": refused})
+        note_refused("balance", {"the job" if values is None else "the job with this split": refused})
     if not options.quick and not answer.balanced.optimal:
         share = 100 * answer.balanced.gap
         _print_error(
             f"warning: {options.time_limit:g} s ended before the optimum was proven: up to {share:.2g} % above the best"
         )
-    values = strategy(answer)
     if options.output and values is not None:
         values = _of_strategy(job, options.overrides) | values
         from launcher.report.strategy import strategy_text, written_text

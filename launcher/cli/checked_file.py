@@ -80,7 +80,7 @@ def _script(path: str, words: Sequence[str], config_dirs: Sequence[str], fixes: 
     start = _place(imported.where) or Place(path=path)
     if words:
         outcome = judge(job_with_overrides(imported, path, words, config_dirs), fixes=fixes)
-        return _of_outcome(path, outcome, outcome.job, start)
+        return replace(_of_outcome(path, outcome, outcome.job, start), remarks=_remarks(imported))
     outcome = judge_existing(imported, fixes=False)
     if fixes and not outcome.ok:
         imported = _read(path, reproducible=True)
@@ -96,7 +96,12 @@ def _script(path: str, words: Sequence[str], config_dirs: Sequence[str], fixes: 
         else:
             found.append(_placed(finding, path, _places(finding, job, flags), start))
     label = f"{get_backend(imported.backend).title} {imported.version}"
-    return CheckedFile(path=path, label=label, found=tuple(found), job=job)
+    return CheckedFile(path=path, label=label, found=tuple(found), job=job, remarks=_remarks(imported))
+
+
+def _remarks(imported: "Imported") -> tuple[str, ...]:
+    """Return what the import remarks; remarks with a rule are findings."""
+    return tuple(str(note) for note in imported.warnings if not note.rule)
 
 
 def _read(path: str, *, reproducible: bool) -> "Imported":

@@ -1,6 +1,7 @@
 """Result of checking one file: its findings, each with the file and line that it is about."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import Any
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.records import dataclass
+from launcher.syntax import escaped
 from launcher.terminal import counted
+
+# Files that are named in a line; the others are counted.
+_FEW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,7 @@ class CheckedFile:
         found: findings, errors first.
         skipped: why it was not checked; empty: it was.
         job: the job, for the values of fields in text output.
+        remarks: on how it was read, such as a file that it sources and that is missing.
     """
 
     path: str
@@ -69,6 +75,7 @@ class CheckedFile:
     found: tuple[PlacedFinding, ...] = ()
     skipped: str = ""
     job: Job | None = field(default=None, repr=False, compare=False)
+    remarks: tuple[str, ...] = ()
 
     def count(self, severity: str) -> int:
         """Return the number of findings of one severity."""
@@ -87,6 +94,7 @@ class CheckedFile:
             "checked_for": self.label or None,
             "skipped": self.skipped or None,
             "findings": [each.as_tree() for each in self.found],
+            "remarks": list(self.remarks),
         }
 
 
@@ -102,6 +110,12 @@ def totals(files: Sequence[CheckedFile]) -> str:
         warnings = sum(each.count("warning") for each in checked)
         if warnings:
             parts.append(counted(warnings, "warning"))
+    noted = [each for each in checked if each.remarks]
+    if noted:
+        remarks = counted(sum(len(each.remarks) for each in noted), "remark")
+        names = ", ".join(escaped(shlex.quote(each.path)) for each in noted[:_FEW])
+        more = f" and {len(noted) - _FEW} more (--json)" if len(noted) > _FEW else ""
+        parts.append(f"{remarks} on how files were read (launch import: {names}{more})")
     if skipped:
         parts.append(f"{skipped} skipped (no training script or job)")
     return ", ".join(parts)

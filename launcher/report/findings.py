@@ -17,23 +17,56 @@ _PASSED = "backend.args."
 _PLAIN = Page()
 # Up to this many unknown arguments of a recipe have a paragraph each.
 _FEW = 3
+# Lines of a screen: warnings and changes beyond them are counted.
+_SCREEN = 40
 
 
 def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: TextIO | None = None) -> None:
     """Print findings to a stream (default: standard error), one short paragraph each.
 
     A family that the backend does not train is one paragraph, with the names of its fields that the backend lacks;
-    so are many arguments of a recipe that the backend does not know.
+    so are many arguments of a recipe that the backend does not know, and findings that say the same of several fields.
+    Errors are shown whole; warnings and changes as far as one screen goes.
     """
     out = stream or sys.stderr
     page = page_of(out)
     family, follow = _of_family(findings, job)
-    for finding in _arguments_together(findings, job):
-        if finding not in follow:
-            print(format_finding(finding, job, page), file=out)
+    shown, left = 0, []
+    for finding in _alike_together([each for each in _arguments_together(findings, job) if each not in follow]):
+        lines = format_finding(finding, job, page).split("\n")
         if finding is family and any(each.fields != (FAMILY,) for each in follow):
             names = ", ".join(path for each in follow for path in each.fields if path != FAMILY)
-            print("\n".join(page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")), file=out)
+            lines += page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")
+        if finding.severity != "error" and shown + len(lines) > _SCREEN:
+            left.append(finding)
+            continue
+        shown += len(lines)
+        print("\n".join(lines), file=out)
+    if left:
+        print("\n".join(page.wrap(_left(left), "", "  ")), file=out)
+
+
+def _left(findings: Sequence[Finding]) -> str:
+    """Return the line on findings for which a screen has no place."""
+    counts = [(name, [each.rule for each in findings if each.severity == name]) for name in ("warning", "change")]
+    parts = [f"{counted(len(rules), name)} ({', '.join(dict.fromkeys(rules))})" for name, rules in counts if rules]
+    return f"… and {', '.join(parts)}: --json has all"
+
+
+def _alike_together(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Return findings that differ in nothing but their fields as one."""
+    fields_of: dict[Finding, list[str]] = {}
+    for each in findings:
+        fields_of.setdefault(replace(each, fields=(), flags=()), []).extend(each.fields)
+    done: set[Finding] = set()
+    merged = []
+    for each in findings:
+        same = replace(each, fields=(), flags=())
+        if same not in done:
+            done.add(same)
+            paths = tuple(dict.fromkeys(fields_of[same]))
+            merged.append(each if paths == each.fields else replace(each, fields=paths))
+    return merged
 
 
 def _arguments_together(findings: Sequence[Finding], job: Job | None) -> Sequence[Finding]:

@@ -109,7 +109,9 @@ class _Offers:
         if id(error) in self.asked:
             return dataclasses.replace(error, fixes=(), asks=self.asked[id(error)])
         if error in self.closed:
-            return dataclasses.replace(error, fixes=self._hints(error))
+            self.solver.budget = max(self.solver.budget, _WITHOUT_SOLUTION)
+            proposed = tuple(fix_of(changes, self.job.backend.name) for changes in self._proposed(error)[:_MOST])
+            return dataclasses.replace(error, fixes=proposed or self._hints(error))
         self.solver.budget = _EACH if self.solutions else _WITHOUT_SOLUTION
         found = self._proposed(error)
         if not found:
@@ -169,7 +171,7 @@ class _Offers:
 
     def _settles(self, changes: Changes, error: Finding) -> bool:
         """Return whether the error is removed, except others of its rule on other fields, and no new rule fails."""
-        errors = self.solver.errors(changes)
+        errors = self.solver.all_errors(changes)
         if errors is None or any(each.rule == error.rule and each.fields == error.fields for each in errors):
             return False
         return set(map(_reason, errors)) <= self.before

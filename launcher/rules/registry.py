@@ -186,8 +186,8 @@ class Rule:
         reason: why a stricter rule is kept.
         module: module whose table declares it, which orders `sets`.
         mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
-        works: of a rule in a table: overrides each of which may settle it, or several that do so together; each is tried
-            before it is offered.
+        works: of a rule in a table: overrides each of which may settle it, or several that do so together; they are
+            tried before they are offered.
         covers: fields whose MAP-UNSUPPORTED finding reports the same arithmetic with a worse message: it is not shown
             beside an error of this rule.
     """

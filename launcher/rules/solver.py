@@ -89,14 +89,19 @@ class Solver:
         return tuple(best)
 
     def errors(self, changes: Changes) -> list[Finding] | None:
-        """Return the errors of the job with these changes; None if no more jobs may be tried."""
+        """Return the errors of the job with these changes but the ignored; None if no more jobs may be tried."""
+        found = self.all_errors(changes)
+        return None if found is None else [each for each in found if (each.rule, each.fields) not in self.ignored]
+
+    def all_errors(self, changes: Changes) -> list[Finding] | None:
+        """Return the errors of the job with these changes, the ignored ones too; None if no more jobs may be tried."""
         key = frozenset(changes)
         if key not in self.known:
             if self.budget <= 0:
                 return None
             self.budget -= 1
             self.known[key] = self.variants.errors(_as_typed(self.variants.job, changes))
-        return [error for error in self.known[key] if (error.rule, error.fields) not in self.ignored]
+        return self.known[key]
 
     def _search(self, most: int, *, of_all: bool = False) -> list[Changes]:
         order = itertools.count()

@@ -374,3 +374,9 @@ def test_how_a_file_was_read_is_remarked(
     main(["check", "a b.sh", *words, "--json"])
     (remark,) = json.loads(capsys.readouterr().out)["remarks"]
     assert "./missing.sh cannot be read" in remark
+    Path("c.sh").write_text(Path("a b.sh").read_text(), encoding="utf-8")
+    main(["check", "a b.sh", "c.sh"])
+    assert "2 remarks on how files were read (launch import: 'a b.sh', c.sh)" in capsys.readouterr().out
+    main(["check", "--json", "a b.sh", "c.sh"])
+    remarks = [each["remarks"] for each in json.loads(capsys.readouterr().out)["files"]]
+    assert remarks == [[remark], [remark.replace("a b.sh", "c.sh")]]

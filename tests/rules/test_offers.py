@@ -99,20 +99,32 @@ def test_what_is_offered_for_a_value_of_config_json_works_when_it_is_typed(
 
 PROPOSED = {
     "YaRN's temperatures": (
-        ["model=kimi_k2", "model.rope_scaling.mscale=null", "model.rope_scaling.mscale_all_dim=null"],
+        [
+            "backend=megatron",
+            "model=kimi_k2",
+            "model.rope_scaling.mscale=null",
+            "model.rope_scaling.mscale_all_dim=null",
+        ],
         "SW-YARN-MSCALE",
     ),
-    "one of them": (["model=kimi_k2", "model.rope_scaling.mscale_all_dim=null"], "SW-YARN-MSCALE"),
-    "a bias that is not built": (["model=qwen3_8b", "model.attention_output_bias=true"], "SW-BUILD-OUTPUT-BIAS"),
+    "one of them": (["backend=megatron", "model=kimi_k2", "model.rope_scaling.mscale_all_dim=null"], "SW-YARN-MSCALE"),
+    "a bias that is not built": (
+        ["backend=megatron", "model=qwen3_8b", "model.attention_output_bias=true"],
+        "SW-BUILD-OUTPUT-BIAS",
+    ),
+    "what only arguments of the backend settle": (
+        ["backend=mindspeed", "model=glm_5", "model.pretrained=false", "data.reset_attention_mask=true"],
+        "MS-DSA-PACKED",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", PROPOSED.values(), ids=PROPOSED.keys())
-def test_an_error_of_megatron_swift_is_reported_once_with_what_works(case: tuple[list[str], str]) -> None:
+def test_what_a_rule_proposes_is_offered_and_the_error_is_reported_once(case: tuple[list[str], str]) -> None:
     overrides, rule = case
     layout = ["cluster.devices_per_node=8", "cluster.nodes=64", "cluster.master_addr=n0", "moe.bias_update_rate=0.001"]
     sizes = ["batch.global_batch_size=512", "batch.seq_length=4096", "schedule.train_iters=10", "optimizer.lr=1e-4"]
-    job = compose(["backend=megatron", "data.format=sample", *layout, *sizes, *overrides])
+    job = compose(["data.format=sample", *layout, *sizes, *overrides])
     [error] = [each for each in judge(job).findings if each.severity == "error"]
     assert error.rule == rule
     assert error.fixes

@@ -200,8 +200,9 @@ SPARSE_ATTENTION = (
             fields=("model.rope_scaling.mscale", "model.rope_scaling.mscale_all_dim"),
             message="YaRN on latent attention needs rope_scaling.mscale and mscale_all_dim: mcore-bridge stops with "
             "KeyError: 'mscale' without them; where both are missing, transformers computes as with 1 and 0",
-            works=tuple(
-                ("model.rope_scaling.mscale=1.0", f"model.rope_scaling.mscale_all_dim={each}") for each in ("0.0", "1.0")
+            works=(
+                ("model.rope_scaling.mscale=1.0", "model.rope_scaling.mscale_all_dim=0.0"),
+                ("model.rope_scaling.mscale=1.0", "model.rope_scaling.mscale_all_dim=1.0"),
             )),
 )
 

@@ -67,7 +67,8 @@ declare((
           "Legacy models do not support multi-token prediction.", arguments(962, 1230)),
     needs("MLM-MTP-POSITIONS", "mtp-num-layers>0 & !use-rotary-position-embeddings",
           "position-embedding-type=rope|none|deepseek4",
-          "Multi-token prediction shifts positions, which only rotary (or no) embeddings allow.", arguments(964, 1231)),
+          "Multi-token prediction shifts positions, which only rotary (or no) embeddings allow.", arguments(964, 1231),
+          works=("model.num_nextn_predict_layers=0",)),
     # Older versions, and forks of them, have the default 512 and no such check.
     needs("MLM-INFERENCE-THRESHOLD",
           "inference-batch-times-seqlen-threshold? & inference-batch-times-seqlen-threshold>-1",

@@ -123,7 +123,8 @@ declare((
           "DSA supports two algorithms of context parallelism: ulysses and kvallgather.", f"{_DSA}:114", since="26.0"),
     needs("MS-DSA-PACKED", "enable-dsa-indexer & reset-attention-mask", "use-fused-lightning-indexer & "
           "use-sparse-flash-attn or use-fused-lightning-indexer-loss & use-sparse-flash-attn",
-          "Packed samples need the fused indexer and sparse flash attention.", f"{_DSA}:116-121", since="26.1"),
+          "Packed samples need the fused indexer and sparse flash attention.", f"{_DSA}:116-121", since="26.1",
+          works=(("backend.args.use-fused-lightning-indexer=true", "backend.args.use-sparse-flash-attn=true"),)),
     needs("MS-MHC-MLA", "enable-mhc", "multi-latent-attention",
           "Hyper-connections support multi-latent attention only.", f"{_MHC}:54", since="26.1"),
     needs("MS-MHC-FLASH", "enable-mhc & context-parallel-size<=1", "use-flash-attn",
