@@ -25,6 +25,8 @@ BASH_VARIABLES = frozenset(
 _HOST = re.compile(r"\w(?:[\w.-]*\w)?\.?")
 _COLONS = re.compile(r"[0-9A-Fa-f:.]+(?:%[\w.-]+)?")
 _REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.ASCII)
+# 64 bits hold all numbers of fewer digits.
+_MOST_DIGITS = 19
 
 
 def is_variable(name: str) -> bool:
@@ -71,6 +73,11 @@ def texts_of(value: Any) -> Iterable[str]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from texts_of(item)
+
+
+def is_count(text: str) -> bool:
+    """Return whether a text is a whole number that fits into 64 bits: `isdigit` also takes ² and a million digits."""
+    return text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS
 
 
 def escaped(text: str) -> str:

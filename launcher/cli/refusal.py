@@ -177,14 +177,22 @@ def _verb(name: str) -> str:
 
 
 def _own(error: NotDone, name: str) -> Refusal:
-    lines = [*_formatted(error.findings, error.job), *([f"{name}: {error.message}"] if error.message else [])]
+    said = [f"{name}: {error.message}"] if error.message else []
     if error.works:
-        lines.append(f"works: {' · '.join(error.works)}")
+        said.append(f"works: {' · '.join(error.works)}")
+    lines = [*_formatted(error.findings, error.job), *_safe(said)]
     found = error.findings
     if error.message and all(finding.severity != "error" for finding in found):
         found = (_finding(error.rule, error.message, works=error.works), *found)
     more = {"message": error.message} if error.message else {}
     return Refusal(code=error.code, findings=found, lines=tuple(lines), more=more)
+
+
+def _safe(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return lines of a message, which quotes files and arguments, without characters that control a terminal."""
+    from launcher.syntax import escaped
+
+    return tuple(escaped(part) for line in lines for part in line.split("\n"))
 
 
 def _formatted(findings: Sequence["Finding"], job: "Job | None") -> Iterator[str]:
@@ -208,7 +216,7 @@ def _composing(error: Any, name: str) -> Refusal:
     mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in found]
     findings = tuple(_of_mistake(mistake) for mistake in found)
     code = REFUSED if error.impossible and _verb(name) in _JUDGES_SIZES else WRONG
-    return Refusal(code=code, findings=findings, lines=tuple(lines), more={"mistakes": mistakes})
+    return Refusal(code=code, findings=findings, lines=_safe(lines), more={"mistakes": mistakes})
 
 
 def _of_mistake(mistake: "Mistake") -> "Finding":
@@ -231,7 +239,7 @@ def _importing(error: Any, name: str) -> Refusal:
         for note, text in zip(error.notes, texts, strict=True)
     )
     lines = refusal_lines(error, with_partial=_verb(name) != "check")
-    return Refusal(code=REFUSED, findings=findings, lines=lines, more={"mistakes": mistakes})
+    return Refusal(code=REFUSED, findings=findings, lines=_safe(lines), more={"mistakes": mistakes})
 
 
 def _converting(code: int) -> Callable[[Any, str], Refusal]:
@@ -241,7 +249,7 @@ def _converting(code: int) -> Callable[[Any, str], Refusal]:
         if len(lines) > _SCREEN:  # the last line has the alternatives
             left = f"  … and {len(lines) - _SCREEN} more (all of them: --json)"
             lines = (*lines[: _SCREEN - 1], left, lines[-1])
-        return Refusal(code=code, findings=findings, lines=lines, more={"problems": list(error.problems)})
+        return Refusal(code=code, findings=findings, lines=_safe(lines), more={"problems": list(error.problems)})
 
     return render
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher.executors import private
 from launcher.plan import LaunchPlan, NodePlan
+from launcher.syntax import is_count
 
 _OPTION = re.compile(r"--?master[_-]port")
 _VARIABLE = "MASTER_PORT"
@@ -34,7 +35,7 @@ def on_free_port(node: NodePlan, mark: str) -> NodePlan:
         mark: identifies the run, for which the port is reserved.
     """
     taken = port_of(node)
-    if taken is None or not taken.isdigit():
+    if taken is None or not is_count(taken):
         return node
     places = [place for index in range(len(node.argv)) if (place := _place(index, node.argv))]
     free = next((port for _ in range(_TRIES) if reserve(int(port := _free_port()), mark)), taken)

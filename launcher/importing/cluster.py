@@ -11,6 +11,7 @@ from launcher.importing.shell.placeholders import is_open, names, shown
 from launcher.job import Job
 from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, find, is_secret, variable_of
+from launcher.syntax import is_count
 
 # Variables that launchers set for their processes or read in place of options: the plan sets them, not the job.
 _OF_LAUNCHERS = {
@@ -26,7 +27,6 @@ _OF_LAUNCHERS = {
 }
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 _DEFAULT_PER_NODE = 8
-_MOST_DIGITS = 19  # of numbers within 64 bits
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ def _numbers(options: Mapping[str, str], where: str, warnings: list[Note]) -> It
         if key not in options:
             continue
         text = shown(options[key]).partition(":")[0]
-        if text.isdigit() and len(text) < _MOST_DIGITS:
+        if is_count(text):
             yield key, int(text)
         elif key in counts:
             open_names = names(options[key]) or ((text.strip("${}"),) if text.startswith("$") else ())

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from launcher.records import dataclass
+from launcher.syntax import is_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +171,7 @@ def wrapper_cluster(argv: Sequence[str]) -> dict[str, str]:
         if not names or not arg.startswith("-"):
             continue
         name, equals, value = arg.lstrip("-").partition("=")
-        if name[:1] in names and not equals and name not in names and name[1:].isdigit():
+        if name[:1] in names and not equals and name not in names and is_count(name[1:]):
             name, value = name[:1], name[1:]  # -N4
         elif not equals and index + 1 < len(argv):
             value = argv[index + 1]
@@ -179,10 +180,10 @@ def wrapper_cluster(argv: Sequence[str]) -> dict[str, str]:
     tasks, per_node, nodes = (cluster.pop(key, "") for key in ("tasks", "tasks_per_node", "nodes"))
     if nodes:
         cluster["nodes"] = nodes
-    if per_node.isdigit() and int(per_node) > 1:
+    if is_count(per_node) and int(per_node) > 1:
         cluster["per_node"] = per_node
-    if tasks.isdigit() and nodes.isdigit() and int(tasks) > int(nodes) > 0 and "per_node" not in cluster:
+    if is_count(tasks) and is_count(nodes) and int(tasks) > int(nodes) > 0 and "per_node" not in cluster:
         cluster["per_node"] = str(int(tasks) // int(nodes))
-    elif tasks.isdigit() and not nodes and int(tasks) > 1:
+    elif is_count(tasks) and not nodes and int(tasks) > 1:
         cluster["total"] = tasks
     return cluster

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from launcher.importing.reading import line_of_key
+from launcher.syntax import is_count
 
 
 class SourceLocations:
@@ -37,7 +38,7 @@ class SourceLocations:
         """Return a hint for a value that is missing because a backslash at the end of a line is missing."""
         file, _, number = where.rpartition(":")
         lines = self.sources.get(file, "").splitlines()
-        if "needs a value" not in text or not number.isdigit() or int(number) >= len(lines):
+        if "needs a value" not in text or not is_count(number) or int(number) >= len(lines):
             return ()
         line, following = lines[int(number) - 1].rstrip(), lines[int(number)].strip()
         ends = following.startswith(("#", "--")) or not following or line.endswith("\\")

@@ -12,6 +12,7 @@ from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import is_open, shown
 from launcher.job import Value
 from launcher.job.cluster import Cluster
+from launcher.syntax import is_count
 
 # Programs that allocate machines; srun allocates them itself if not run inside one of the first two.
 _ALLOCATING = ("sbatch", "salloc")
@@ -103,12 +104,12 @@ class Request:
         counts = self.counts
         options: dict[str, str] = {key: counts[key] for key in ("nodes", "per_node") if key in counts}
         tasks, per_node = counts.get("tasks", ""), counts.get("tasks_per_node", "")
-        if "per_node" not in options and per_node.isdigit() and int(per_node) > 1:
+        if "per_node" not in options and is_count(per_node) and int(per_node) > 1:
             options["per_node"] = per_node
         nodes = options.get("nodes", "")
-        if tasks.isdigit() and nodes.isdigit() and int(tasks) > int(nodes) > 0 and "per_node" not in options:
+        if is_count(tasks) and is_count(nodes) and int(tasks) > int(nodes) > 0 and "per_node" not in options:
             options["per_node"] = str(int(tasks) // int(nodes))
-        elif tasks.isdigit() and not nodes and int(tasks) > 1:
+        elif is_count(tasks) and not nodes and int(tasks) > 1:
             options["total"] = tasks
         if "per_node" not in options and "total" in counts:
             options["total"] = counts["total"]
@@ -122,7 +123,7 @@ class Request:
         """Return the variables by which Slurm describes it."""
         counts = dict(self.counts)
         nodes, per_node = counts.get("nodes", ""), counts.get("tasks_per_node", "")
-        if "tasks" not in counts and nodes.isdigit() and per_node.isdigit():
+        if "tasks" not in counts and is_count(nodes) and is_count(per_node):
             counts["tasks"] = str(int(nodes) * int(per_node))
         if per_node:
             counts["per_each_node"] = per_node + (f"(x{nodes})" if nodes not in ("", "1") else "")
@@ -140,10 +141,10 @@ class Request:
         if isinstance(gres, str) and _PLAIN_DEVICES.fullmatch(gres) and gres.endswith(f":{cluster.devices_per_node}"):
             del fields["gres"]  # requested by default
         cpus = self.counts.get("cpus_per_task", "")
-        if cpus.isdigit() and int(cpus):
+        if is_count(cpus) and int(cpus):
             # One task per node starts all of its processes.
             tasks = self.counts.get("tasks_per_node", "")
-            fields["cpus_per_task"] = int(cpus) * (int(tasks) if tasks.isdigit() and int(tasks) else 1)
+            fields["cpus_per_task"] = int(cpus) * (int(tasks) if is_count(tasks) and int(tasks) else 1)
         if self.options:
             fields["sbatch_options"] = tuple(self.options)
         return dataclasses.replace(cluster, executor=EXECUTOR.name, **fields)
@@ -310,7 +311,7 @@ def _count(request: Request, name: str, value: str) -> None:
         request.counts["cpus_per_task"] = number
     elif name == "gpus-per-task":
         tasks = request.counts.get("tasks_per_node", "1")
-        if "per_node" not in request.counts and number.isdigit() and tasks.isdigit():
+        if "per_node" not in request.counts and is_count(number) and is_count(tasks):
             request.counts["per_node"] = str(int(number) * int(tasks))
     else:
         request.counts[_COUNTS[name]] = number

@@ -328,3 +328,17 @@ def test_no_help_text_names_a_backend_that_is_not_there(launch: Launch) -> None:
         assert done.code == 0
         assert "{" not in done.out.partition("example:")[2]
         assert "mindspeed" in done.out
+
+
+def test_no_control_character_of_a_file_or_word_reaches_the_terminal(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((Path(__file__).parents[1] / "families/published/qwen3_8b.json").read_text())
+    (here / "model").mkdir()
+    kinds = ["full_attention\x9b31m"] * config["num_hidden_layers"]
+    (here / "model/config.json").write_text(json.dumps({**config, "layer_types": kinds}), encoding="utf-8")
+    for words in (["model.path=model"], ['model.path="no\x1b[2Jsuch"'], ["no\x1b[2Jfield=1"], ["backend=no\x1b[2J"]):
+        code, _, err = outcome(capsys, "check", "backend=megatron", *words)
+        assert code == 2
+        assert "\\x" in err
+        assert not {"\x1b", "\x9b"} & set(err)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.catalogue.catalogue import Catalogue
+from launcher.cli import main
 from launcher.cli.dispatch import dispatch
 from launcher.importing.config import Configuration
 from launcher.importing.invocation import Invocation
@@ -377,3 +378,27 @@ def test_a_character_that_cannot_be_seen_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --micro-batch-size\u00a01 --lr 1e-4 --bf16\n")
     with pytest.raises(ImportRefused, match=r"a blank is no ASCII character \(U\+00A0, no-break space\)"):
         read_file(tmp_path / "x.sh", ImportOptions())
+
+
+# Words in the place of a number that `str.isdigit` takes, and `int` does not.
+NO_COUNTS = {"a superscript": "²", "more digits than Python reads": "9" * 5000}
+WITH_A_NUMBER = {
+    "exit": "[ -d nothere ] && exit {}",
+    "shift": "shift {}",
+    "return": "f() {{ return {}; }}; f",
+    "break": "for i in 1; do break {}; done",
+    "positional": "echo ${{{}}}",
+    "Slurm": "#SBATCH --ntasks={0} --nodes={0}\nsrun --ntasks={0} true",
+    "mpirun": "mpirun -np {0} true",
+}
+
+
+@pytest.mark.parametrize("number", NO_COUNTS.values(), ids=NO_COUNTS.keys())
+@pytest.mark.parametrize("line", WITH_A_NUMBER.values(), ids=WITH_A_NUMBER.keys())
+def test_a_number_that_is_none_is_no_internal_error(
+    line: str, number: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text(f"{line.format(number)}\n{RUN}\n", encoding="utf-8")
+    assert main(["check", str(script)]) in (0, 1)
+    assert "internal error" not in capsys.readouterr().err

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from launcher.convert.containers.errors import Damaged
 from launcher.records import dataclass
+from launcher.syntax import is_count
 
 _STAGE, _NODES, _LAYOUTS = 1, 2, 3
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -127,7 +128,7 @@ def read_strategy(files: list[Path]) -> Strategy:
 def _named(stage: int, name: str, cut: Cut) -> tuple[int, str, Cut]:
     """Take the stage from the name, where merged files have it (merge_pipeline_strategys)."""
     number, dash, rest = name.partition("-")
-    return (int(number), rest, cut) if dash and number.isdigit() else (stage, name, cut)
+    return (int(number), rest, cut) if dash and is_count(number) else (stage, name, cut)
 
 
 def _json(tree: Mapping[str, Any]) -> Iterator[tuple[int, str, Cut]]:

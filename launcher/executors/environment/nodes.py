@@ -10,7 +10,7 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.port import with_port
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.records import dataclass
-from launcher.syntax import is_host, shown
+from launcher.syntax import is_count, is_host, shown
 
 _ADDRESS = "${MASTER_ADDR}"
 _DEFAULT_PORT = "MASTER_PORT"
@@ -75,7 +75,7 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
         raise CannotStart(f"{platform.title}: {shown(master)} is not a host name, which node 0 needs")
     port = "" if plan.start.port is not None else environ.get(platform.port or _DEFAULT_PORT, "")
     job = environ.get(platform.job, "") if platform.job else ""
-    return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "", job=job)
+    return Here(platform=platform, rank=rank, master=master, port=port if is_count(port) else "", job=job)
 
 
 def plan_of_node(plan: LaunchPlan, place: Here) -> LaunchPlan:

@@ -5,6 +5,7 @@ from launcher.importing.shell.elements import set_element
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, text_of
 from launcher.importing.shell.placeholders import is_open, placeholder, shown
+from launcher.syntax import is_count
 
 
 class Assignments:
@@ -55,7 +56,7 @@ class Assignments:
             return
         words = [word for item in items for word in self.expander.words(item)]
         if adds and isinstance(old, dict):  # an array with gaps
-            following = max((int(key) for key in old if key.isdigit()), default=-1) + 1
+            following = max((int(key) for key in old if is_count(key)), default=-1) + 1
             self.state.set(name, {**old, **{str(at): word for at, word in enumerate(words, following)}})
             return
         before = ([old] if isinstance(old, str) else list(old or [])) if adds else []

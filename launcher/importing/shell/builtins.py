@@ -16,6 +16,7 @@ from launcher.importing.shell.placeholders import has_output, is_open, placehold
 from launcher.importing.shell.printf import formatted
 from launcher.importing.shell.scripts import script_text
 from launcher.importing.shell.state import State
+from launcher.syntax import is_count
 
 # `eval "$(conda shell.bash hook)"` and the like prepare the shell, not the training.
 _ENVIRONMENT_HOOK = re.compile(r"""[$(`'"]*[\w./~${}-]*\b(conda|mamba|micromamba|ssh-agent|direnv|pyenv|brew)\b""")
@@ -93,13 +94,13 @@ class Builtins(ABC):
             self.state.stopped = self._location(node)
         if words[0] in ("exit", "return"):
             if number:  # without one, the status stays that of the command before
-                self.state.status = int(number) % 256 if number.isdigit() else None
+                self.state.status = int(number) % 256 if is_count(number) else None
             raise Stop(words[0])
         if is_open(number):
             self.state.fail(f"{words[0]} {shown(number)}: the number of loops is unknown", self._location(node))
         if not self.loops:
             return True
-        raise Stop(words[0], int(number) if number.isdigit() else 1)
+        raise Stop(words[0], int(number) if is_count(number) else 1)
 
     def _do_eval(self, words: list[str], node: Node) -> bool | None:
         text = " ".join(words[1:]).strip()
@@ -120,7 +121,7 @@ class Builtins(ABC):
         return True
 
     def _do_shift(self, words: list[str], node: Node) -> bool:
-        count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
+        count = int(words[1]) if len(words) > 1 and is_count(words[1]) else 1
         self.state.positional = self.state.positional[count:]
         return True
 
@@ -238,7 +239,7 @@ class Builtins(ABC):
         letters, name, is_silent = words[1].lstrip(":"), words[2], words[1].startswith(":")
         given = words[3:] or self.state.arguments()
         number = self.expander.value("OPTIND")
-        at = int(number) - 1 if isinstance(number, str) and number.isdigit() else 0
+        at = int(number) - 1 if isinstance(number, str) and is_count(number) else 0
         word = given[at] if at < len(given) else ""
         if is_open(word) or len(word) < 2 or word[0] != "-" or word == "--":
             self.state.set(name, "?")

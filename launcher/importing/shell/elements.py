@@ -5,6 +5,7 @@ from collections.abc import Callable
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State, Variable
+from launcher.syntax import is_count
 
 _LONGEST_ARRAY = 10_000
 
@@ -14,7 +15,7 @@ def key_in(value: Variable, key: str, look_up: Callable[[str], str]) -> str:
     if not isinstance(value, dict) or key in value:
         return key
     try:
-        return str(evaluate(key, look_up)) if all(each.isdigit() for each in value) else key
+        return str(evaluate(key, look_up)) if all(is_count(each) for each in value) else key
     except NotArithmetic:
         return key
 
@@ -28,7 +29,7 @@ def set_element(
         key = key_in(old, key, look_up)
         found = {**old, key: (old.get(key, "") if adds else "") + text}
         last = next(reversed(old), "")
-        if key.isdigit() and last.isdigit() and int(key) < int(last) and all(each.isdigit() for each in found):
+        if is_count(key) and is_count(last) and int(key) < int(last) and all(is_count(each) for each in found):
             found = dict(sorted(found.items(), key=lambda item: int(item[0])))
         state.set(name, found)
         return

@@ -22,6 +22,7 @@ from launcher.importing.shell.placeholders import (
     separable,
 )
 from launcher.importing.shell.state import State, Variable
+from launcher.syntax import is_count
 
 _LONGEST_PATTERN_TEXT = 4000
 _MOST_TEXT = 64 * 2**20
@@ -159,7 +160,7 @@ class Expander:
             return state.last_status()
         if name in ("@", "*"):
             return state.arguments()
-        if name.isdigit():
+        if is_count(name):
             at = int(name)
             return state.positional[at - 1] if at <= len(state.positional) else None
         if name == "OSTYPE":

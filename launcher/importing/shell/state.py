@@ -13,6 +13,7 @@ from launcher.importing.shell.grammar import Node, text_of
 from launcher.importing.shell.host import Host
 from launcher.importing.shell.placeholders import shown
 from launcher.records import dataclass
+from launcher.syntax import is_count
 
 Variable: TypeAlias = str | list[str] | dict[str, str]
 
@@ -239,7 +240,7 @@ class State:
 
     def arguments(self) -> list[str]:
         """Return the positional parameters: those of the call, or those set by the user (`--set 1=VALUE`)."""
-        given = [int(name) for name in self.variables if name.isdigit() and name != "0"]
+        given = [int(name) for name in self.variables if is_count(name) and name != "0"]
         if self.positional or not given or max(given) > _MOST_ARGUMENTS:
             return list(self.positional)
         return [str(self.variables.get(str(index), "")) for index in range(1, max(given) + 1)]
