@@ -16,7 +16,7 @@ from launcher.rules.variants import Variants
 _MOST = 3
 # Number of jobs tried for all errors of a job together, twice, and in addition for each error; fewer where the job as a
 # whole has no solution: such searches never end early.
-_TOGETHER, _EACH, _WITHOUT_SOLUTION = 300, 40, 15
+_TOGETHER, _EACH, _WITHOUT_SOLUTION = 300, 40, 20
 
 
 def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> list[Finding]:
