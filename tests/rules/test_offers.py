@@ -134,9 +134,8 @@ def test_what_a_rule_proposes_is_offered_and_the_error_is_reported_once(case: tu
 def test_chunks_of_a_stage_are_offered_to_go_beside_errors_that_nothing_settles() -> None:
     layout = ["cluster.nodes=16", "cluster.devices_per_node=8", "cluster.master_addr=n0", "parallel.tp=4"]
     sizes = ["batch.seq_length=32768", "batch.global_batch_size=96", "schedule.train_iters=100", "optimizer.lr=1e-5"]
-    job = compose(
-        ["model=minimax_m2", "backend=mindspeed", "task=reward_model", "parallel.cp_algorithm=adaptive"]
-        + ["parallel.pp=2", "parallel.vpp=2", "data.format=sample", "model.pretrained=false", *layout, *sizes]
-    )
+    backend = ["model=minimax_m2", "backend=mindspeed", "task=reward_model", "parallel.cp_algorithm=adaptive"]
+    stages = ["parallel.pp=2", "parallel.vpp=2", "data.format=sample", "model.pretrained=false"]
+    job = compose([*backend, *stages, *layout, *sizes])
     [error] = [each for each in judge(job).findings if each.rule == "PAR-PP-LAYERS"]
     assert "parallel.vpp=null" in map(str, error.fixes)
