@@ -37,10 +37,12 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
         if finding is family and any(each.fields != (FAMILY,) for each in follow):
             names = ", ".join(path for each in follow for path in each.fields if path != FAMILY)
             lines += page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")
-        if finding.severity != "error" and shown + len(lines) > _SCREEN:
+        # Not as wrapped: a narrow terminal says what a wide one does.
+        height = format_finding(finding, job).count("\n") + 1
+        if finding.severity != "error" and shown + height > _SCREEN:
             left.append(finding)
             continue
-        shown += len(lines)
+        shown += height
         print("\n".join(lines), file=out)
     if left:
         print("\n".join(page.wrap(_left(left), "", "  ")), file=out)
