@@ -89,7 +89,7 @@ def _finish(options: argparse.Namespace, files: Sequence[CheckedFile], revision:
     else:
         for line in annotations(files, repository_root()) if options.format == "github" else ():
             print(line)
-        print(summary)
+        print("\n".join(page_of(sys.stdout).wrap(summary, "", "  ")))
 
 
 def _sarif(files: Sequence[CheckedFile]) -> str:
