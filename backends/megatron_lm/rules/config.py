@@ -142,7 +142,7 @@ declare((
           config(984, 1641)),
     needs("MLM-EXPERT-BIAS", "moe-router-enable-expert-bias", "moe-router-score-function=sigmoid",
           "The learned bias of experts is defined for sigmoid scores, and checked for dense models, too.",
-          config(958, 1595), until=UNTIL_17, works=("model.scoring_func=sigmoid", "model.router_expert_bias=false")),
+          config(958, 1595), until=UNTIL_17),
     needs("MLM-RETRO", "retro-add-retriever", "retro-project-dir?",
           "Retrieval reads its lengths and samples from the preprocessed project directory.", arguments(796)),
     never("MLM-ROPE-TYPE", "rope-type=yarn & !multi-latent-attention",
