@@ -24,10 +24,7 @@ def harmless(text: str) -> str:
 
     A terminal would obey them: set its title, fill the clipboard, move the cursor to what is already shown.
     """
-    return _COLOUR_OR_CONTROL.sub(
-        lambda found: found[0] if len(found[0]) > 1 else ascii(found[0])[1:-1],
-        text,
-    )
+    return _COLOUR_OR_CONTROL.sub(lambda found: found[0] if len(found[0]) > 1 else ascii(found[0])[1:-1], text)
 
 
 def duration(seconds: float) -> str:

@@ -72,7 +72,7 @@ def _loads(backend: Backend, version: str, form: str) -> bool:
     from launcher.mapping.engine import translate  # many conversions need no translation
 
     path = "checkpoint.format"
-    job = with_values(Job(), {path: format_named(form).starts or form})
+    job = with_values(Job(), {path: format_named(form).checkpoint_format or form})
     return not any(path in finding.fields for finding in translate(job, backend, version).findings)
 
 

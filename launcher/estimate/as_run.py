@@ -11,6 +11,7 @@ from launcher.mapping.engine import UNSUPPORTED, Translation, read_back, transla
 from launcher.mapping.ignored_fields import ignored_field_findings
 from launcher.rules.effects import Overruled, overruled
 from launcher.rules.passthrough import with_passthrough, without_arguments
+from launcher.syntax import is_count
 
 _DERIVED = Origin(kind="derived")
 # Sections whose values decide memory and time; sizes of the model are the job's.
@@ -157,7 +158,7 @@ def _passed_vocabulary(job: Job) -> Job:
     if known is None or job.model.vocab_size is not None:
         return job
     size = job.backend.passthrough.get(known.size)
-    if not isinstance(size, (int, str)) or not str(size).isdigit():
+    if not isinstance(size, (int, str)) or not is_count(str(size)):
         return job
     kinds = (job.tokenizer.type, job.backend.passthrough.get(known.tokenizer))
     added = max(known.added.get(str(kind), 0) for kind in kinds)

@@ -13,7 +13,7 @@ from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value, override_text
 from launcher.nearest import nearest
 from launcher.records import dataclass
-from launcher.syntax import is_text
+from launcher.syntax import is_count, is_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ def _within(works: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
 
 
 def _is_below(text: str, low: float) -> bool:
-    return text.lstrip("-").isdigit() and int(text) < low
+    return is_count(text.lstrip("-")) and int(text) < low
 
 
 def _convert_one(raw: Any, target: Any) -> Value:

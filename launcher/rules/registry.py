@@ -10,6 +10,7 @@ from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.records import dataclass, record
+from launcher.syntax import is_count
 
 Range = tuple[str | None, str | None]
 
@@ -86,7 +87,7 @@ class RuleContext:
     def number(self, name: str, default: int = 0) -> int:
         """Return a whole number's value; `default` where it is not set or not a whole number."""
         value = self.flag(name)
-        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        if isinstance(value, str) and is_count(value.strip().lstrip("-")):
             return int(value)
         return value if isinstance(value, int) else default
 

@@ -26,12 +26,12 @@ def convert_until_the_disk_is_full(
     import errno
     import os
 
-    done, room = [0], [10**9]
+    done, most = [0], [10**9]
 
     def filling(really: Callable[[int, Any, int], int]) -> Callable[[int, Any, int], int]:
         def write(descriptor: int, data: Any, at: int) -> int:
             done[0] += 1
-            if done[0] > room[0]:
+            if done[0] > most[0]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return really(descriptor, data, at)
 
@@ -41,7 +41,7 @@ def convert_until_the_disk_is_full(
         for name in ("pwrite", "pwritev"):
             patched.setattr(os, name, filling(getattr(os, name)))
         assert launch(*args, "--out", whole) == 0
-        done[0], room[0] = 0, done[0] - left
+        done[0], most[0] = 0, done[0] - left
         assert launch(*args, "--out", out) == 1
     assert not out.exists()
 

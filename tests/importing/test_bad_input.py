@@ -402,3 +402,22 @@ def test_a_number_that_is_none_is_no_internal_error(
     script.write_text(f"{line.format(number)}\n{RUN}\n", encoding="utf-8")
     assert main(["check", str(script)]) in (0, 1)
     assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argument", ["--num-layer-list=²,2", "--noop-layers=²", "--noop-layers=" + "9" * 5000], ids=lambda each: each[:20]
+)
+def test_arguments_that_are_no_counts_are_no_fault_of_the_program(argument, launch):
+    sizes = (
+        "--num-layers",
+        "4",
+        "--hidden-size",
+        "64",
+        "--num-attention-heads",
+        "4",
+        "--pipeline-model-parallel-size",
+        "2",
+    )
+    done = launch("import", "--backend", "mindspeed", "--", *sizes, argument)
+    assert "internal error" not in done.err, done
+    assert done.out or done.err

@@ -13,6 +13,7 @@ from launcher.job import Job, Value
 from launcher.list_expression import expand
 from launcher.mapping.rows import NativeView, Row, Unsupported
 from launcher.records import dataclass
+from launcher.syntax import is_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +223,7 @@ def dense_layers_and_interval(given: Value, layers: Value) -> tuple[int, int] | 
     None also for a value that means every layer: it is passed through, else config.json's pattern would replace it.
     """
     text = str(given)
-    found = (0, int(text)) if text.isdigit() and int(text) else describe(expand(text) or [])
-    if found in (None, (0, 1)) or (not text.isdigit() and len(expand(text) or ()) != layers):
+    found = (0, int(text)) if is_count(text) and int(text) else describe(expand(text) or [])
+    if found in (None, (0, 1)) or (not is_count(text) and len(expand(text) or ()) != layers):
         return None
     return found

@@ -9,6 +9,7 @@ from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA, Model
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same, without
+from launcher.syntax import is_count
 
 _OLD, _KEYED = "3.12", "4.3"
 # Options of the indexer of DeepSeek's sparse attention.
@@ -130,7 +131,7 @@ def _windowed_layers() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         text = str(view.peek("window_attn_skip_freq", ""))
-        return {path: int(view.take("window_attn_skip_freq"))} if text.isdigit() else {}
+        return {path: int(view.take("window_attn_skip_freq"))} if is_count(text) else {}
 
     return Row(fields=(path,), flags=("window_attn_skip_freq",), emit=emit, read=read, since=_OLD, until=THREE)
 
@@ -313,7 +314,7 @@ def read_keys(given: dict[str, Value]) -> dict[str, Value]:
     """Take the known ModelConfig fields out of `given` and return them as canonical values."""
     found = {f"model.{name}": given.pop(key) for name, key in KEYS.items() if key in given}
     for name, key in TEXT_KEYS.items():
-        if str(given.get(key, "")).isdigit():
+        if is_count(str(given.get(key, ""))):
             found[f"model.{name}"] = int(given.pop(key))
     found |= {f"model.{name}": tuple(given.pop(key)) for name, key in LIST_KEYS.items() if key in given}
     if _QUICK.items() <= given.items():

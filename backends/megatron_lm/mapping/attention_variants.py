@@ -9,6 +9,7 @@ from launcher.families.layer_pattern import full_layers, window_pattern
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, INDEXER_OFFSET, LINEAR_HEADS, Model
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, without
+from launcher.syntax import is_count
 
 VARIANT, INTERVAL = "model.experimental_attention_variant", "model.full_attention_interval"
 _NEW = "0.16"
@@ -153,7 +154,7 @@ def _variant() -> Row:
         kind, interval = view.peek(flags[0]), str(view.peek(flags[1], ""))
         if kind == "dsa":
             return {VARIANT: view.take(flags[0])}
-        if kind != "gated_delta_net" or not interval.isdigit():  # a list of layers is passed through
+        if kind != "gated_delta_net" or not is_count(interval):  # a list of layers is passed through
             return {}
         view.take(flags[0])
         view.take(flags[1])
@@ -172,7 +173,7 @@ def counted(path: str, flag: str, **row: Any) -> Row:
             yield flag, str(value)
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        return {path: int(view.take(flag))} if str(view.peek(flag, "")).isdigit() else {}
+        return {path: int(view.take(flag))} if is_count(str(view.peek(flag, ""))) else {}
 
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
@@ -190,7 +191,7 @@ def _windowed_layers() -> Row:
             yield flag, str(model.window_attn_skip_freq)
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if str(view.peek(flag, "")).isdigit():
+        if is_count(str(view.peek(flag, ""))):
             return {fields[0]: int(view.take(flag))}
         layers = full_layers(view.peek(flag, ""), view.peek("num-layers")) if view.has("window-size") else None
         if not layers:

@@ -18,6 +18,7 @@ from launcher.families.layer_pattern import describe, expert_pattern, zeros
 from launcher.job import Job, Value, value_at
 from launcher.list_expression import expand
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
+from launcher.syntax import is_count
 
 BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
 
@@ -66,9 +67,9 @@ def layer_frequency() -> Row:
             return {}
         text = str(given)
         kinds = expand(text) or []
-        if not text.isdigit() and not (set(kinds) <= {0, 1} and len(kinds) == view.peek("num-layers")):
+        if not is_count(text) and not (set(kinds) <= {0, 1} and len(kinds) == view.peek("num-layers")):
             return {}
-        found = (0, int(text)) if text.isdigit() else describe(kinds)
+        found = (0, int(text)) if is_count(text) else describe(kinds)
         if found is None and 1 not in kinds:
             return {}
         view.take("moe-layer-freq")

@@ -8,6 +8,7 @@ from launcher.job import Value
 from launcher.list_expression import expand
 from launcher.rules.registry import Range, RuleContext
 from launcher.rules.table import checked, declare
+from launcher.syntax import is_count
 
 _SPECS = "models/gpt/gpt_layer_specs.py"
 _VARIANTS = "models/gpt/experimental_attention_variant_module_specs.py"
@@ -29,7 +30,7 @@ def _problem(
     text = str(given)
     if given is None or layers <= 0 or "$" in text:  # a variable that the script leaves open
         return ""
-    if text.removeprefix("-").isdigit():
+    if is_count(text.removeprefix("-")):
         found = _of_interval(int(text), layers, divides)
     else:
         found = _of_list(given, layers, entries, longer)

@@ -27,6 +27,7 @@ from launcher.job import Value
 from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
 from launcher.rules.sanity_checks import layout_error
 from launcher.rules.table import declare, never
+from launcher.syntax import is_count
 
 _CHUNK = "num-layers-per-virtual-pipeline-stage"
 _STAGES = "pipeline-model-parallel-size"
@@ -301,7 +302,7 @@ def chunks_fill_stages(context: RuleContext) -> Iterator[Violation]:
 def context_levels_make_context(context: RuleContext) -> Iterator[Violation]:
     """The product of the hierarchical context-parallel sizes is the context-parallel size."""
     sizes, cp = _items(context.flag("hierarchical-context-parallel-sizes")), context.number("context-parallel-size", 1)
-    if sizes and all(str(size).isdigit() for size in sizes) and math.prod(int(size) for size in sizes) != cp:
+    if sizes and all(is_count(str(size)) for size in sizes) and math.prod(int(size) for size in sizes) != cp:
         yield Violation(
             message=f"hierarchical_context_parallel_sizes {' × '.join(str(size) for size in sizes)} is not cp {cp}",
             flags=("hierarchical-context-parallel-sizes", "context-parallel-size"),

@@ -5,6 +5,7 @@ from typing import Any
 from backends.mindformers.rules.terms import BACKENDS, PYNATIVE, layers_of, whole
 from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import checked, declare
+from launcher.syntax import is_count
 
 _P = "parallelism."
 _DIMS = "mindformers 2.1.0 pynative/distributed/parallel_dims.py"
@@ -92,7 +93,7 @@ def _layers_of(part: Any) -> list[int]:
     found: list[int] = []
     for piece in str(part).split(","):
         first, _, last = piece.partition("-")
-        if first.strip().isdigit():
+        if is_count(first.strip()):
             found.extend(range(int(first), int(last or first) + 1))
     return found
 

@@ -10,6 +10,7 @@ from backends.mindspeed.families import DEEPSEEK, FAMILIES, GEMMA2, MINIMAX, QWE
 from backends.mindspeed.versions import accepts
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
+from launcher.syntax import is_count
 
 _SPECS = "mindspeed_llm.tasks.models.spec."
 
@@ -158,7 +159,7 @@ def noop_layers() -> Row:
 def noop_layers_of(view: NativeView) -> tuple[int, ...]:
     """Return the layer indices in --noop-layers; empty if it is not a list of numbers."""
     parts = [part.strip() for part in str(view.peek("noop-layers") or "").split(",")]
-    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
+    return tuple(int(part) for part in parts) if all(map(is_count, parts)) else ()
 
 
 def expert_places() -> Row:

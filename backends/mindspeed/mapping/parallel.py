@@ -7,6 +7,7 @@ from backends.megatron_lm.mapping.moe import is_moe
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.rules.sanity_checks import layout_chunks
+from launcher.syntax import is_count
 
 DUALPIPEV = "dualpipev"
 
@@ -96,7 +97,7 @@ def uneven_stages() -> Row:
         yield "num-layer-list", ",".join(str(count) for count in (*ends[0], *middle, *ends[1]))
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        counts = [int(part) for part in str(view.peek("num-layer-list") or "").split(",") if part.strip().isdigit()]
+        counts = [int(part) for part in str(view.peek("num-layer-list") or "").split(",") if is_count(part.strip())]
         if len(counts) < 2 or len(set(counts[1:-1])) > 1:
             return {}
         view.take("num-layer-list")
@@ -123,7 +124,7 @@ def stage_list(has_layouts: bool) -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         parts = str(view.peek(flag) or "").split(",")
-        if not view.has(flag) or not all(part.strip().isdigit() and int(part) > 0 for part in parts) or len(parts) < 2:
+        if not view.has(flag) or not all(is_count(part.strip()) and int(part) > 0 for part in parts) or len(parts) < 2:
             return {}
         view.take(flag)
         chunks = [f"t*{int(part)}" for part in parts]

@@ -7,6 +7,7 @@ from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD_ARGUME
 from launcher.rules.registry import RuleContext, Violation, lift, rule
 from launcher.rules.sanity_checks import layout_chunks
 from launcher.rules.table import declare, never
+from launcher.syntax import is_count
 
 _CHUNK = "num-layers-per-virtual-pipeline-stage"
 _STAGES = "pipeline-model-parallel-size"
@@ -137,7 +138,7 @@ def _stages(context: RuleContext) -> int:
 def _numbers(text: object) -> Sequence[int] | None:
     """Return the numbers of a comma-separated list; None where one is not a number."""
     parts = [part.strip() for part in str(text or "").split(",") if part.strip()]
-    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else None
+    return [int(part) for part in parts] if all(map(is_count, parts)) else None
 
 
 def _micro_batches(context: RuleContext) -> int | None:
@@ -204,7 +205,7 @@ def list_holds_every_layer(context: RuleContext) -> Iterator[Violation]:
 def empty_layers_are_numbers(context: RuleContext) -> Iterator[Violation]:
     """No-op layers are given by index, without spaces."""
     text = context.flag(_NOOP)
-    wrong = [part for part in str(text).split(",") if not part.isdigit()] if text is not None else []
+    wrong = [part for part in str(text).split(",") if not is_count(part)] if text is not None else []
     if wrong:
         yield Violation(message=f"--{_NOOP} {text}: {wrong[0]!r} is not a number", flags=(_NOOP,))
 

@@ -29,6 +29,7 @@ from launcher.convert.containers.torch_dist_layout import (
 from launcher.convert.containers.torch_objects import load
 from launcher.convert.containers.tracker import TRACKER, read_tracker
 from launcher.records import dataclass
+from launcher.syntax import is_count
 
 __all__ = [
     "Checkpoint",
@@ -147,7 +148,7 @@ def _iteration(directory: Path, common: Mapping[str, Any]) -> int | None:
     if type(iteration) is int:
         return iteration
     word = directory.name.removeprefix("iter_")
-    return int(word) if word.isascii() and word.isdigit() and len(word) < 19 else None
+    return int(word) if is_count(word) else None
 
 
 def _check_config(directory: Path) -> None:

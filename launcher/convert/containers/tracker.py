@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
+from launcher.syntax import is_count
 
 TRACKER: Final = "latest_checkpointed_iteration.txt"
 
@@ -21,9 +22,9 @@ def write_tracker(root: Path, iteration: int | Literal["release"]) -> Path:
 def read_tracker(file: Path) -> int | Literal["release"]:
     """Return what the file names; Damaged if it is neither an iteration nor released weights."""
     with file.open("rb") as opened:
-        word = opened.read(64).strip()
-    if word == b"release":
+        word = opened.read(64).decode(errors="replace").strip()
+    if word == "release":
         return "release"
-    if not (word.isdigit() and len(word) < 19):
-        raise Damaged(file, "not an iteration", expected="a number or release", found=word.decode(errors="replace"))
+    if not is_count(word):
+        raise Damaged(file, "not an iteration", expected="a number or release", found=word)
     return int(word)

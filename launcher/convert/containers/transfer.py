@@ -420,15 +420,15 @@ def write(
 def _pieces(data: Iterable[bytes | bytearray | memoryview], at: int, block: int) -> Iterator[list[memoryview]]:
     """Yield buffers in lists that end at multiples of `block` in a file; `at`: where they begin."""
     piece: list[memoryview] = []
-    room = block - at % block
+    left = block - at % block  # bytes of this list
     for each in data:
         view = memoryview(each)
-        while len(view) >= room:
-            yield [*piece, view[:room]]
-            view, piece, room = view[room:], [], block
+        while len(view) >= left:
+            yield [*piece, view[:left]]
+            view, piece, left = view[left:], [], block
         if view:
             piece.append(view)
-            room -= len(view)
+            left -= len(view)
     if piece:
         yield piece
 

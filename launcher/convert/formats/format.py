@@ -230,7 +230,7 @@ class Format:
         holds: relative paths (fnmatch pattern per component) of all files that such a checkpoint may consist of;
             `--overwrite` replaces nothing else. Documents and code are omitted: they may be the user's.
         requires: files that a folder must have to count as such a checkpoint, for `--overwrite`.
-        starts: value of `checkpoint.format` with which a job starts from it; empty: its name.
+        checkpoint_format: value of `checkpoint.format` with which a job starts from it; empty: its name.
     """
 
     name: str
@@ -244,7 +244,7 @@ class Format:
     layers: tuple[Naming, ...] = ()
     holds: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    starts: str = ""
+    checkpoint_format: str = ""
 
 
 def below(folder: str, names: Iterable[str]) -> tuple[str, ...]:

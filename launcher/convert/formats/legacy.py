@@ -100,7 +100,7 @@ def legacy_format(
         options=options,
         layers=("transformer_engine", "local"),
         holds=HOLDS,
-        starts="torch",
+        checkpoint_format="torch",
     )
 
 

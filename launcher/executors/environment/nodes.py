@@ -59,7 +59,7 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
             f"{platform.title}: {platform.nodes}={count}, but the job has cluster.nodes={nodes} x "
             f"cluster.devices_per_node={devices}: nodes x devices must match the platform"
         )
-    if platform.devices and environ.get(platform.devices, "").isdigit():
+    if platform.devices and is_count(environ.get(platform.devices, "")):
         stated = _number(environ, platform.devices)
         if stated != devices:
             raise CannotStart(
@@ -96,7 +96,7 @@ def _filled(node: NodePlan, place: Here) -> NodePlan:
 
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ[name]
-    if not text.strip().isdigit():
+    if not is_count(text.strip()):
         raise CannotStart(f"{name}={text!r} in the environment is not a number")
     return int(text)
 

@@ -43,6 +43,7 @@ from launcher.plan.executor import Ended
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, WRONG_IN_FILE, fits_in_file, references, references_of, settled
 from launcher.plan.start import LONGEST_WAIT, RESUME
 from launcher.records import dataclass
+from launcher.syntax import is_count
 
 _LOOK_SECONDS = 0.5
 _OUTPUT_SECONDS = 5.0
@@ -330,7 +331,7 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
         return _start(node, environ, run, progress)
     finally:
         port = port_of(node)
-        if port is not None and port.isdigit():
+        if port is not None and is_count(port):
             release(int(port), mark)
 
 

@@ -20,7 +20,7 @@ from launcher.job import Job
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Executor, Observed, Place, Submitted, Together
 from launcher.records import dataclass
-from launcher.syntax import shown
+from launcher.syntax import is_count, shown
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -154,7 +154,7 @@ class Slurm(Executor):
         """Return the job's number; `--parsable` prints NUMBER or NUMBER;CLUSTER, after output of plug-ins."""
         lines = output.split()
         number, _, cluster = (lines[-1] if lines else "").partition(";")
-        if not number.isdigit():
+        if not is_count(number):
             raise CannotStart(f"sbatch did not print a job id: {output.strip()!r}")
         return Submitted(handle={"job": number, **({"cluster": cluster} if cluster else {})})
 

@@ -21,6 +21,7 @@ from launcher.rehearse.core.model import Model
 from launcher.rehearse.core.settings import Settings
 from launcher.rehearse.core.step import Stepper
 from launcher.rehearse.core.stored_names import ADAPTER, StoredNames
+from launcher.syntax import is_count
 
 _PARTIAL = ".partial"
 _RELEASE = "release"
@@ -41,7 +42,7 @@ def latest(root: Path) -> int | None:
     text = tracker.read_text(encoding="utf-8", errors="replace").strip()
     if text == _RELEASE:
         return 0
-    if not (text.isascii() and text.isdigit()):
+    if not is_count(text):
         raise RehearsalError(f"{tracker}: {text!r} is not an iteration")
     return int(text)
 

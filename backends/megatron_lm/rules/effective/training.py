@@ -6,6 +6,7 @@ from backends.megatron_lm.rules.versions import BACKENDS, UNTIL_16, arguments
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import declare
+from launcher.syntax import is_count
 
 _PHASES, _FP32 = "phase-transition-iterations", "accumulate-allreduce-grads-in-fp32"
 _NAN = "no-check-for-nan-in-loss-and-grad"
@@ -13,7 +14,7 @@ _NAN = "no-check-for-nan-in-loss-and-grad"
 
 def _in_order(context: RuleContext) -> Value:
     text = str(context[_PHASES])
-    return ",".join(str(step) for step in sorted(int(part) for part in text.split(",") if part.strip().isdigit()))
+    return ",".join(str(step) for step in sorted(int(part) for part in text.split(",") if is_count(part.strip())))
 
 
 declare(
