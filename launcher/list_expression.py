@@ -1,9 +1,13 @@
 """Lists of layers that Megatron's parser evaluates as Python, such as `([0]*1+[1]*3)`: read without evaluating them."""
 
-import ast
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import ast
 
 _CHARACTERS = re.compile(r"[,\d\[\]()+*\s]+", re.ASCII)
 _LONGEST = 1_000_000  # entries; no model has as many layers, and a longer list would take the memory
@@ -17,6 +21,8 @@ def expand(expression: str) -> list[int] | None:
     """
     if not _CHARACTERS.fullmatch(expression):
         return None
+    import ast  # few commands read one
+
     try:
         value = _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -35,6 +41,8 @@ def _value(node: ast.expr) -> int | list[int]:
     Raises:
         ValueError: it is neither a number nor a list of numbers, or it is longer than a model.
     """
+    import ast
+
     match node:
         case ast.Constant(value=int(number)):
             return number

@@ -42,6 +42,21 @@ class Single:
     value: float
 
 
+@dataclass(slots=True, kw_only=True)
+class Changing:
+    """A record whose fields may be set again."""
+
+    value: int
+    more: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Known:
+    """A frozen record that is compared by identity."""
+
+    value: int
+
+
 @record(eq=False)
 class Counted:
     """A record that is compared by identity."""
@@ -95,6 +110,26 @@ def test_a_record_cannot_be_changed():
         with pytest.raises(AttributeError):
             changed.other = 1
         assert changed == Place(x=1.0)
+
+
+def test_a_record_that_is_not_frozen_is_changed_and_compared_and_has_no_hash():
+    for _ in range(10):  # the first objects are made by another function
+        one = Changing(value=1)
+        one.value, one.more = 2, [3]
+        assert one == Changing(value=2, more=[3]) != Changing(value=2)
+        with pytest.raises(TypeError, match="unhashable type: 'Changing'"):
+            hash(one)
+        with pytest.raises(AttributeError):
+            one.other = 1  # type: ignore[attr-defined]
+
+
+def test_a_frozen_record_may_be_compared_by_identity():
+    for _ in range(10):
+        one = Known(value=1)
+        assert one != Known(value=1)
+        assert len({one, Known(value=1)}) == 2
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'value'"):
+            one.value = 2  # type: ignore[misc]
 
 
 def test_a_record_takes_its_fields_by_name_and_no_others():

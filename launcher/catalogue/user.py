@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -143,6 +142,8 @@ def write_fork(fork: Fork, head: Mapping[str, Any], details: ForkDetails, rows: 
         "fork": {"name": fork.name, "like": fork.like, **{name: getattr(details, name) for name in fields}},
         "arguments": list(rows),
     }
+    import tempfile  # it reads random numbers from the system; most commands write no catalogue
+
     descriptor, temporary = tempfile.mkstemp(dir=fork.file.parent, suffix=".part")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -1,6 +1,5 @@
 """Dispatches to a verb: one table of verbs, looked up without importing any of them."""
 
-import gc
 from importlib import import_module
 from typing import NoReturn
 
@@ -84,8 +83,6 @@ def dispatch(words: list[str]) -> int:
     if words[0] not in VERBS and _is_bare_word(words[0]):
         return exit_code("", lambda: _unknown_verb(words[0], words[1:]), words)
     name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
-    # Objects from start-up stay alive: garbage collection over them takes a tenth of a short command's time.
-    gc.set_threshold(50_000, 20, 20)
 
     def body() -> int:
         verb_main = import_module(VERBS[name].module).main

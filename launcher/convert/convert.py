@@ -299,14 +299,16 @@ def _fill(
     copies = plain_copies(source, target, moves)
     checksum = Checksum() if slot.path.suffix == _TORCH_FILE else None
     hashed = hasher() if prepared.asked.verify and copies is not None else None
-    wanted = [each for each in (checksum and checksum.add, hashed and hashed.update) if each]
 
-    def both(data: memoryview) -> None:
-        for each in wanted:
-            each(data)
+    def on_bytes(pieces: Sequence[memoryview]) -> None:
+        if checksum is not None:
+            checksum.add(pieces)
+        if hashed is not None:
+            for piece in pieces:
+                hashed.update(piece)
 
-    on_bytes = both if len(wanted) > 1 else wanted[0] if wanted else None
-    fill(files, source, target, moves, copies, advance, losses, on_bytes)
+    wanted = on_bytes if checksum is not None or hashed is not None else None
+    fill(files, source, target, moves, copies, advance, losses, wanted)
     if checksum is not None:
         checksums.setdefault(slot.path, {})[slot.offset] = checksum.value
     if hashed is not None and copies is not None:

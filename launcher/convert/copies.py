@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.convert.containers.files import read_into
 from launcher.convert.containers.transfer import STEP, OpenFiles
+from launcher.records import dataclass
 
 # Bytes per piece. Two of them stay in a processor's cache, where they are compared and hashed.
 _PIECE = 256 * 2**10
@@ -18,7 +18,7 @@ _READ = 2 * _PIECE
 _of_thread = threading.local()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Copied:
     """A range of bytes of one file that should equal a range of another file.
 

@@ -39,7 +39,7 @@ class ReplacedFolder:
     entries: tuple[str, ...] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Progress:
     """State recorded in a journal: the plan's digest, the layout, finished names and their notes, completeness."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.errors import ConvertError
-from launcher.convert.containers.transfer import STEP, Copy, OpenFiles, copy, copy_rows, pass_zeros, write
+from launcher.convert.containers.transfer import STEP, Copy, OnBytes, OpenFiles, copy, copy_rows, write, zeros
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.mxfp4 import unpacked
@@ -23,7 +23,6 @@ from launcher.convert.spans import alternating, array, block, forget_slot, loade
 # Elements per buffer: few enough for a processor's cache, from which they are written.
 BUFFER = 1024 * 1024
 Advance = Callable[[int], None]
-OnBytes = Callable[[memoryview], None]
 Copies = Sequence[Sequence[Copy]]
 """Plain copies, in the target's order; the rows of those in one group alternate there."""
 _of_thread = threading.local()
@@ -60,7 +59,7 @@ def fill(
     for group in copies:
         there, here, count, path, rows, _, _ = group[0]
         if on_bytes is not None:
-            pass_zeros(there - end, on_bytes)
+            on_bytes(zeros(there - end))
         if rows > 1:
             for size in copy_rows(files, target.slot.path, group, on_bytes):
                 advance(size)
@@ -70,7 +69,7 @@ def fill(
             advance(size)
         end = there + sum(each.size for each in group)
     if on_bytes is not None:
-        pass_zeros(last - end, on_bytes)
+        on_bytes(zeros(last - end))
 
 
 def plain_copies(source: Sequence[Content], target: Content, moves: Sequence[Move]) -> Copies | None:

@@ -16,7 +16,7 @@ from launcher.records import dataclass
 _FEW = 8
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Move:
     """A block that two stored tensors share: `region` of a logical tensor, inside a slice of each of them.
 

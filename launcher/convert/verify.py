@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.convert.casts import decode, may_be_nan, not_finite, word
 from launcher.convert.containers.dtypes import itemsize, nbytes
-from launcher.convert.containers.transfer import ZEROS, Copy, OpenFiles, is_hole, pass_zeros
+from launcher.convert.containers.transfer import ZEROS, Copy, OpenFiles, is_hole, zeros
 from launcher.convert.copies import Copied, compare_copies, read_all
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
@@ -91,7 +91,7 @@ def compare(
 
     def task(number: int, moves: Sequence[Move]) -> Callable[[], None]:
         def run() -> None:
-            pairs = [_Pair(move) for move in moves]
+            pairs = [_Pair(move=move) for move in moves]
             digest = None if digests is None else digests[number]
             _compare_all(files, left, right[number], pairs, rounded is None, advance, digest, written)
             with lock:
@@ -115,7 +115,7 @@ def _back(move: Move) -> Move:
     return Move(move.target, move.target_box, move.source, move.source_box, move.region)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Pair:
     """A block that a tensor of each side holds, and what was found so far."""
 
@@ -182,7 +182,8 @@ def _compare_all(
                     pair.wrong += _differing(files, mine, right, part, None if exact else pair.losses)
             advance(volume(part.region) * itemsize(mine.slot.dtype) // (2 if mine.packed else 1))
         if hole:
-            pass_zeros(count, on_bytes)
+            for piece in zeros(count):
+                on_bytes(piece)
         else:
             on_bytes(files.view(slot.path)[start : start + count])
             files.forget(slot.path, start, count)

@@ -282,9 +282,12 @@ class Checksum:
         self.value = 0
         self._crc32 = _crc32()
 
-    def add(self, data: memoryview) -> None:
-        """Add bytes, in order."""
-        self.value = self._crc32(data, self.value)
+    def add(self, pieces: Sequence[memoryview]) -> None:
+        """Add pieces of bytes, in order."""
+        crc32, value = self._crc32, self.value
+        for piece in pieces:
+            value = crc32(piece, value)
+        self.value = value
 
 
 def seal(path: Path, known: Mapping[int, int] | None = None) -> None:

@@ -13,10 +13,11 @@ import os
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -47,6 +48,8 @@ _KEPT = 32 * 2**20
 # Neighbours of an accessed page that the kernel maps too.
 _AROUND = 2**20
 ZEROS = memoryview(bytes(_BLOCKS[-1]))
+OnBytes = Callable[[Sequence[memoryview]], None]
+"""Callback with pieces of bytes that follow each other: rows are many, and a call for each takes longer than a hash."""
 
 
 class Copy(NamedTuple):
@@ -293,7 +296,7 @@ def copy(
     target: Path,
     target_at: int,
     count: int,
-    on_bytes: Callable[[memoryview], None] | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> int:
     """Copy `count` bytes; holes of the source are skipped, so the target's range must be unwritten.
 
@@ -308,7 +311,7 @@ def copy(
         # Looking for the next hole takes the kernel long in a large file without any.
         begin, stop = _next_data(read, at, end) if files.has_holes(source) else (at, end)
         if on_bytes is not None:
-            pass_zeros(begin - at, on_bytes)
+            on_bytes(zeros(begin - at))
         if begin >= end:
             break
         for start in range(begin, stop, STEP):
@@ -325,7 +328,7 @@ def copy_rows(
     files: OpenFiles,
     target: Path,
     copies: Sequence[Copy],
-    on_bytes: Callable[[memoryview], None] | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> Iterator[int]:
     """Copy the rows of copies, which alternate in the target where there are several; yield bytes written.
 
@@ -361,10 +364,10 @@ def _alternating(rows: Sequence[list[memoryview]]) -> Iterable[memoryview]:
     return rows[0] if len(rows) == 1 else chain.from_iterable(zip(*rows, strict=True))
 
 
-def pass_zeros(count: int, on_bytes: Callable[[memoryview], None]) -> None:
-    """Call `on_bytes` with that many zeros."""
-    for done in range(0, count, len(ZEROS)):
-        on_bytes(ZEROS[: count - done])
+def zeros(count: int) -> list[memoryview]:
+    """Return pieces of that many bytes, all zeros."""
+    whole, rest = divmod(count, len(ZEROS))
+    return [*[ZEROS] * whole, ZEROS[:rest]]
 
 
 def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
@@ -386,7 +389,7 @@ def write(
     at: int,
     data: Iterable[bytes | bytearray | memoryview],
     sources: Sequence[Path] = (),
-    on_bytes: Callable[[memoryview], None] | None = None,
+    on_bytes: OnBytes | None = None,
 ) -> None:
     """Write contiguous buffers, one after the other, at `at`; Unwritable if the disk is full.
 
@@ -399,11 +402,14 @@ def write(
         on_bytes: callback with all bytes, in order, while they are in the processor's cache.
     """
     descriptor, blocks, lock = files.write_fd(target), files.blocks, files.write_lock(target)
-    for piece in _pieces(data, at, blocks.size):
+    for piece, size in _pieces(data, at, _BLOCKS[0]):
         started = time.thread_time()
         try:
             with lock:
-                size = _write_all(descriptor, piece, at)
+                end = at
+                for part, count in _pieces(piece, at, blocks.size) if blocks.size < size else [(piece, size)]:
+                    _write_all(descriptor, part, count, end)
+                    end += count
         except OSError as error:
             if error.errno != errno.EFAULT or not sources:
                 raise unwritable(target, error) from None
@@ -413,34 +419,35 @@ def write(
         blocks.took(size, time.thread_time() - started)
         at += size
         if on_bytes is not None:
-            for each in piece:
-                on_bytes(each)
+            on_bytes(piece)
 
 
-def _pieces(data: Iterable[bytes | bytearray | memoryview], at: int, block: int) -> Iterator[list[memoryview]]:
-    """Yield buffers in lists that end at multiples of `block` in a file; `at`: where they begin."""
-    piece: list[memoryview] = []
-    left = block - at % block  # bytes of this list
-    for each in data:
-        view = memoryview(each)
-        while len(view) >= left:
-            yield [*piece, view[:left]]
-            view, piece, left = view[left:], [], block
-        if view:
-            piece.append(view)
-            left -= len(view)
-    if piece:
-        yield piece
+def _pieces(
+    data: Iterable[bytes | bytearray | memoryview], at: int, block: int
+) -> Iterator[tuple[list[memoryview], int]]:
+    """Yield buffers in lists that end at multiples of `block` in a file, and the bytes of each list.
+
+    `at` is where they begin.
+    """
+    views = [memoryview(each) for each in data]
+    ends = list(accumulate(map(len, views)))
+    first, done = 0, 0
+    while ends and done < ends[-1]:
+        end = min(done + block - (at + done) % block, ends[-1])
+        last = bisect_left(ends, end, first)
+        count = len(views[last]) - (ends[last] - end)
+        yield [*views[first:last], views[last][:count]], end - done
+        views[last] = views[last][count:]
+        first, done = last + (not views[last]), end
 
 
-def _write_all(descriptor: int, buffers: list[memoryview], at: int) -> int:
-    """Write buffers, one after the other, by one system call unless it stops early; return their bytes."""
-    end = at
-    while buffers:
-        count = os.pwritev(descriptor, buffers, end)
-        end += count
+def _write_all(descriptor: int, buffers: list[memoryview], size: int, at: int) -> None:
+    """Write buffers of `size` bytes, one after the other, by one system call unless it stops early."""
+    count = os.pwritev(descriptor, buffers, at)
+    while count < size:
         buffers = _after(buffers, count)
-    return end - at
+        at, size = at + count, size - count
+        count = os.pwritev(descriptor, buffers, at)
 
 
 def _after(buffers: list[memoryview], count: int) -> list[memoryview]:

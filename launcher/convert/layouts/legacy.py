@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cache
 from typing import Literal
 
 from launcher.convert.containers.errors import ConvertError
@@ -45,7 +45,7 @@ class NamingScheme:
     norm_with_head: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """The ranks of one pipeline stage that write a file each.
 
@@ -65,24 +65,7 @@ class Grid:
         """
         if self.over_tp:
             return [(tp, ep) for ep in range(self.ep) for tp in range(self.tp)]
-        return sorted(self._expert_tensor_ranks, key=lambda key: (key[1], key[0]))
-
-    @cached_property
-    def _expert_tensor_ranks(self) -> dict[tuple[int, int], int]:
-        """Expert tensor rank of each (tensor rank, expert rank).
-
-        megatron-core numbers ranks by tensor (expert tensor) rank first, then by expert rank: parallel_state.py.
-        """
-        found: dict[tuple[int, int], int] = {}
-        for rank in range(math.lcm(self.tp, self.etp * self.ep)):
-            key = (rank % self.tp, rank // self.etp % self.ep)
-            if found.setdefault(key, rank % self.etp) != rank % self.etp:
-                text = (
-                    f"tp {self.tp}, ep {self.ep}, etp {self.etp}: ranks with different parts of an expert would write"
-                    " the same file"
-                )
-                raise Undivided(problem(text, "etp", self.etp, divisors(self.tp)))
-        return found
+        return sorted(_expert_tensor_ranks(self), key=lambda key: (key[1], key[0]))
 
     def experts(self, tp: int, ep: int, count: int) -> tuple[range, int, int]:
         """Return (experts of a rank, its expert tensor rank, the expert tensor size).
@@ -100,7 +83,26 @@ class Grid:
         own = count // groups
         index = ep * self.tp + tp if self.over_tp else ep
         held = range(index * own, (index + 1) * own)
-        return (held, 0, 1) if self.over_tp else (held, self._expert_tensor_ranks[tp, ep], self.etp)
+        return (held, 0, 1) if self.over_tp else (held, _expert_tensor_ranks(self)[tp, ep], self.etp)
+
+
+@cache
+def _expert_tensor_ranks(grid: Grid) -> dict[tuple[int, int], int]:
+    """Return the expert tensor rank of each (tensor rank, expert rank).
+
+    megatron-core numbers ranks by tensor (expert tensor) rank first, then by expert rank: parallel_state.py.
+
+    Raises:
+        Undivided: two ranks with different experts would write the same file.
+    """
+    tp, ep, etp = grid.tp, grid.ep, grid.etp
+    found: dict[tuple[int, int], int] = {}
+    for rank in range(math.lcm(tp, etp * ep)):
+        key = (rank % tp, rank // etp % ep)
+        if found.setdefault(key, rank % etp) != rank % etp:
+            text = f"tp {tp}, ep {ep}, etp {etp}: ranks with different parts of an expert would write the same file"
+            raise Undivided(problem(text, "etp", etp, divisors(tp)))
+    return found
 
 
 @record()

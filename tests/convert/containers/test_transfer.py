@@ -52,6 +52,11 @@ def test_a_range_is_copied_and_nothing_around_it(start, count, to):
         assert target.read_bytes() == b"-" * to + data[start : start + count] + b"-" * (60_000 - to - count)
 
 
+def collected(found: list[bytes]):
+    """Return a callback that adds a copy of each piece of bytes to a list."""
+    return lambda pieces: found.extend(map(bytes, pieces))
+
+
 @given(
     lengths=st.lists(st.integers(1, 900), min_size=1, max_size=4)
     | st.lists(st.integers(4000, 5000), min_size=1, max_size=3)
@@ -62,7 +67,7 @@ def test_a_range_is_copied_and_nothing_around_it(start, count, to):
 )
 @examples(50)
 def test_rows_of_several_sources_alternate_and_nothing_around_them_changes(lengths, between, rows, to):
-    seen, expected = bytearray(), b""
+    seen, expected = list[bytes](), b""
     with TemporaryDirectory() as place, OpenFiles() as files:
         target = Path(place) / "target"
         target.write_bytes(b"-" * SIZE * 3)
@@ -77,19 +82,20 @@ def test_rows_of_several_sources_alternate_and_nothing_around_them_changes(lengt
             expected += b"".join(
                 data[copy.here + row * copy.step :][: copy.length] for data, copy in zip(sources, copies, strict=True)
             )
-        assert sum(copy_rows(files, target, copies, seen.extend)) == len(expected)
+        assert sum(copy_rows(files, target, copies, collected(seen))) == len(expected)
         assert target.read_bytes() == b"-" * to + expected + b"-" * (SIZE * 3 - to - len(expected))
-    assert seen == expected
+    assert b"".join(seen) == expected
 
 
 @pytest.mark.parametrize(("count", "step"), [(1000, 1500), (5000, 10_000), (700_000, 1_400_000)])
 def test_rows_of_many_buffers_are_copied(count, step, pair):
     source, target = pair
     source.write_bytes(random.Random(0).randbytes(3 * SIZE))
-    rows, seen = 3 * SIZE // step, bytearray()
+    rows, pieces = 3 * SIZE // step, list[bytes]()
     with OpenFiles() as files:
-        done = list(copy_rows(files, target, [Copy(5, 0, count, source, rows, step)], seen.extend))
+        done = list(copy_rows(files, target, [Copy(5, 0, count, source, rows, step)], collected(pieces)))
     data = source.read_bytes()
+    seen = b"".join(pieces)
     assert len(done) > 1
     assert seen == b"".join(data[step * row :][:count] for row in range(rows))
     assert target.read_bytes() == bytes(5) + seen + bytes(max(0, SIZE - 5 - len(seen)))
@@ -219,3 +225,26 @@ def test_writes_become_smaller_once_they_are_slow_again_and_again(slow, smaller)
     for number in range(400):
         blocks.took(2**20, 1e-2 if number in slow else 1e-3)
     assert blocks.size == _BLOCKS[smaller]
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("at", [0, 5, 70_000])
+def test_slow_writes_are_small_and_aligned_and_of_the_same_bytes(at, rows, tmp_path, monkeypatch):
+    data, target, gather, found = random.Random(0).randbytes(1_700_000), tmp_path / "target", os.pwritev, []
+    target.touch()
+
+    def write_and_note(file, buffers, begin):
+        count = gather(file, buffers, begin)
+        found.append((begin, begin + count))
+        return count
+
+    monkeypatch.setattr(os, "pwritev", write_and_note)
+    pieces, length = list[bytes](), len(data) // rows
+    with OpenFiles() as files:
+        for seconds in (1e-3, *[1e-2] * 20):
+            files.blocks.took(2**20, seconds)
+        write(files, target, at, [data[length * row :][:length] for row in range(rows)], on_bytes=collected(pieces))
+        size = files.blocks.size
+    assert target.read_bytes() == bytes(at) + data == bytes(at) + b"".join(pieces)
+    assert max(end - begin for begin, end in found) == size == _BLOCKS[-1]
+    assert all(end % size == 0 for _, end in found[:-1])
