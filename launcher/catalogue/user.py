@@ -12,11 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from launcher.catalogue.catalogue import Catalogue, from_json
 from launcher.catalogue.versions import FORK
 from launcher.records import dataclass
+
+if TYPE_CHECKING:
+    from launcher.catalogue.catalogue import Catalogue
 
 VARIABLE = "LAUNCH_CATALOGUES"
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -107,6 +109,8 @@ def load_fork(fork: Fork) -> LoadedFork:
     Raises:
         BrokenFork: it cannot be read, or is none.
     """
+    from launcher.catalogue.catalogue import from_json  # few users have a fork
+
     try:
         if fork.file.stat().st_size > _MAX_FILE:
             raise ValueError(f"larger than {_MAX_FILE >> 20} MiB")

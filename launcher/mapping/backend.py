@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from backends import BUILT_IN
 from launcher import plugins
-from launcher.catalogue.user import NAME, BrokenFork, Fork, forks, load_fork
+from launcher.catalogue.user import NAME, BrokenFork, forks, load_fork
 from launcher.catalogue.versions import FORK, base_version, in_range, is_numbered, nearest_versions
 from launcher.job import Job, Value, fields
-from launcher.mapping.forks import fork_table, loaded, with_missing
-from launcher.mapping.rows import Table, unknown_fields, unmapped_fields
 from launcher.nearest import nearest
 from launcher.plan.start import Watch
 from launcher.records import dataclass
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from launcher.mapping.family_row import FamilyRow
     from launcher.mapping.native import NativeArgs
     from launcher.mapping.native_only import NativeOnlyArg
+    from launcher.mapping.rows import Table
     from launcher.mapping.stack_figure import StackFigure
     from launcher.mapping.substitute import Substitute
     from launcher.mapping.unbuildable_models import Unbuildable
@@ -369,6 +368,8 @@ def _incomplete(backend: Backend) -> str:
 
     A field that the table does not mention would be dropped silently.
     """
+    from launcher.mapping.rows import unknown_fields, unmapped_fields  # few users have a plug-in
+
     if not backend.versions:
         return "has no version: Backend.versions is empty"
     if backend.default_version not in backend.versions:
@@ -429,13 +430,15 @@ def broken_forks(backend: Backend) -> dict[str, str]:
 
 def with_forks(backend: Backend) -> Backend:
     """Return a backend with the forks of its versions that the user added, as further versions."""
-    known = {fork.version: fork for fork in forks(backend.name) if fork.like in backend.versions and loaded(fork)}
-    if not known:
+    found = [fork for fork in forks(backend.name) if fork.like in backend.versions]
+    if not found:
         return backend
+    from launcher.mapping.forks import fork_table, loaded, with_missing  # few users have any
+
+    known = {fork.version: content for fork in found if (content := loaded(fork)) is not None}
 
     def catalogue(version: str) -> Catalogue:
-        found = loaded(known[version]) if version in known else None
-        return backend.catalogue(version) if found is None else found.catalogue
+        return known[version].catalogue if version in known else backend.catalogue(version)
 
     @cache
     def training_catalogue(version: str) -> Catalogue:
@@ -452,13 +455,13 @@ def with_forks(backend: Backend) -> Backend:
         """Return a function of (job or model, version) that is given the version that a fork is like."""
         return lambda described, version: function(described, base_version(version))
 
-    own = {version: _entry_scripts(fork) for version, fork in known.items()}
+    own = {version: content.details.scripts for version, content in known.items()}
     names = {path.rpartition("/")[2] for paths in own.values() for path in paths}
     scripts = dict.fromkeys(sorted(names - set(backend.entry.scripts)), "")
     return replace(
         backend,
         versions=(*backend.versions, *known),
-        aliases={**{fork.name: version for version, fork in known.items()}, **backend.aliases},
+        aliases={**{fork.name: fork.version for fork in found if fork.version in known}, **backend.aliases},
         catalogue=catalogue,
         training_catalogue=training_catalogue,
         table=table,
@@ -471,12 +474,9 @@ def with_forks(backend: Backend) -> Backend:
     )
 
 
-def _entry_scripts(fork: Fork) -> tuple[str, ...]:
-    found = loaded(fork)
-    return () if found is None else found.details.scripts
-
-
 def forget_forks() -> None:
     """Read the user's forks again when a backend is next asked for: one was added or removed."""
+    from launcher.mapping.forks import loaded
+
     get_backend.cache_clear()
     loaded.cache_clear()
