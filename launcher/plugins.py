@@ -73,12 +73,14 @@ def _declared(group: str) -> set[str] | None:
 def _names_in(path: str, group: str) -> set[str]:
     """Return the names of a group in an entry_points.txt, if there is one."""
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
+        with open(path, "rb", buffering=0) as file:
+            data = file.read()
+        # Most have other groups: decoding them takes longer than reading them.
+        lines = data.decode().splitlines() if group.encode() in data else []
     except (OSError, ValueError):
         return set()
     names, section = set(), ""
-    for line in lines:
+    for line in map(str.strip, lines):
         if line.startswith("["):
             section = line.strip("[]")
         elif section == group and "=" in line and not line.startswith("#"):
