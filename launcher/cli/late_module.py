@@ -2,28 +2,48 @@
 
 import sys
 from _thread import RLock
-from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from types import ModuleType
+
+_LOCK = RLock()
+_BEING_IMPORTED: set[str] = set()
 
 
 class LateModule(ModuleType):
-    """What `import NAME` returns until something reads a name of the module; it is imported then, once.
+    """A module until a name is looked up that it does not have yet; then its code is run, and it is like any other.
 
-    importlib.util.LazyLoader would import it at the second `import NAME` already, which reads `__spec__`.
+    importlib.util.LazyLoader's modules run at the second `import NAME` already, which reads `__spec__`.
     """
 
     def __getattr__(self, name: str) -> object:
-        if name.startswith("__"):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        self._import()
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
+
+    def __dir__(self) -> list[str]:
+        self._import()
+        return sorted(self.__dict__)
+
+    def _import(self) -> None:
+        # Other threads wait here until all of it is there; code that it runs itself may ask for it meanwhile.
         with _LOCK:
-            if sys.modules.get(self.__name__) is self:
-                del sys.modules[self.__name__]
-            return getattr(import_module(self.__name__), name)
-
-
-_LOCK = RLock()
+            if self.__class__ is not LateModule or self.__name__ in _BEING_IMPORTED:
+                return
+            _BEING_IMPORTED.add(self.__name__)
+            try:
+                self.__spec__.loader.exec_module(self)  # type: ignore[union-attr]
+                self.__class__ = ModuleType  # type: ignore[assignment]
+            finally:
+                _BEING_IMPORTED.discard(self.__name__)
 
 
 def import_late(name: str) -> None:
     """Import a module when it is first used, unless it has been imported."""
-    sys.modules.setdefault(name, LateModule(name))
+    spec = None if name in sys.modules else PathFinder.find_spec(name)
+    if spec is not None and spec.loader is not None:
+        made = module_from_spec(spec)
+        made.__class__ = LateModule
+        sys.modules[name] = made

@@ -8,13 +8,12 @@ import sys
 from launcher.cli.late_module import import_late
 
 import_late("{name}")
-import {name}, copy, importlib
-assert importlib.import_module("{name}") is {name} and not vars({name}).get("{attribute}")
-assert not hasattr({name}, "__path__") and "{loaded}" not in sys.modules
+import {name}, importlib.util
+assert importlib.import_module("{name}") is {name} and importlib.util.find_spec("{name}").origin == {name}.__file__
+assert "{loaded}" not in sys.modules
 {use}
-assert sys.modules["{name}"].{attribute} is {name}.{attribute}
 import_late("{name}")
-assert sys.modules["{name}"].{attribute} is {name}.{attribute}
+assert sys.modules["{name}"] is {name} and "{attribute}" in vars({name}) and type({name}) is type(sys)
 try:
     {name}.no_such_name
 except AttributeError as error:
@@ -24,6 +23,10 @@ USES = (
     "from inspect import signature; assert str(signature(lambda a: a)) == '(a)'",
     "assert str(inspect.signature(lambda a: a)) == '(a)'",
     "import dataclasses; dataclasses.make_dataclass('Of', ['a']); assert inspect.isclass(int)",
+    "from inspect import *; assert isclass(int)",
+    "assert 'isclass' in dir(inspect)",
+    "assert not hasattr(inspect, '__path__')",
+    "inspect.getargspec = inspect.getfullargspec; from inspect import getargspec",
 )
 
 
