@@ -183,6 +183,7 @@ FAMILIES = by_family(
         template="ernie",
         source="ms-swift 3.6.4 megatron/model/gpt/__init__.py:50; mcore-bridge 1.6.5 model/gpts/llm.py:11",
     ),
+    SwiftFamily(model_type="seed_oss"),
     SwiftFamily(model_type="gemma2"),
     SwiftFamily(model_type="gemma3_text"),
     SwiftFamily(

@@ -50,6 +50,7 @@ FAMILIES = by_family(
     _since("internlm2"),
     _since("internlm3"),
     _since("ernie4_5"),
+    _since("seed_oss"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),
     _since("deepseek_v32", "0.16", _SPARSE, _INDEXER),

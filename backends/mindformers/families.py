@@ -134,6 +134,7 @@ FAMILIES = by_family(
             "internlm2",
             "internlm3",
             "ernie4_5",
+            "seed_oss",
             "mistral",
             "phi3",
             "olmoe",

@@ -66,6 +66,7 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="mistral", template="mistral"),
     MindSpeedFamily(model_type="mixtral", converter="mixtral", at_start=_MASTER, template="mixtral"),
     MindSpeedFamily(model_type="phi3"),
+    MindSpeedFamily(model_type="seed_oss", converter="seed-oss"),
     MindSpeedFamily(model_type="internlm2", template="intern2"),
     MindSpeedFamily(model_type="internlm3", template="intern2"),
     MindSpeedFamily(

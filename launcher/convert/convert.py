@@ -199,8 +199,9 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
         if place.resumed:
             warn(f"{asked.out}: continuing an interrupted conversion")
         else:
-            if place.left is not None:
-                warn(starting_anew(asked.out, place.left, digest))
+            why = starting_anew(asked.out, place, digest)
+            if why is not None:
+                warn(why)
             place.check_space(prepared.bytes_needed, prepared.draft.files)
         contents = prepared.draft.contents(_laid_out(place, prepared.draft))
         checksums: dict[Path, dict[int, int]] = {}

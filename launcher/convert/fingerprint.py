@@ -16,6 +16,7 @@ from launcher.convert.formats.huggingface import files_along
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared
+    from launcher.convert.staging import Staging
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 # Source files of this program that determine the output.
@@ -56,9 +57,13 @@ def merge_fingerprint(tree: Mapping[str, Any], slots: Iterable[Slot], files: Ite
     return _text({"the options": ("merge", dict(tree)), **_weights(slots), **_files(files)})
 
 
-def starting_anew(out: Path, before: str, now: str) -> str:
-    """Return why an interrupted conversion starts anew: the parts in which two fingerprints differ."""
-    return f"{out}: starting anew: changed since the interrupted conversion: {_changed(before, now)}"
+def starting_anew(out: Path, place: Staging, now: str) -> str | None:
+    """Return why an interrupted conversion starts anew: the parts in which two fingerprints differ, or a file."""
+    if place.left is not None:
+        return f"{out}: starting anew: changed since the interrupted conversion: {_changed(place.left, now)}"
+    if place.lost is not None:
+        return f"{out}: starting anew: removed or changed in {place.directory.name}: {place.lost}"
+    return None
 
 
 def changed_meanwhile(out: Path, before: str, now: Callable[[], str]) -> str | None:

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,14 @@ class ReplacedFolder:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """State recorded in a journal: the plan's digest, the layout, finished names and their notes, completeness."""
+    """State recorded in a journal.
+
+    The plan's digest, the layout with the sizes of all files, finished names and their notes, completeness.
+    """
 
     digest: str | None = None
     layout: Any = None
+    files: dict[str, int] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
@@ -79,10 +83,10 @@ class Journal:
         """Record that another process continues, possibly after a reboot."""
         self._append({"boot": _boot(), "kept": sorted(self.progress.finished)})
 
-    def laid_out(self, layout: Any) -> None:
-        """Record that all files exist; fsync."""
+    def laid_out(self, layout: Any, files: Mapping[str, int]) -> None:
+        """Record that all files exist, with their sizes; fsync."""
         self.progress.layout = layout
-        self._append({"layout": layout})
+        self._append({"layout": layout, "files": dict(files)})
         os.fsync(self._descriptor)
 
     def finish(self, names: Iterable[str], note: Any = None) -> None:
@@ -195,6 +199,7 @@ def _replay(data: bytes) -> tuple[Progress, int]:
             pending = [(end, set(entry["kept"]))]
         boot = entry.get("boot", boot)
         progress.layout = entry.get("layout", progress.layout)
+        progress.files = entry.get("files", progress.files)
         pending.append((end, set(entry.get("done", ()))))
         if "note" in entry:
             progress.notes.update(dict.fromkeys(entry.get("done", ()), entry["note"]))

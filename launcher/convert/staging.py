@@ -20,6 +20,7 @@ from typing import Any
 
 from launcher.convert.containers.errors import Unwritable, is_full, unwritable
 from launcher.convert.journal import Journal, ReplacedFolder
+from launcher.convert.unfinished import sizes
 from launcher.outputs.contents import Contents, Judge, first_entries, remove
 from launcher.outputs.free import free_path
 from launcher.outputs.protected import located, reason_against
@@ -43,6 +44,7 @@ class Staging:
 
     Attributes:
         left: the digest of an interrupted conversion that was not continued because its digest differs.
+        lost: a file of an interrupted conversion that was not continued because it is gone or has another size.
         restored: the target was restored after an interrupted overwrite had renamed it.
         kept: where the replaced folder is kept; None if nothing was replaced, or if it was removed.
     """
@@ -53,6 +55,7 @@ class Staging:
         self._digest, self._overwrite, self._judge = digest, overwrite, judge
         self._published = self._cleaned = False
         self.left: str | None = None
+        self.lost: str | None = None
         self.restored = False
         self.kept: Path | None = None
         if not self.target.name:
@@ -87,8 +90,11 @@ class Staging:
         if exists and (not ours or self.directory.is_symlink()):
             raise Unwritable(self.directory, "exists, and was not left by a conversion")
         if exists and progress.digest == digest and progress.layout is not None:
-            self._journal.resume()
-            return True
+            found = sizes(self.directory)
+            self.lost = next((name for name, size in progress.files.items() if found.get(name) != size), None)
+            if self.lost is None:
+                self._journal.resume()
+                return True
         self.left = progress.digest if exists and progress.digest != digest else None
         # First, so that later removals and creations are never matched with the previous journal entries.
         self._journal.restart(digest)
@@ -145,7 +151,7 @@ class Staging:
     def laid_out(self, layout: Any) -> None:
         """Record that every file exists in full size, with the positions of the tensors in them (JSON)."""
         self.sync()
-        self._journal.laid_out(layout)
+        self._journal.laid_out(layout, sizes(self.directory))
         self.layout = layout
 
     def finish(self, names: Iterable[str], note: Any = None) -> None:

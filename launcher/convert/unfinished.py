@@ -34,6 +34,12 @@ def unmark(folder: Path) -> None:
     (folder / _MARK).unlink(missing_ok=True)
 
 
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the bytes of each file below a folder, by the name that it will have once every tensor is written."""
+    found = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.name != _MARK}
+    return {path.relative_to(folder).as_posix().removesuffix(SUFFIX): size for path, size in found.items()}
+
+
 def refuse_unfinished(path: Path) -> None:
     """Raise ConvertError for a folder that a conversion has not finished, or one within it."""
     for folder in (path, path.parent):

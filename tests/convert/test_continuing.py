@@ -100,6 +100,47 @@ def test_what_was_changed_starts_again_and_says_why(
     _same(tmp_path / "core", tmp_path / "fresh")
 
 
+def _emptied(partial: Path) -> None:
+    shutil.rmtree(partial)
+    partial.mkdir()
+
+
+def _without_tokenizer(partial: Path) -> None:
+    (partial / "tokenizer.json.unfinished").unlink()
+
+
+def _truncated(partial: Path) -> None:
+    largest = max((path for path in partial.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    os.truncate(largest, largest.stat().st_size - 1)
+
+
+LOSSES = {"emptied": _emptied, "without a file without tensors": _without_tokenizer, "truncated": _truncated}
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
+def test_a_partial_folder_that_lost_something_is_written_anew(
+    lose: Change,
+    form: tuple[str, ...],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core, back = tmp_path / "core", tmp_path / "back"
+    there = ("hf-to-mcore", "--model", folder, "--workers", "1", *form)
+    again = ("mcore-to-hf", "--checkpoint", core, "--model", folder, "--workers", "1")
+    # Only a Hugging Face model has a tokenizer beside its weights.
+    args, out = (again, back) if lose is _without_tokenizer else (there, core)
+    assert args is there or launch(*there, "--out", core) == 0
+    convert_until_the_disk_is_full(monkeypatch, args, tmp_path / "whole", out)
+    lose(out.with_name(f"{out.name}.partial"))
+    capsys.readouterr()
+    assert launch(*args, "--out", out) == 0
+    assert f"starting anew: removed or changed in {out.name}.partial: " in capsys.readouterr().err
+    _same(out, tmp_path / "whole")
+
+
 WRITTEN: dict[str, tuple[str, ...]] = {
     **FORMATS,
     "megatron": ("--backend", "megatron"),

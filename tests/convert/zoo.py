@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from launcher.families.registry import FAMILIES
 from tests.convert.deepseek_v4 import published as published_v4
 from tests.convert.twins import ALIASED, TWINS, respelled, twin_of
 
@@ -83,6 +84,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "ernie4_5": ("Ernie4_5Config", {**BASE, "head_dim": 32, "tie_word_embeddings": True}),
     "ernie4_5_mixed": ("Ernie4_5Config", {**BASE, "head_dim": 32, "use_bias": True}),
+    "seed_oss": ("SeedOssConfig", {**BASE, "head_dim": 32}),
     "internlm2": ("LlamaConfig", BASE),
     "internlm3": ("Qwen2Config", BASE),
     "qwen2": ("Qwen2Config", BASE),
@@ -281,6 +283,11 @@ ENCLOSED = tuple(name for name, (_, values) in MODELS.items() if "vision_config"
 FUSED = {"qwen3_5_moe": False, "qwen3_vl_moe": True}
 # Families that no stack loads in the older format of Megatron-LM.
 NO_LEGACY = (*BRIDGED, *ENCLOSED, "qwen3_next", "deepseek_v32", "glm_moe_dsa", "glm_moe_dsa_shared", "deepseek_v4")
+
+
+def family_of(name: str) -> str:
+    """Return the family of a model: its name begins with it, as `qwen2_moe_mixed` does with `qwen2_moe`."""
+    return max((family for family in FAMILIES if f"{name}_".startswith(f"{family}_")), key=len, default=name)
 
 
 def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:

@@ -17,7 +17,7 @@ from launcher.job.shipped import shipped
 from launcher.mapping.backend import BUILT_IN, get_backend
 from launcher.pipeline import judge
 from tests.conftest import Launch
-from tests.convert.zoo import MODELS
+from tests.convert.zoo import MODELS, family_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,7 +104,7 @@ def test_a_row_says_what_check_says(backend: str, family: str) -> None:
 
 
 def test_every_family_that_converts_is_converted_by_the_tests() -> None:
-    of_zoo = {name if name in FAMILIES else re.sub(r"_(tied|lite|shared|mixed|kimi)$", "", name) for name in MODELS}
+    of_zoo = set(map(family_of, MODELS))
     missing, unknown = sorted(set(weights()) - of_zoo), sorted(of_zoo - set(weights()))
     assert not missing, f"tests/convert/zoo.py needs a tiny model of {', '.join(missing)}, whose family has weights"
     assert not unknown, f"tests/convert/zoo.py has models of families without weights: {', '.join(unknown)}"

@@ -43,8 +43,9 @@ def test_a_recipe_says_where_it_comes_from(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = "\n".join(lines[: lines.index("defaults:")])
     assert lines[0] == "# @package _global_"
-    assert "Source: " in comment
-    assert all(len(line) <= 120 for line in lines)
+    assert "Source: " in comment, f"{path.name}: the comment above defaults: needs `# Source: `"
+    long = [f"{path.name}:{number}" for number, line in enumerate(lines, 1) if len(line) > 120]
+    assert not long, f"longer than 120 characters: {', '.join(long)}"
 
 
 @pytest.mark.sample(keep=10)

@@ -163,6 +163,7 @@ def test_one_command_writes_a_catalogue_that_loads(tmp_path: Path, capsys: pytes
     "argv, says",
     [
         (["megatron", "--version", "1", "--source", "/nowhere"], "no such folder"),
+        (["megatron", "--version", "1", "--source", "docs/zh", "--revision", "x"], "neither a checkout nor"),
         (["megatron_lm", "--version", "1", "--source", "installed"], "is not installed"),
         (["mindspeed", "--version", "1", "--source", ".", "--revision", "x"], "made of all three projects"),
     ],

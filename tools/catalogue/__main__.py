@@ -266,6 +266,9 @@ def _locate(options: argparse.Namespace) -> tuple[Path, dict[str, str]]:
     if not path.is_dir():
         raise SystemExit(f"--source {path}: no such folder")
     revision = options.revision or _git_revision(path)
+    if next(path.rglob("*.py"), None) is None:
+        works = f"; works: git clone --branch TAG {path} DIR, then --source DIR" if (path / "objects").is_dir() else ""
+        raise SystemExit(f"--source {path}: holds no Python file, so neither a checkout nor an unpacked wheel{works}")
     described = {"project": project, "version": options.version, "revision": revision, "made_by": made_by}
     if options.backend == "mindspeed" and not options.fsdp2:
         if not (options.mindspeed and options.megatron_lm):

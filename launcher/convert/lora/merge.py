@@ -136,8 +136,9 @@ def merge(
         OpenFiles() as files,
     ):
         if not place.resumed:
-            if place.left is not None:
-                warn(starting_anew(planned.out, place.left, digest))
+            why = starting_anew(planned.out, place, digest)
+            if why is not None:
+                warn(why)
             place.check_space(planned.bytes_written, planned.files)
         targets = _laid_out(place, planned)
         seconds, named = _write(planned, place, files, targets, threads, quiet=quiet)
