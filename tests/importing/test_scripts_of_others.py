@@ -30,6 +30,14 @@ ARGS = {
         'eval "$(conda shell.bash hook)"\neval "$(/opt/c/bin/conda hook)"\nrun',
         ["run"],
     ),
+    "a name ends before the letters that follow": (
+        "N=$NHOSTS; D=$ROOT; run x-${N}node ${D}_ckpt $D/x",
+        ["run|x-${NHOSTS}node|${ROOT}_ckpt|$ROOT/x"],
+    ),
+    "a number of which a part is unknown": (
+        "N=$NHOSTS; TP=2; G=$((${N} * 8)); run $(($G / ($TP * 4)))",
+        ["run|$(($(($NHOSTS * 8)) / (2 * 4)))"],
+    ),
     "flags of bash before its text": ("A=1; srun -l bash -x -c 'run '$A", ["run|1"]),
     "a job script on standard input": ("N=2\nsbatch <<EOF\n#SBATCH -N $N\nrun \\$X $N\nEOF", ["run|$X|2"]),
     "a wrapped job": ('sbatch -N 2 --wrap="run a b"', ["run|a|b"]),
@@ -190,6 +198,38 @@ def test_a_training_under_coverage_is_found(tmp_path: Path) -> None:
 def test_a_script_that_ends_before_its_training_says_where(tmp_path: Path) -> None:
     (note,) = notes_of(tmp_path, "A=1\nif [ $A = 1 ]; then\n  exit 3\nfi\n" + TRAINING.format("pretrain_gpt.py", ""))
     assert "exits at line 3" in note.message
+
+
+def test_a_script_that_ends_without_its_arguments_names_them(tmp_path: Path) -> None:
+    script = 'D=""; for A in $*; do D=${A#*=}; done\nif [[ $D == "" ]]; then\n  exit 1\nfi\n' + TRAINING.format(
+        "pretrain_gpt.py", ""
+    )
+    (note,) = notes_of(tmp_path, script)
+    assert "it reads arguments of its own" in note.message
+    assert note.works == ("--set 1=ARGUMENT --set 2=ARGUMENT …",)
+    path = tmp_path / "x.sh"
+    assert import_file(path, variables={"1": "--data=/x"}).program == "pretrain_gpt.py"
+
+
+DIRECTIVES = {
+    "PBS": ("#PBS -l select=4:ngpus=8\n#PBS -q gpu # queue", "PBS (qsub): -l select=4:ngpus=8, -q gpu: dropped"),
+    "Grid Engine": ("#$ -l rt_AF=8\n#$ -cwd", "Grid Engine (qsub): -l rt_AF=8, -cwd: dropped"),
+    "LSF": ("#BSUB -nnodes 4", "LSF (bsub): -nnodes 4: dropped"),
+    "PJM": ('#PJM -L "node=4"', '-L "node=4": dropped'),
+}
+
+
+@pytest.mark.parametrize("case", DIRECTIVES)
+def test_directives_of_other_schedulers_are_reported(tmp_path: Path, case: str) -> None:
+    header, message = DIRECTIVES[case]
+    training = TRAINING.format("pretrain_gpt.py", "")
+    found = imported(tmp_path, f"#!/bin/bash\n{header}\n\n{training}#PBS -l select=9\n")
+    (note,) = [each for each in found.warnings if "no executor of launch" in each.message]
+    assert message in note.message
+    assert note.where == f"{tmp_path}/x.sh:2"
+    assert not [
+        each for each in imported(tmp_path, f"#$ HOME is set\n{training}").warnings if "no executor" in each.message
+    ]
 
 
 PAI = "torchrun --nproc_per_node 8 pretrain_qwen.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --lr 1e-4"
