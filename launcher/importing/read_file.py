@@ -43,6 +43,7 @@ _LANGUAGES = {
     **dict.fromkeys((".fish", ".csh", ".tcsh"), "a script of another shell"),
 }
 _OTHER = re.compile(r"#!.*[/ ](python[\d.]*|fish|t?csh|perl|ruby|node|pwsh)\b")
+_COMMENT = re.compile(r"(?:^|\s)#")
 _POSITIONAL = re.compile(r"\$\{?[1-9@*#]")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 # Above this share of keys that nothing reads, a configuration belongs to another program.
@@ -211,7 +212,7 @@ def _typographic(text: str, path: Path) -> list[Note]:
             works=("type the hyphen, quote or space again",),
         )
         for number, found in lines
-        if found is not None and not found.string.lstrip().startswith("#")
+        if found is not None and not _COMMENT.search(found.string, 0, found.start())
     ][:3]
 
 

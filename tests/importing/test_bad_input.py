@@ -380,6 +380,13 @@ def test_a_character_that_cannot_be_seen_is_named(tmp_path: Path) -> None:
         read_file(tmp_path / "x.sh", ImportOptions())
 
 
+def test_characters_of_a_comment_are_not_reported_as_those_of_an_argument(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_text("A=1 #\u00a0 \u2013 none\ntorchrun pretrain_gpt.py --no-such 1 --lr 1e-4 --bf16\n")
+    with pytest.raises(ImportRefused) as refused:
+        read_file(tmp_path / "x.sh", ImportOptions())
+    assert not [note for note in refused.value.notes if "ASCII" in note.message]
+
+
 # Words in the place of a number that `str.isdigit` takes, and `int` does not.
 NO_COUNTS = {"a superscript": "²", "more digits than Python reads": "9" * 5000}
 WITH_A_NUMBER = {

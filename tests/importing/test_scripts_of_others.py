@@ -271,6 +271,13 @@ def test_options_of_forks_and_of_other_releases_are_distinguished(tmp_path: Path
     assert [each.partition(" ")[0] for each in note.works] == ["--source", "--partial:"]
 
 
+def test_an_option_of_an_optional_package_is_not_newer_than_its_release(tmp_path: Path) -> None:
+    # pretrain_gpt.py adds megatron/post_training/arguments.py where nvidia-modelopt is installed.
+    (note,) = notes_of(tmp_path, TRAINING.format("pretrain_gpt.py", "--export-force-local-attention"))
+    assert "came with core_v0.12.0, in a parser that only some programs add" in note.message
+    assert any(each.startswith("--source DIR") for each in note.works)
+
+
 def test_a_renamed_option_of_an_old_release_is_carried_over() -> None:
     backend = get_backend("megatron_lm")
     known = find_renamed("layernorm-epsilon", backend, "0.16.1")
