@@ -19,6 +19,7 @@ from launcher.importing.invocation import ExcludedCommand, Invocation, find
 from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
 from launcher.importing.other_schedulers import directives
+from launcher.importing.other_shells import bash_under_sh
 from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, encoding_notes, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import INHERITED, placeholder, shown
@@ -39,6 +40,8 @@ _LANGUAGES = {
     ".py": "a Python program",
     ".ipynb": "a notebook",
     ".ps1": "a PowerShell script",
+    **dict.fromkeys((".md", ".rst"), "a text with commands in it"),
+    ".dockerfile": "a Dockerfile",
     **dict.fromkeys((".bat", ".cmd"), "a batch file of Windows"),
     **dict.fromkeys((".fish", ".csh", ".tcsh"), "a script of another shell"),
 }
@@ -90,7 +93,8 @@ def _read(
         return [_settings(Composed(tree=dump.values), path, options, is_dump=True)]
     if _is_argv(text):
         return [read_arguments(_split(text, path), options, str(path), text)]
-    language = _LANGUAGES.get(path.suffix) or ("a script of another language" if _OTHER.match(text) else "")
+    suffix = ".dockerfile" if path.name.startswith(("Dockerfile", "Containerfile")) else path.suffix
+    language = _LANGUAGES.get(suffix) or ("a script of another language" if _OTHER.match(text) else "")
     if language:
         raise no_training(
             f"it is {language}; only bash scripts are read",
@@ -173,7 +177,7 @@ def _script(
     found, excluded = find(state.commands, options.backend)
     warnings = [
         *(*notes(state.warnings), *_assumed(state), *_typographic(text, path), *encoding_notes(path)),
-        *(*ignored(text, str(path)), *directives(text, str(path))),
+        *(*ignored(text, str(path)), *directives(text, str(path)), *bash_under_sh(text, str(path))),
     ]
     if not found:
         nothing = _nothing_found(path, excluded, len(state.commands), state.stopped, text)

@@ -156,6 +156,8 @@ CASES = {
         *("x.sh:2", "not UTF-8", "iconv -f GB18030 -t UTF-8 x.sh > utf8_x.sh", "iconv -f ISO-8859-1"),
     ),
     "not UTF-8 after a # that is text": bad(f'{RUN} --system "a # ü"\n'.encode("latin-1"), "x.sh:1", "not UTF-8"),
+    "a README": bad("Run `torchrun pretrain_gpt.py`:\n", "a text with commands in it", name="README.md"),
+    "a Dockerfile": bad("FROM x\nCMD torchrun pretrain_gpt.py\n", "a Dockerfile", name="Dockerfile.gpu"),
     "a Python program": bad(
         'import os\nos.system("torchrun pretrain_gpt.py --lr 1")\n',
         *("x.py", "a Python program", "launch import --backend megatron_lm -- ARGUMENTS"),

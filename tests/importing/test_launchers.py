@@ -198,8 +198,18 @@ def test_an_unknown_number_of_processes_of_mpirun_is_reported(tmp_path: Path) ->
 CONTAINERS = {
     "docker run": (
         "sudo docker run -it --gpus all --rm -v /data:/data -e A=1 --ipc=host nvcr.io/x:1",
-        "docker run: image nvcr.io/x:1 and mounts /data:/data: dropped",
+        "docker run: image nvcr.io/x:1, mounts /data:/data and variables A: dropped",
         ("cluster.container=nvcr.io/x:1 with cluster=slurm or cluster=kubernetes", "start launch inside it"),
+    ),
+    "docker run with a file of variables": (
+        "docker run --gpus all --env-file prod.env -e WANDB_API_KEY=secret nvcr.io/x:1",
+        "docker run: image nvcr.io/x:1 and variables of prod.env, WANDB_API_KEY: dropped",
+        ("cluster.container=nvcr.io/x:1 with cluster=slurm or cluster=kubernetes", "start launch inside it"),
+    ),
+    "enroot": (
+        "enroot start --rw -m /d:/d -e NCCL_DEBUG=INFO x.sqsh",
+        "enroot start: image x.sqsh, mounts /d:/d and variables NCCL_DEBUG: dropped",
+        ("start launch inside it",),
     ),
     "podman exec": ("podman exec -it trainer", "podman exec: container trainer: dropped", ("start launch inside it",)),
     "singularity": (

@@ -394,3 +394,20 @@ def test_a_training_that_is_started_again_for_ever_is_read_with_a_remark(tmp_pat
     found = imported(tmp_path, text)
     assert found.job.model.num_hidden_layers == 4
     assert ["x.sh:1" in note.where for note in found.warnings if "cannot be determined" in note.message] == [True]
+
+
+SH = {
+    "an array": "A=(--seed 1)",
+    "[[": "if [[ -n $HOME ]]; then A=1; fi",
+    "source": "source /etc/profile",
+}
+
+
+@pytest.mark.parametrize("case", SH)
+def test_what_sh_does_not_have_is_reported(tmp_path: Path, case: str) -> None:
+    body = f"{SH[case]}\n{TRAINING.format('pretrain_gpt.py', '')}"
+    (note,) = [each for each in imported(tmp_path, f"#!/bin/sh\n{body}").warnings if "names sh" in each.message]
+    assert note.message.startswith(f"{case} needs bash")
+    assert note.where == f"{tmp_path}/x.sh:2"
+    for other in ("#!/bin/bash\n", "#!/usr/bin/env bash\n", ""):
+        assert not [each for each in imported(tmp_path, other + body).warnings if "names sh" in each.message]
