@@ -1,5 +1,6 @@
 """`launch args`: lists the arguments that a backend version, a launcher or the environment takes, from catalogues."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -45,11 +46,14 @@ def main(words: list[str]) -> int:
         help="variables that launch sets, or the backend's code reads",
     )
     options = parse(made, words)
+    if options.backend and "@" in options.backend:  # as for `import --to B@V`
+        options.backend, _, version = options.backend.partition("@")
+        options.backend_version = options.backend_version or version or None
     listed = _listed(options.backend, options.backend_version, environment=options.environment)
     chosen = [(each, argument) for each in listed for argument in _chosen(each.catalogue, options.names)]
     ours = _set(options.backend, options.names) if options.environment else []
     if not chosen and not ours:
-        raise _nothing(listed, options.names)
+        raise _nothing(options.backend, listed, options.names)
     if options.json:
         print_json({**_tree(options.backend, listed, chosen), **({"set": ours} if options.environment else {})})
         return 0
@@ -125,11 +129,12 @@ def _set(name: str, names: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
-def _nothing(listed: Sequence[_Listed], names: Sequence[str]) -> NotDone:
+def _nothing(name: str, listed: Sequence[_Listed], names: Sequence[str]) -> NotDone:
     near = list(dict.fromkeys(near for each in listed for name in names for near in each.catalogue.suggest(name)))[:3]
     hint = f"; did you mean {' · '.join(near)}?" if near else ""
     where = " or ".join(each.name for each in listed) or "this backend"
-    return NotDone(f"no argument of {where} contains {' or '.join(names)}{hint}", *near)
+    whole = [f"launch args {shlex.quote(name)}"] if names else []
+    return NotDone(f"no argument of {where} contains {' or '.join(names)}{hint}", *(near or whole))
 
 
 def _tree(name: str, listed: Sequence[_Listed], chosen: Sequence[tuple[_Listed, Argument]]) -> dict[str, object]:

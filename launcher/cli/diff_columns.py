@@ -21,6 +21,7 @@ from launcher.importing.side_by_side import Side, side_of
 from launcher.job import Job, with_values
 from launcher.job.secret import without_secrets
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.nearest import nearest
 from launcher.plan.shell import quote
 from launcher.records import dataclass
 from launcher.terminal import counted, machines
@@ -54,7 +55,7 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     common = tuple(word for word in words if word not in jobs)
     missing = next((word for word in common if "=" not in word), None)
     if missing is not None:
-        raise WrongUse(f"{missing} does not exist", "launch diff old.sh new.sh parallel.tp=2")
+        raise _not_there(missing)
     _refuse_repeated(common)
     targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends is not None else ()
     if len(jobs) < 2 and len(targets) < 2:
@@ -63,6 +64,18 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     if len(jobs) > 1 and len(targets) not in (0, 1, len(jobs)):
         raise WrongUse(f"{len(jobs)} jobs need one backend, or one for each; --backends has {backends}")
     return Words(jobs=jobs, common=common, targets=targets)
+
+
+def _not_there(word: str) -> WrongUse:
+    if word.partition("@")[0] in backend_names():
+        return WrongUse(f"{word} is a backend, not a file or a job", "launch diff +recipe=NAME --backends A,B")
+    path = Path(word)
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.is_file()]
+    except OSError:
+        names = []
+    near = [str(path.parent / name) for name in nearest(path.name, names)]
+    return WrongUse(f"{word} does not exist", *(near or ("launch diff old.sh new.sh parallel.tp=2",)))
 
 
 def _refuse_repeated(common: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -52,8 +53,24 @@ def _matches(word: str) -> Iterable[str]:
         raise WrongUse(f"there is no file or folder {word}", *(str(path.parent / name) for name in near))
     found = sorted(each for each in _expanded(word) if Path(each).is_file())
     if not found:
-        raise WrongUse(f"no file matches {word!r}", "'scripts/**/*.sh' (quoted: ** means every folder below)")
+        raise _unmatched(word)
     return found
+
+
+def _unmatched(word: str) -> WrongUse:
+    """Return the refusal of a pattern without a match: its folder is not there, or the files are further below."""
+    parts = Path(word).parts
+    fixed = next(at for at, part in enumerate(parts) if is_pattern(part))
+    base, rest = Path(*parts[:fixed]), parts[fixed:]
+    if not base.is_dir():
+        near = nearest(base.name, [each.name for each in _folder(base) if each.is_dir()], limit=3)
+        works = [shlex.quote(str(Path(base.parent, name, *rest))) for name in near]
+        return WrongUse(f"no file matches {word!r}: there is no folder {base}", *works)
+    below = str(Path(base, "**", parts[-1]))
+    works = (
+        [f"{shlex.quote(below)} (** means every folder below)"] if "**" not in word and any(_expanded(below)) else []
+    )
+    return WrongUse(f"no file matches {word!r}", *works)
 
 
 def _folder(path: Path) -> list[Path]:

@@ -110,8 +110,9 @@ def cluster_of(
             options = {**options, "per_node": "1"}
     found = Found(cluster=Cluster(), has_launcher=bool(options))
     numbers = dict(_numbers(options, where, found.warnings))
-    # `--nnodes $WORLD_SIZE` does not give the number of nodes.
-    found.is_specified = world_size is not None or (bool(options) and ("nodes" in numbers or "nodes" not in options))
+    # `--nnodes $WORLD_SIZE` does not give the number of nodes, `mpirun -np $N` no number of processes.
+    given = {"nodes", "total"} & set(options)
+    found.is_specified = world_size is not None or (bool(options) and (not given or bool(given & set(numbers))))
     nodes, per_node = _node_counts(numbers, world_size, found.warnings, where, bool(options))
     spend("nodes", nodes, where)
     spend("devices", per_node, where)
@@ -171,7 +172,7 @@ def _numbers(options: Mapping[str, str], where: str, warnings: list[Note]) -> It
         text = shown(options[key]).partition(":")[0]
         if is_count(text):
             yield key, int(text)
-        elif key in counts:
+        elif key in counts and not (key == "total" and {"nodes", "per_node"} <= set(options)):
             open_names = names(options[key]) or ((text.strip("${}"),) if text.startswith("$") else ())
             warnings.append(
                 Note(

@@ -14,11 +14,13 @@ class ContainerProgram:
         commands: sub-commands that start a command, and what their first argument names.
         flags: options without a value; all others take one.
         mounts: options that mount a folder.
+        variables: options that set a variable, or name a file of them (`env-file`).
     """
 
     commands: Mapping[str, str]
     flags: frozenset[str] = frozenset()
     mounts: frozenset[str] = frozenset()
+    variables: frozenset[str] = frozenset({"env", "env-file"})
 
 
 _DOCKER = ContainerProgram(
@@ -30,6 +32,7 @@ _DOCKER = ContainerProgram(
         }
     ),
     mounts=frozenset({"v", "volume", "mount"}),
+    variables=frozenset({"e", "env", "env-file"}),
 )
 _SINGULARITY = ContainerProgram(
     commands={"exec": "image", "run": "image"},
@@ -42,11 +45,19 @@ _SINGULARITY = ContainerProgram(
     ),
     mounts=frozenset({"B", "bind", "mount"}),
 )
+# enroot(1) start
+_ENROOT = ContainerProgram(
+    commands={"start": "image"},
+    flags=frozenset({"r", "root", "w", "rw"}),
+    mounts=frozenset({"m", "mount"}),
+    variables=frozenset({"e", "env"}),
+)
 _KUBECTL = ContainerProgram(commands={"exec": "pod"}, flags=frozenset({"i", "t", "q", "stdin", "tty", "quiet"}))
 _PROGRAMS: Mapping[str, ContainerProgram] = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "nvidia-docker"), _DOCKER),
     **dict.fromkeys(("singularity", "apptainer"), _SINGULARITY),
     **dict.fromkeys(("kubectl", "oc"), _KUBECTL),
+    "enroot": _ENROOT,
 }
 _REGISTRY = "docker://"
 _LONGEST = 120
@@ -64,9 +75,11 @@ def container_notes(words: Sequence[str], where: str) -> Iterator[Note]:
         command = words[at + 1]
         if program is None or command not in program.commands:
             continue
-        target, mounts = _target(words[at + 2 :], program)
+        target, mounts, variables = _target(words[at + 2 :], program)
         kind = program.commands[command]
-        dropped = f"{kind} {target}".strip() + (f" and mounts {_short(', '.join(mounts))}" if mounts else "")
+        given = {"mounts": mounts, "variables": variables}
+        parts = [f"{kind} {target}".strip(), *(f"{what} {_short(', '.join(of))}" for what, of in given.items() if of)]
+        dropped = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
         start = "start launch inside it"
         image = target.removeprefix(_REGISTRY)
         # Pyxis and Kubernetes pull images from registries; they read no file of Singularity.
@@ -83,9 +96,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
-def _target(words: Sequence[str], program: ContainerProgram) -> tuple[str, list[str]]:
-    """Return the first argument that is no option, and the folders that options mount."""
+def _target(words: Sequence[str], program: ContainerProgram) -> tuple[str, list[str], list[str]]:
+    """Return the first argument that is no option, the folders that options mount, and names of variables or files."""
     mounts: list[str] = []
+    variables: list[str] = []
     at = 0
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
@@ -99,4 +113,6 @@ def _target(words: Sequence[str], program: ContainerProgram) -> tuple[str, list[
             at += 1
         if name in program.mounts:
             mounts.append(value)
-    return (words[at] if at < len(words) else ""), mounts
+        elif name in program.variables:  # without their values, which may be secrets
+            variables.append(f"of {value}" if name == "env-file" else value.partition("=")[0])
+    return (words[at] if at < len(words) else ""), mounts, variables

@@ -1,5 +1,6 @@
 """Launchers in front of a training script (torchrun, msrun …) and their cluster options."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
@@ -72,10 +73,13 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "accelerate": _ACCELERATE,
 }
 # Wrappers around launchers: only their cluster options are read.
-_WRAPPERS: Mapping[str, Mapping[str, str]] = {
-    "mpirun": {"np": "tasks", "n": "tasks", "npernode": "tasks_per_node"},
-    "mpiexec": {"np": "tasks", "n": "tasks"},
+# mpirun(1) of Open MPI 4.1 and 5.0 (`--map-by ppr:8:node`), MPICH and Intel MPI (-ppn, -perhost).
+_MPI = {
+    **dict.fromkeys(("np", "n"), "tasks"),
+    **dict.fromkeys(("npernode", "N", "ppn", "perhost", "map-by"), "tasks_per_node"),
 }
+_WRAPPERS: Mapping[str, Mapping[str, str]] = {"mpirun": _MPI, "mpiexec": _MPI}
+_PER_NODE = re.compile(r"ppr:(\d+):node(?![a-z])")
 # msrun_launcher.sh: "ORDER" [WORKER_NUM [LOCAL_WORKER ADDR PORT RANK … | PORT LOG JOIN TIMEOUT]]
 _MSRUN_SCRIPT = {
     1: (),
@@ -175,6 +179,11 @@ def wrapper_cluster(argv: Sequence[str]) -> dict[str, str]:
             name, value = name[:1], name[1:]  # -N4
         elif not equals and index + 1 < len(argv):
             value = argv[index + 1]
+        if name == "map-by":
+            ppr = _PER_NODE.match(value)
+            if ppr is None:
+                continue
+            value = ppr.group(1)
         if name in names:
             cluster[names[name]] = value
     tasks, per_node, nodes = (cluster.pop(key, "") for key in ("tasks", "tasks_per_node", "nodes"))
@@ -186,4 +195,6 @@ def wrapper_cluster(argv: Sequence[str]) -> dict[str, str]:
         cluster["per_node"] = str(int(tasks) // int(nodes))
     elif is_count(tasks) and not nodes and int(tasks) > 1:
         cluster["total"] = tasks
+    elif tasks.startswith("$"):
+        cluster |= {"total": tasks, **({"per_node": per_node} if per_node.startswith("$") else {})}
     return cluster

@@ -18,6 +18,8 @@ from launcher.importing.imported import Imported
 from launcher.importing.invocation import ExcludedCommand, Invocation, find
 from launcher.importing.notes import ImportRefused, Note, no_training, refuse
 from launcher.importing.other_programs import program_of_file, why_not
+from launcher.importing.other_schedulers import directives
+from launcher.importing.other_shells import bash_under_sh
 from launcher.importing.read_command import ImportOptions, read_command
 from launcher.importing.reading import BASES, encoding_notes, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.placeholders import INHERITED, placeholder, shown
@@ -38,10 +40,14 @@ _LANGUAGES = {
     ".py": "a Python program",
     ".ipynb": "a notebook",
     ".ps1": "a PowerShell script",
+    **dict.fromkeys((".md", ".rst"), "a text with commands in it"),
+    ".dockerfile": "a Dockerfile",
     **dict.fromkeys((".bat", ".cmd"), "a batch file of Windows"),
     **dict.fromkeys((".fish", ".csh", ".tcsh"), "a script of another shell"),
 }
 _OTHER = re.compile(r"#!.*[/ ](python[\d.]*|fish|t?csh|perl|ruby|node|pwsh)\b")
+_COMMENT = re.compile(r"(?:^|\s)#")
+_POSITIONAL = re.compile(r"\$\{?[1-9@*#]")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 # Above this share of keys that nothing reads, a configuration belongs to another program.
 _MAX_UNKNOWN_SHARE = 0.4
@@ -87,7 +93,8 @@ def _read(
         return [_settings(Composed(tree=dump.values), path, options, is_dump=True)]
     if _is_argv(text):
         return [read_arguments(_split(text, path), options, str(path), text)]
-    language = _LANGUAGES.get(path.suffix) or ("a script of another language" if _OTHER.match(text) else "")
+    suffix = ".dockerfile" if path.name.startswith(("Dockerfile", "Containerfile")) else path.suffix
+    language = _LANGUAGES.get(suffix) or ("a script of another language" if _OTHER.match(text) else "")
     if language:
         raise no_training(
             f"it is {language}; only bash scripts are read",
@@ -170,10 +177,10 @@ def _script(
     found, excluded = find(state.commands, options.backend)
     warnings = [
         *(*notes(state.warnings), *_assumed(state), *_typographic(text, path), *encoding_notes(path)),
-        *ignored(text, str(path)),
+        *(*ignored(text, str(path)), *directives(text, str(path)), *bash_under_sh(text, str(path))),
     ]
     if not found:
-        nothing = _nothing_found(path, excluded, len(state.commands), state.stopped)
+        nothing = _nothing_found(path, excluded, len(state.commands), state.stopped, text)
         raise ImportRefused(
             [*notes(state.problems), nothing] if options.partial else notes(state.problems) or [nothing],
             no_training=not state.problems,
@@ -209,7 +216,7 @@ def _typographic(text: str, path: Path) -> list[Note]:
             works=("type the hyphen, quote or space again",),
         )
         for number, found in lines
-        if found is not None and not found.string.lstrip().startswith("#")
+        if found is not None and not _COMMENT.search(found.string, 0, found.start())
     ][:3]
 
 
@@ -249,7 +256,7 @@ def _assumed(state: State) -> list[Note]:
     ]
 
 
-def _nothing_found(path: Path, excluded: Sequence[ExcludedCommand], commands: int, stopped: str) -> Note:
+def _nothing_found(path: Path, excluded: Sequence[ExcludedCommand], commands: int, stopped: str, text: str) -> Note:
     if excluded:
         command = excluded[0]
         readers = [name for name in backend_names() if _has_scripts(name)] if command.unknown else []
@@ -259,11 +266,10 @@ def _nothing_found(path: Path, excluded: Sequence[ExcludedCommand], commands: in
     known = [name for each in backend_names() for name in _entry_names(each)]
     what = "no command" if not commands else f"none of its {commands} commands"
     before = f" before it exits at line {stopped.rpartition(':')[2]}" if stopped else ""
-    return Note(
-        message=f"{what} starts a known training program{before}",
-        where=stopped or str(path),
-        works=tuple(dict.fromkeys(known)),
-    )
+    works = tuple(dict.fromkeys(known))
+    if stopped and _POSITIONAL.search(text):
+        before, works = f"{before}; it reads arguments of its own", ("--set 1=ARGUMENT --set 2=ARGUMENT …",)
+    return Note(message=f"{what} starts a known training program{before}", where=stopped or str(path), works=works)
 
 
 def _has_scripts(name: str) -> bool:

@@ -1,14 +1,18 @@
 """Looks up arguments that a version lacks: renamed, removed, or of another backend."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from launcher.catalogue.catalogue import Catalogue
+from launcher.catalogue.versions import in_range
 from launcher.job import Value
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.records import dataclass
+
+_RELEASE = re.compile(r"\d+(?:\.\d+)+")
 
 
 @cache
@@ -55,7 +59,7 @@ def find_renamed(option: str, backend: Backend, version: str, *, near: bool = Tr
     if having:
         return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue, near)
     if row:
-        return _became(_of_history(row, backend), row, option, catalogue, near)
+        return _became(_of_history(row, backend, version), row, option, catalogue, near)
     spelled = _spelled(option.replace("-", "_"), catalogue)
     if spelled is not None and spelled != option and catalogue.get(spelled) is not None:
         return RenamedArg(message=f"it is written --{spelled}", name=spelled, convert=lambda value: value)
@@ -76,11 +80,16 @@ def _before(option: str, backend: Backend, catalogue: Catalogue) -> str | None:
     return next((old for old in olds if old is not None and catalogue.get(old) is not None), None)
 
 
-def _of_history(row: Mapping[str, Any], backend: Backend) -> str:
+def _of_history(row: Mapping[str, Any], backend: Backend, version: str) -> str:
     """Describe the origin of an argument that no catalogue has: a fork, an older or a newer release."""
     if row.get("of"):
         return f"it is an argument of {row['of']}"
-    return f"it came with {row['since']}" if row.get("since") else f"it was an argument until {row['until']}"
+    if not row.get("since"):
+        return f"it was an argument until {row['until']}"
+    release = _RELEASE.search(row["since"])
+    is_later = release is None or not in_range(version, release.group(), None)
+    extra = "" if is_later else ", in a parser that only some programs add, or only with an optional package"
+    return f"it came with {row['since']}{extra}"
 
 
 def _other_backends(option: str, backend_name: str) -> list[str]:

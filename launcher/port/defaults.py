@@ -12,7 +12,7 @@ from launcher.port.dropped import PortRoute
 from launcher.rules.effects import absent_value, fields_set, meaning
 from launcher.rules.native import effective_of
 
-DEFAULT_RULE = "PORT-DEFAULT"
+DEFAULT_RULE, LAYOUT_RULE = "PORT-DEFAULT", "PORT-LAYOUT"
 # Fields that every backend needs and for which not every backend has a default.
 _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
 # Read from the model's files, or specific to a machine: kernels, folders, generation.
@@ -94,6 +94,33 @@ def default_findings(route: PortRoute, values: Mapping[str, Value]) -> Iterator[
             message=f"{shown}: {kind} of {route.source.title} {route.source_version}, "
             f"written so that {route.there} does the same",
             fields=tuple(values),
+            source=f"catalogue of {route.source.name} {route.source_version}",
+        )
+
+
+def layout_findings(route: PortRoute, job: Job) -> Iterator[Finding]:
+    """Yield a finding for each default of the layout that the target chooses itself, where the source's is another.
+
+    Args:
+        job: the job on the target.
+    """
+    for path in _LAYOUT:
+        there = value_at(route.target.prepare(job, route.version), path)
+        if there is None or not (_is_read(path, job) and _is_open(route, job, path)):
+            continue
+        prepared = route.source.prepare(route.job, route.source_version)
+        native = translate(prepared, route.source, route.source_version).native
+        effective = effective_of(prepared, route.source, route.source_version, native)
+        here = fields_set(effective, route.source, route.source_version).get(path)
+        if here is None or here == there:
+            continue
+        yield Finding(
+            rule=LAYOUT_RULE,
+            severity="change",
+            message=f"{path} is not set: {override_text(here)} by default on {route.source.title} "
+            f"{route.source_version}, {override_text(there)} on {route.there}, which is kept: memory and speed differ, "
+            "training does not",
+            fields=(path,),
             source=f"catalogue of {route.source.name} {route.source_version}",
         )
 

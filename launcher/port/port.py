@@ -13,7 +13,7 @@ from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, ba
 from launcher.mapping.engine import translate
 from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, NativeOnlyArg
 from launcher.mapping.renames import RenamedArg, find_renamed
-from launcher.port.defaults import default_findings, source_defaults
+from launcher.port.defaults import default_findings, layout_findings, source_defaults
 from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, values_of
 from launcher.port.files import files
 from launcher.port.substitutes import originals, substitute_findings, with_substitutes
@@ -126,6 +126,7 @@ def port_job(job: Job, target: Backend, version: str, validator: ValidatorFactor
         findings=(
             *_nearly(route, split),
             *default_findings(route, defaults),
+            *layout_findings(route, changed),
             *substitute_findings(route, replaced),
             *_losses(route, split.missing.values(), accepted),
             *files(route, changed),

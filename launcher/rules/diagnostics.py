@@ -227,6 +227,13 @@ for _id, _severity, _doc, _works in (
         "no action if training should stay the same; otherwise set the named field",
     ),
     (
+        "PORT-LAYOUT",
+        "change",
+        "The script does not set a size of the parallel layout, and the chosen backend has another default, which is "
+        "kept: the devices that share an expert, for example. Memory and speed differ, training does not.",
+        "no action; set the named field for another layout",
+    ),
+    (
         "PORT-SUBSTITUTE",
         "warning, change",
         "The chosen backend cannot take a value of the imported script and has something in its place, which is "

@@ -224,6 +224,15 @@ def test_wrong_command_lines_are_refused_with_what_works(launch, tree, words, re
     assert reason in result.err + result.out
 
 
+def test_a_pattern_without_a_match_offers_only_what_matches(launch, tree):
+    (tree / "scripts" / "deep").mkdir(exist_ok=True)
+    (tree / "scripts" / "deep" / "x.slurm").write_text("true\n")
+    assert "works: 'script" not in launch("check", "nowhere/**/*.sh").err
+    assert "there is no folder script\nworks: 'scripts/*.sh'" in launch("check", "script/*.sh").err
+    assert "works: 'scripts/**/*.slurm'" in launch("check", "scripts/*.slurm").err
+    assert "works" not in launch("check", "scripts/*.none").err
+
+
 # -- only what changed
 
 

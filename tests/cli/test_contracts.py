@@ -177,3 +177,10 @@ def test_what_cannot_be_submitted_yet_is_reported_in_one_line(launch: Launch, ca
     assert reported in done.err
     assert "Traceback" not in done.err
     assert done.out == ""
+
+
+def test_arguments_of_a_version_by_its_short_form(launch):
+    short = launch("args", "mindspeed@2.3.0", "recompute", "--json")
+    assert short.out == launch("args", "mindspeed", "--backend-version", "2.3.0", "recompute", "--json").out
+    assert "versions: 26.1.0" in launch("args", "mindspeed@99").err
+    assert "works: launch args mindspeed" in launch("args", "mindspeed", "zzzz").err

@@ -67,3 +67,9 @@ def test_arguments_without_a_field_say_what_they_do(launch: Launch, tmp_path):
         "backend.args.loss_scale": True,
         "backend.args.load_from_cache_file": False,
     }
+
+
+def test_words_that_are_no_file_are_told_from_backends(launch: Launch, tmp_path):
+    assert "megatron is a backend, not a file or a job" in launch("diff", "megatron", "mindspeed").err
+    (tmp_path / "train.sh").write_text("true\n")
+    assert "works: train.sh" in launch("diff", "trian.sh", "train.sh").err

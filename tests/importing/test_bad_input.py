@@ -156,6 +156,8 @@ CASES = {
         *("x.sh:2", "not UTF-8", "iconv -f GB18030 -t UTF-8 x.sh > utf8_x.sh", "iconv -f ISO-8859-1"),
     ),
     "not UTF-8 after a # that is text": bad(f'{RUN} --system "a # ü"\n'.encode("latin-1"), "x.sh:1", "not UTF-8"),
+    "a README": bad("Run `torchrun pretrain_gpt.py`:\n", "a text with commands in it", name="README.md"),
+    "a Dockerfile": bad("FROM x\nCMD torchrun pretrain_gpt.py\n", "a Dockerfile", name="Dockerfile.gpu"),
     "a Python program": bad(
         'import os\nos.system("torchrun pretrain_gpt.py --lr 1")\n',
         *("x.py", "a Python program", "launch import --backend megatron_lm -- ARGUMENTS"),
@@ -378,6 +380,13 @@ def test_a_character_that_cannot_be_seen_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --micro-batch-size\u00a01 --lr 1e-4 --bf16\n")
     with pytest.raises(ImportRefused, match=r"a blank is no ASCII character \(U\+00A0, no-break space\)"):
         read_file(tmp_path / "x.sh", ImportOptions())
+
+
+def test_characters_of_a_comment_are_not_reported_as_those_of_an_argument(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_text("A=1 #\u00a0 \u2013 none\ntorchrun pretrain_gpt.py --no-such 1 --lr 1e-4 --bf16\n")
+    with pytest.raises(ImportRefused) as refused:
+        read_file(tmp_path / "x.sh", ImportOptions())
+    assert not [note for note in refused.value.notes if "ASCII" in note.message]
 
 
 # Words in the place of a number that `str.isdigit` takes, and `int` does not.

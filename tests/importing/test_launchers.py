@@ -36,6 +36,18 @@ FOUND = {
         "python3 -u -m torch.distributed.launch --nproc_per_node 8 --use_env dir/pretrain_gpt.py --lr 1",
         ("pretrain_gpt.py", "--lr", 1, 8, None, None),
     ),
+    "processes on each node of mpirun": (
+        "mpirun -np 8 -N 4 -x PATH python pretrain_gpt.py --lr 1",
+        ("pretrain_gpt.py", "--lr", 2, 4, None, None),
+    ),
+    "processes on each node by their mapping": (
+        "mpirun -np 32 --map-by ppr:16:node --bind-to none python pretrain_gpt.py --lr 1",
+        ("pretrain_gpt.py", "--lr", 2, 16, None, None),
+    ),
+    "processes on each node of MPICH": (
+        "mpiexec -n 8 -ppn 4 python pretrain_gpt.py --lr 1",
+        ("pretrain_gpt.py", "--lr", 2, 4, None, None),
+    ),
     "msrun": (
         "msrun --worker_num 16 --local_worker_num 8 --master_addr 10.1.1.1 --master_port=8118 --join True posttrain_gpt.py --lr 1",  # noqa: E501
         ("posttrain_gpt.py", "--lr", 2, 8, "10.1.1.1", 8118),
@@ -166,12 +178,38 @@ def test_unknown_numbers_are_reported_with_the_variable_to_set() -> None:
     assert "--set GPUS=N" in str(found.warnings[0])
 
 
+def test_an_unknown_number_of_processes_of_mpirun_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("mpirun -np $N --npernode $P python pretrain_gpt.py --lr 1e-4\n")
+    (found,) = read_file(script, ImportOptions())
+    reported = {note.works: note.message for note in found.warnings if "is unknown" in note.message}
+    assert reported == {
+        ("--set P=N",): "the number of devices per node is unknown ($P)",
+        ("--set N=N",): "the number of processes is unknown ($N)",
+    }
+    (found,) = read_file(script, ImportOptions(), variables={"N": "16", "P": "4"})
+    assert (found.job.cluster.nodes, found.job.cluster.devices_per_node) == (4, 4)
+    script.write_text("mpirun -np $N torchrun --nnodes 2 --nproc_per_node 4 pretrain_gpt.py --lr 1e-4\n")
+    (found,) = read_file(script, ImportOptions())
+    assert not [note for note in found.warnings if "is unknown" in note.message]
+
+
 # name: (words before the program, part of the note, what works)
 CONTAINERS = {
     "docker run": (
         "sudo docker run -it --gpus all --rm -v /data:/data -e A=1 --ipc=host nvcr.io/x:1",
-        "docker run: image nvcr.io/x:1 and mounts /data:/data: dropped",
+        "docker run: image nvcr.io/x:1, mounts /data:/data and variables A: dropped",
         ("cluster.container=nvcr.io/x:1 with cluster=slurm or cluster=kubernetes", "start launch inside it"),
+    ),
+    "docker run with a file of variables": (
+        "docker run --gpus all --env-file prod.env -e WANDB_API_KEY=secret nvcr.io/x:1",
+        "docker run: image nvcr.io/x:1 and variables of prod.env, WANDB_API_KEY: dropped",
+        ("cluster.container=nvcr.io/x:1 with cluster=slurm or cluster=kubernetes", "start launch inside it"),
+    ),
+    "enroot": (
+        "enroot start --rw -m /d:/d -e NCCL_DEBUG=INFO x.sqsh",
+        "enroot start: image x.sqsh, mounts /d:/d and variables NCCL_DEBUG: dropped",
+        ("start launch inside it",),
     ),
     "podman exec": ("podman exec -it trainer", "podman exec: container trainer: dropped", ("start launch inside it",)),
     "singularity": (

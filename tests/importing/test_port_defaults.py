@@ -11,7 +11,7 @@ from launcher.importing.port import ported
 from launcher.importing.read_argv import read_argv
 from launcher.job import with_values
 from launcher.pipeline import judge
-from launcher.port.defaults import DEFAULT_RULE
+from launcher.port.defaults import DEFAULT_RULE, LAYOUT_RULE
 
 SWIFT = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --train_iters 10 --max_length 4096"
 
@@ -50,6 +50,20 @@ def test_the_layout_of_swift_is_carried_over(target: str) -> None:
     assert outcome.native.get("expert-tensor-parallel-size") == 1
     assert outcome.native.get("use-distributed-optimizer") is True
     assert "PAR-EXPERT-WORLD" not in {each.rule for each in outcome.findings}
+
+
+@pytest.mark.parametrize("target", ["megatron", "mindformers"])
+def test_experts_that_the_target_does_not_split_are_reported(target: str) -> None:
+    # etp is tp for Megatron-LM, and 1 for the targets.
+    line = "--num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 128 --num-experts 8 --lr 1e-4"
+    layout = "--tensor-model-parallel-size 2 --expert-model-parallel-size 4"
+    found = ported(read_argv([*line.split(), *layout.split()], backend="megatron_lm"), target, fixes=False)
+    assert found.job.parallel.etp is None
+    (reported,) = [each for each in found.findings if each.rule == LAYOUT_RULE]
+    assert "parallel.etp is not set: 2 by default on Megatron-LM" in reported.message
+    own = ["--expert-tensor-parallel-size", "1"]
+    same = ported(read_argv([*line.split(), *layout.split(), *own], backend="megatron_lm"), target, fixes=False)
+    assert LAYOUT_RULE not in {each.rule for each in same.findings}
 
 
 def test_experts_of_one_group_are_divided_as_the_target_does() -> None:

@@ -30,6 +30,14 @@ ARGS = {
         'eval "$(conda shell.bash hook)"\neval "$(/opt/c/bin/conda hook)"\nrun',
         ["run"],
     ),
+    "a name ends before the letters that follow": (
+        "N=$NHOSTS; D=$ROOT; run x-${N}node ${D}_ckpt $D/x",
+        ["run|x-${NHOSTS}node|${ROOT}_ckpt|$ROOT/x"],
+    ),
+    "a number of which a part is unknown": (
+        "N=$NHOSTS; TP=2; G=$((${N} * 8)); run $(($G / ($TP * 4)))",
+        ["run|$(($(($NHOSTS * 8)) / (2 * 4)))"],
+    ),
     "flags of bash before its text": ("A=1; srun -l bash -x -c 'run '$A", ["run|1"]),
     "a job script on standard input": ("N=2\nsbatch <<EOF\n#SBATCH -N $N\nrun \\$X $N\nEOF", ["run|$X|2"]),
     "a wrapped job": ('sbatch -N 2 --wrap="run a b"', ["run|a|b"]),
@@ -192,6 +200,38 @@ def test_a_script_that_ends_before_its_training_says_where(tmp_path: Path) -> No
     assert "exits at line 3" in note.message
 
 
+def test_a_script_that_ends_without_its_arguments_names_them(tmp_path: Path) -> None:
+    script = 'D=""; for A in $*; do D=${A#*=}; done\nif [[ $D == "" ]]; then\n  exit 1\nfi\n' + TRAINING.format(
+        "pretrain_gpt.py", ""
+    )
+    (note,) = notes_of(tmp_path, script)
+    assert "it reads arguments of its own" in note.message
+    assert note.works == ("--set 1=ARGUMENT --set 2=ARGUMENT …",)
+    path = tmp_path / "x.sh"
+    assert import_file(path, variables={"1": "--data=/x"}).program == "pretrain_gpt.py"
+
+
+DIRECTIVES = {
+    "PBS": ("#PBS -l select=4:ngpus=8\n#PBS -q gpu # queue", "PBS (qsub): -l select=4:ngpus=8, -q gpu: dropped"),
+    "Grid Engine": ("#$ -l rt_AF=8\n#$ -cwd", "Grid Engine (qsub): -l rt_AF=8, -cwd: dropped"),
+    "LSF": ("#BSUB -nnodes 4", "LSF (bsub): -nnodes 4: dropped"),
+    "PJM": ('#PJM -L "node=4"', '-L "node=4": dropped'),
+}
+
+
+@pytest.mark.parametrize("case", DIRECTIVES)
+def test_directives_of_other_schedulers_are_reported(tmp_path: Path, case: str) -> None:
+    header, message = DIRECTIVES[case]
+    training = TRAINING.format("pretrain_gpt.py", "")
+    found = imported(tmp_path, f"#!/bin/bash\n{header}\n\n{training}#PBS -l select=9\n")
+    (note,) = [each for each in found.warnings if "no executor of launch" in each.message]
+    assert message in note.message
+    assert note.where == f"{tmp_path}/x.sh:2"
+    assert not [
+        each for each in imported(tmp_path, f"#$ HOME is set\n{training}").warnings if "no executor" in each.message
+    ]
+
+
 PAI = "torchrun --nproc_per_node 8 pretrain_qwen.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --lr 1e-4"
 
 
@@ -229,6 +269,13 @@ def test_options_of_forks_and_of_other_releases_are_distinguished(tmp_path: Path
     assert ("sh:3)" in old, "until 23.06" in old) == (True, True)
     assert unknown.startswith("--no-such-option 1 ")
     assert [each.partition(" ")[0] for each in note.works] == ["--source", "--partial:"]
+
+
+def test_an_option_of_an_optional_package_is_not_newer_than_its_release(tmp_path: Path) -> None:
+    # pretrain_gpt.py adds megatron/post_training/arguments.py where nvidia-modelopt is installed.
+    (note,) = notes_of(tmp_path, TRAINING.format("pretrain_gpt.py", "--export-force-local-attention"))
+    assert "came with core_v0.12.0, in a parser that only some programs add" in note.message
+    assert any(each.startswith("--source DIR") for each in note.works)
 
 
 def test_a_renamed_option_of_an_old_release_is_carried_over() -> None:
@@ -347,3 +394,20 @@ def test_a_training_that_is_started_again_for_ever_is_read_with_a_remark(tmp_pat
     found = imported(tmp_path, text)
     assert found.job.model.num_hidden_layers == 4
     assert ["x.sh:1" in note.where for note in found.warnings if "cannot be determined" in note.message] == [True]
+
+
+SH = {
+    "an array": "A=(--seed 1)",
+    "[[": "if [[ -n $HOME ]]; then A=1; fi",
+    "source": "source /etc/profile",
+}
+
+
+@pytest.mark.parametrize("case", SH)
+def test_what_sh_does_not_have_is_reported(tmp_path: Path, case: str) -> None:
+    body = f"{SH[case]}\n{TRAINING.format('pretrain_gpt.py', '')}"
+    (note,) = [each for each in imported(tmp_path, f"#!/bin/sh\n{body}").warnings if "names sh" in each.message]
+    assert note.message.startswith(f"{case} needs bash")
+    assert note.where == f"{tmp_path}/x.sh:2"
+    for other in ("#!/bin/bash\n", "#!/usr/bin/env bash\n", ""):
+        assert not [each for each in imported(tmp_path, other + body).warnings if "names sh" in each.message]

@@ -416,7 +416,8 @@ class Expander:
         except NotArithmetic as error:
             if "not set" not in str(error) and "not known" not in str(error):
                 self.state.warn(f"{typed}: {error}", f"{self.state.script}:{line_of(node)}")
-            return placeholder(typed)
+            # Known variables by their values: their names are not those that a user would set.
+            return placeholder(f"$(({self._substituted(node, typed[typed.index('((') + 2 : -2])}))")
 
     def number(self, node: Node, look_up: Callable[[str], str] | None = None) -> int:
         """Return the value of `$((…))` or `((…))`.

@@ -35,12 +35,12 @@ def is_open(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return the text with placeholders as they were typed."""
-    return _MARKED.sub(r"\1", text).translate(_FROM_KEPT)
+    """Return the text with placeholders as they were typed; `$A` before a letter gets braces, to end its name there."""
+    return _MARKED.sub(_with_braces, text).translate(_FROM_KEPT)
 
 
 def retyped(text: str) -> str:
-    """Return the text as script source: `$A` before a letter gets braces, to end its name there; blanks stay words."""
+    """Return the text as script source, as `shown`; blanks stay words."""
     return _BLANK.sub(_as_word, _MARKED.sub(_with_braces, text)).translate(_FROM_KEPT)
 
 
