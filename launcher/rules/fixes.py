@@ -8,6 +8,7 @@ from launcher.job import field_at, fields, value_at, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.schema import Job
 from launcher.mapping.engine import UNSUPPORTED
+from launcher.mapping.passthrough import BAD_VALUE
 from launcher.rules.candidates import LENGTHS
 from launcher.rules.changes import Changes, Kind, affects_training, changes_of, fix_of
 from launcher.rules.solver import Solver
@@ -56,6 +57,8 @@ def missing(job: Job, error: Finding, assumed: Collection[str] = ()) -> tuple[st
     Args:
         assumed: fields whose values are assumed, such as the number of devices of a script that does not say it.
     """
+    if error.rule == BAD_VALUE and error.asks:
+        return error.asks
     named = [path for path in error.fields if path in assumed]
     if named:
         return tuple(f"{path}=N" for path in named)

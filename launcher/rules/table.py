@@ -318,7 +318,7 @@ def _checking(row: Rule) -> Callable[[RuleContext], Iterator[Violation]]:
         found = applies(context)
         if found:
             text = found if isinstance(found, str) else message_of(row, context)
-            yield Violation(message=text, fields=row.fields, flags=flags_of(row), works=row.works)
+            yield Violation(message=text, fields=row.fields, flags=flags_of(row), works=row.works, asks=row.asks)
 
     return check
 
