@@ -31,8 +31,9 @@ def pass_through(
     findings: list[Finding] = []
     retyped = _retyped(job, backend, version)
     is_nested = catalogue.style == "yaml"
-    args_by_key = flattened(job.backend.args, backend.mapping_values) if is_nested else job.backend.args.items()
-    for typed, value in args_by_key:
+    # A key of a file (`a.b: 1`) and the same one as it is typed (`a: {b: 2}`): the latter replaces it.
+    args_by_key = dict(flattened(job.backend.args, backend.mapping_values)) if is_nested else job.backend.args
+    for typed, value in args_by_key.items():
         path = f"backend.args.{typed}"
         argument = catalogue.of_key(typed)
         # A YAML key keeps its spelling: an alias in the catalogue is a different key in the file.

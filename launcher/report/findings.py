@@ -138,6 +138,8 @@ def format_finding(finding: Finding, job: Job | None = None, page: Page = _PLAIN
         lines += page.join((escaped(fix.shown) for fix in finding.fixes), "  works: ", "    ")
     if finding.asks:
         lines += page.join(map(escaped, finding.asks), "  specify: ", "    ", sign=" ")
+    if finding.not_offered:
+        lines += page.wrap(escaped(finding.not_offered), "  ")
     return "\n".join(lines)
 
 

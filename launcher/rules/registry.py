@@ -135,6 +135,7 @@ class Violation:
 
 
 Check = Callable[[RuleContext], Any]
+Works = tuple[str | tuple[str, ...], ...]
 Setting = Value | Callable[[RuleContext], Value]
 Values = Callable[[RuleContext], Mapping[str, Value]]
 PHASES = ("parse", "validate", "config", "model", "launch")
@@ -189,7 +190,7 @@ class Rule:
         module: module whose table declares it, which orders `sets`.
         mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
         works: of a rule in a table: overrides each of which may settle it, or several that do so together; they are
-            tried before they are offered.
+            tried before they are offered; a function where they depend on what is written.
         asks: of a rule in a table: overrides with a placeholder, for what only the user knows.
         covers: fields whose MAP-UNSUPPORTED finding reports the same arithmetic with a worse message: it is not shown
             beside an error of this rule.
@@ -225,7 +226,7 @@ class Rule:
     reason: str = ""
     mandatory: bool = False
     module: str = ""
-    works: tuple[str | tuple[str, ...], ...] = ()
+    works: Works | Callable[[RuleContext], Works] = ()
     asks: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 

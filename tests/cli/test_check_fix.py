@@ -1,5 +1,7 @@
 """`launch check --fix` and `launch check FILE`, as a user types them."""
 
+from pathlib import Path
+
 BROKEN = ("check", "+recipe=qwen3_moe", "backend=megatron", "parallel.ep=3")
 
 
@@ -123,3 +125,11 @@ def test_an_unset_variable_of_an_imported_script_is_asked_for_and_what_is_typed_
     typed = (*known, "fault_tolerance.rerun=disabled", "backend.args.distributed-timeout-seconds-after-init=5")
     assert launch("check", f"+job={job}", *typed).code == 0
     assert "specify: model.vocab_size=N" in launch("estimate", f"+job={job}", *typed).err
+
+
+def test_a_key_of_a_file_that_is_refused_has_the_offer_of_its_job(launch):
+    file = str(Path(__file__).parents[1] / "importing" / "data" / "mindformers_qwen3.yaml")
+    [error] = [each for each in launch("check", file, "--json").json["findings"] if each["severity"] == "error"]
+    [works] = error["fix"]
+    assert works.startswith("backend.args.recompute_config.recompute_slice_activation=null")
+    assert launch("check", file, *works.split()).code == 0

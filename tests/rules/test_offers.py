@@ -12,6 +12,8 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import UNSUPPORTED, is_lost
 from launcher.pipeline import judge
+from launcher.report.findings import format_finding
+from launcher.rules.candidates import candidates
 from launcher.rules.changes import changes_of
 from tests.conftest import make_job
 
@@ -65,7 +67,8 @@ def _fits(path: str, value: Any) -> bool:
 
 
 def _with(name: str, path: str, value: Any) -> Job:
-    return with_values(make_job({"backend": {"name": name}}), {path: value})
+    several = str(field_at(path).type).startswith("tuple")
+    return with_values(make_job({"backend": {"name": name}}), {path: (value,) if several else value})
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,41 @@ PROPOSED = {
         "MS-DSA-PACKED",
     ),
 }
+
+MACHINES = ["cluster.devices_per_node=8", "cluster.nodes=2", "cluster.master_addr=n0", "data.format=sample"]
+SIZES = ["batch.global_batch_size=512", "batch.seq_length=4096", "schedule.train_iters=10", "optimizer.lr=1e-4"]
+MOE = ["model=qwen3_30b_a3b", "moe.aux_loss_coeff=0.001", "model.pretrained=false"]
+KEPT = {
+    "another backend, where this one lacks a value of the model": (
+        [*MOE, "backend=mindformers", "model.scoring_func=sqrtsoftplus"],
+        "MF-ROUTER-SCORE",
+        ["backend=megatron_lm backend.version=0.19.0", "backend=mindspeed"],
+    ),
+    "the name that was meant": (
+        ["backend=megatron", "model=qwen3_8b", "task=sft", "data.template=qwen3_think"],
+        "SW-TEMPLATE",
+        ["data.template=qwen3_thinking"],
+    ),
+    "nothing, where every backend refuses": (
+        ["backend=mindformers", "+recipe=qwen3_moe", "+backend.args.optimizer.foo=1"],
+        "MF-KEY",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "rule", "works"), KEPT.values(), ids=KEPT)
+def test_what_is_offered_keeps_the_model(overrides: list[str], rule: str, works: list[str]) -> None:
+    job = compose([*MACHINES, *SIZES, *overrides])
+    [error] = [each for each in judge(job).findings if each.rule == rule]
+    assert list(map(str, error.fixes)) == works
+    said = "no other value is offered: backend.args is yours to choose"
+    assert (said in format_finding(error, job)) == (not works)
+
+
+def test_a_switch_that_is_not_set_is_offered_off() -> None:
+    job = make_job({"backend": {"name": "megatron_lm"}})
+    assert {*candidates(job, "kernels.rope_fusion")} == {True, False}
 
 
 @pytest.mark.parametrize("case", PROPOSED.values(), ids=PROPOSED.keys())
