@@ -91,7 +91,8 @@ def known_names(
         if len(wrong) != 1 or separator or len(context.items(wrong[0][0])) != 1:
             return ()
         flag, name = wrong[0]
-        paths = options.get("fields") or context.fields_of((flag,))
+        of_flag = context.fields_by_flag.get(flag)
+        paths = options.get("fields") or ((of_flag,) if of_flag else ())
         # A name that another backend knows is no typing error: what is near is something else.
         is_known = any(path in fields() and name in (fields()[path].meta.choices or ()) for path in paths)
         return () if is_known else tuple(f"{paths[0]}={each}" for each in nearest(name, known, limit=1) if paths)

@@ -177,3 +177,35 @@ def test_chunks_of_a_stage_are_offered_to_go_beside_errors_that_nothing_settles(
     job = compose([*backend, *stages, *layout, *sizes])
     [error] = [each for each in judge(job).findings if each.rule == "PAR-PP-LAYERS"]
     assert "parallel.vpp=null" in map(str, error.fixes)
+
+
+NEAREST = {
+    "a size of the model": (
+        ["+recipe=deepseek_v3", "backend=megatron", "model.first_k_dense_replace=100"],
+        ["model.first_k_dense_replace=60"],
+    ),
+    "the next one": (
+        ["+recipe=deepseek_v3", "backend=megatron", "model.first_k_dense_replace=61"],
+        ["model.first_k_dense_replace=60"],
+    ),
+    "chunks that no even split gives": (
+        [
+            *MACHINES,
+            *SIZES,
+            "model=qwen3_8b",
+            "backend=megatron",
+            "model.pretrained=false",
+            "model.num_hidden_layers=61",
+            "parallel.pp=4",
+            "parallel.vpp=2",
+        ],
+        ["parallel.layout=Et*7|t*7|t*8|t*8|t*8|t*8|t*8|t*7L"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "works"), NEAREST.values(), ids=NEAREST)
+def test_the_nearest_value_that_works_is_offered(overrides: list[str], works: list[str]) -> None:
+    [error] = [each for each in judge(compose(overrides)).findings if each.severity == "error"]
+    assert list(map(str, error.fixes)) == works
+    assert judge(compose([*overrides, *works]), fixes=False).ok
