@@ -47,6 +47,12 @@ BUDGETS = {
         why="a job has 4, the deepest configuration of a backend 9; Python stops at about 300",
         works="a flatter file",
     ),
+    "digits": Budget(
+        limit=1_000,
+        unit="digits of a whole number",
+        why="the largest count of a job has about 15; Python reads 4,300",
+        works="a number that a job can have",
+    ),
     "json bytes": Budget(
         limit=2**27,
         unit="bytes of JSON",
@@ -126,6 +132,12 @@ FIELDS = {
 }
 
 
+# Styles of YAML text that is no number.
+_QUOTED = ("'", '"', "|", ">")
+# One more than the limit.
+_MANY_DIGITS = re.compile(r"\d{1001,}")
+
+
 class BeyondBudget(Exception):
     """An input exceeds its limit; `works` says what to do, `where` names the input."""
 
@@ -177,6 +189,8 @@ def check_yaml(text: str, where: str) -> None:
     for event in _yaml_events(text, where):
         if isinstance(event, yaml.ScalarEvent):
             count += 1
+            if event.style not in _QUOTED:
+                check_digits(event.value, _place(where, event))
             if event.anchor is not None:
                 sizes[event.anchor] = 1
         elif isinstance(event, yaml.AliasEvent):
@@ -192,6 +206,17 @@ def check_yaml(text: str, where: str) -> None:
                 sizes[anchor] = count - begun
         if count > most:
             raise BeyondBudget("yaml values", _place(where, event))
+
+
+def check_digits(text: str, where: str) -> None:
+    """Reject a whole number of so many digits that Python does not convert it.
+
+    Raises:
+        BeyondBudget: there is one in the text.
+    """
+    found = _MANY_DIGITS.search(text)
+    if found is not None:
+        raise BeyondBudget("digits", where, len(found[0]))
 
 
 def _yaml_events(text: str, where: str) -> Iterator[Any]:
@@ -214,8 +239,8 @@ def load_json(text: str, where: str) -> Any:
     """Parse JSON text.
 
     Raises:
-        BeyondBudget: the text is nested too deeply.
-        json.JSONDecodeError: the text is not JSON, or contains a number that cannot be parsed.
+        BeyondBudget: the text is nested too deeply, or has a number that Python does not convert.
+        json.JSONDecodeError: the text is not JSON.
     """
     try:
         tree = json.loads(text)
@@ -223,8 +248,8 @@ def load_json(text: str, where: str) -> Any:
         raise BeyondBudget("nesting", where) from None
     except json.JSONDecodeError:
         raise
-    except ValueError as error:  # an integer of more than 4,300 digits
-        raise json.JSONDecodeError(str(error).partition(";")[0], text[:1], 0) from None
+    except ValueError:
+        raise BeyondBudget("digits", where) from None
     if _depth(tree) > BUDGETS["nesting"].limit:
         raise BeyondBudget("nesting", where, _depth(tree))
     return tree

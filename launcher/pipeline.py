@@ -265,9 +265,20 @@ def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWrit
     if outcome.ok or not fixes:
         return outcome
     # The same errors of the job, which the user can change field by field.
-    same = {(finding.rule, finding.fields): finding for finding in judge(job).findings}
-    fixed = (_with_fixes_of(same.get((each.rule, each.fields), each), each, job, written.assumed) for each in findings)
+    of_job = judge(job).findings
+    fixed = (_with_fixes_of(_same(each, findings, of_job), each, job, written.assumed) for each in findings)
     return dataclasses.replace(outcome, findings=tuple(fixed))
+
+
+def _same(finding: Finding, written: Sequence[Finding], of_job: Sequence[Finding]) -> Finding:
+    """Return the finding of the job that one of the existing arguments is; itself, if there is none.
+
+    The job names the key in `backend.args` as well: the only one of a rule is the same.
+    """
+    others = [each for each in of_job if each.rule == finding.rule]
+    exact = [each for each in others if each.fields == finding.fields]
+    is_only = len(others) == 1 and sum(each.rule == finding.rule for each in written) == 1
+    return (exact or (others if is_only else [finding]))[0]
 
 
 def _with_fixes_of(same: Finding, finding: Finding, job: Job, assumed: Sequence[str]) -> Finding:

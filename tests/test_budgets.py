@@ -26,6 +26,8 @@ BEYOND = {
     "nodes of a plan": (("dry-run", *JOB, "cluster.nodes=1000000000"), "nodes"),
     "devices of a node": (("dry-run", *JOB, "cluster.devices_per_node=1000000000"), "devices"),
     "pipeline stages": (("estimate", *JOB, "hardware=h100_80g", "parallel.pp=1000000000"), "stages"),
+    "digits of a number": (("check", *JOB, f"batch.seq_length={'9' * 5000}"), "digits"),
+    "digits of a number in a list": (("check", *JOB, f"+backend.args.x=[{'9' * 5000}]"), "digits"),
     "jobs of a sweep": (("check", *JOB, "-m", "seed=range(1,9999999)"), "jobs"),
     "jobs of a sweep over several fields": (
         ("check", *JOB, "-m", "seed=range(1,999)", "parallel.tp=range(1,999)", "parallel.pp=range(1,999)"),
@@ -137,3 +139,32 @@ def test_a_layout_beyond_the_limit_is_never_made(times: int) -> None:
     for text in (f"Et*{times}L", f"E(t|)*{times}L", f"E(tt*{times}|)*9L"):
         with pytest.raises(BeyondBudget, match="layers"):
             written_out(text)
+
+
+@pytest.mark.parametrize("text", [f"batch:\n  seq_length: {'9' * 5000}\n", f"batch: {{seq_length: {'9' * 5000}}}\n"])
+def test_a_number_that_python_does_not_convert_has_its_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    for words in ((f"+job={file}",), (str(file),)):
+        assert main(["check", *words]) in (1, 2)
+        err = capsys.readouterr().err
+        assert f"job.yaml:{text.count(chr(10))}" in err
+        assert "5,000 digits of a whole number" in err
+        assert "set_int_max_str_digits" not in err
+
+
+def test_a_number_of_json_that_python_does_not_convert_is_refused_in_the_same_words() -> None:
+    with pytest.raises(BeyondBudget, match="digits of a whole number"):
+        load_json(f'{{"x": {"9" * 5000}}}', "config.json")
+
+
+@pytest.mark.parametrize("verb", ["check", "diff"])
+def test_an_override_may_be_longer_than_the_name_of_a_file(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    files = "[" + ",".join(f"part_{number}" for number in range(400)) + "]"
+    more = ("--backends", "megatron_lm,mindspeed") if verb == "diff" else ()
+    main([verb, *JOB[: 1 if more else 2], f"data.paths={files}", "data.format=megatron", *more])
+    assert "File name too long" not in capsys.readouterr().err
+    assert main(["check", *JOB, "model=" + "a" * 300]) == 2
+    assert "no model named" in capsys.readouterr().err

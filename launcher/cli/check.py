@@ -1,6 +1,7 @@
 """`launch check`: applies every rule before any process starts."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator
@@ -80,7 +81,7 @@ def main(words: list[str]) -> int:
 def _file(options: argparse.Namespace) -> str | None:
     """Return the file to check, if the first argument is one."""
     words = options.overrides
-    is_file = bool(words) and not options.multirun and "=" not in words[0] and Path(words[0]).is_file()
+    is_file = bool(words) and not options.multirun and "=" not in words[0] and os.path.isfile(words[0])
     return words[0] if is_file else None
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,7 +35,7 @@ def is_many(options: argparse.Namespace) -> bool:
     if options.changed is not None or options.format is not None:
         return True
     return len(paths) > 1 or any(
-        Path(word).is_dir() or (is_pattern(word) and not Path(word).exists()) for word in paths
+        os.path.isdir(word) or (is_pattern(word) and not os.path.exists(word)) for word in paths
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -94,7 +95,7 @@ def _refuse_repeated(common: Sequence[str]) -> None:
 
 
 def _is_file(word: str) -> bool:
-    return not word.startswith(("+", "~")) and Path(word).is_file()
+    return not word.startswith(("+", "~")) and os.path.isfile(word)
 
 
 def _target(text: str) -> Target:

@@ -26,7 +26,7 @@ def is_pattern(word: str) -> bool:
 
 def is_path(word: str) -> bool:
     """Return whether an argument names a file, folder or pattern and not an override."""
-    return is_pattern(word) or ("=" not in word and not word.startswith(("+", "~", "-"))) or Path(word).is_file()
+    return is_pattern(word) or ("=" not in word and not word.startswith(("+", "~", "-"))) or os.path.isfile(word)
 
 
 def selected(words: Sequence[str]) -> list[str]:

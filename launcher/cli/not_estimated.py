@@ -37,7 +37,7 @@ def _with_offer(finding: Finding, judged: Finding, job: Job) -> Finding:
         working = tuple(fix for fix in fixes if _settles(fix, finding, job))
         if working:
             return replace(finding, fixes=working, asks=judged.asks)
-    return replace(finding, fixes=(), asks=judged.asks)
+    return replace(finding, fixes=(), asks=judged.asks or finding.asks)
 
 
 def _defaults(finding: Finding, job: Job) -> Iterator[Fix]:

@@ -25,6 +25,9 @@ _ONE_IS_AN_ANSWER = ("diff",)
 _JUDGES_SIZES = ("estimate",)
 
 
+_LONGEST_OFFER = 2000
+
+
 class NotDone(Exception):
     """The request is refused or failed: exit code 1.
 
@@ -92,13 +95,19 @@ class Refusal:
 def _on_page(lines: Sequence[str]) -> Iterator[str]:
     """Yield lines wrapped to the terminal; those of findings, which are wrapped already, stay as they are."""
     from launcher.report.text_page import page_of
+    from launcher.syntax import shortened
 
     page = page_of(sys.stderr)
     for line in (part for each in lines for part in each.split("\n")):
         if "\x1b" in line:
             yield line
         else:
-            yield from page.wrapped([line])
+            yield from page.wrapped([line if _is_offer(line) else shortened(line)])
+
+
+def _is_offer(line: str) -> bool:
+    """Return whether a line is to be copied: one that repeats a text of thousands of characters is not."""
+    return line.lstrip().startswith("works: ") and len(line) < _LONGEST_OFFER
 
 
 def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:

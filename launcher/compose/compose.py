@@ -1,11 +1,13 @@
 """Compose a job: Hydra merges files and overrides, then the tree is typed and the model's config.json is read."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import check_digits
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
 from launcher.compose.merge import chosen_sections, merged
 from launcher.compose.model import ModelFiles
@@ -77,6 +79,8 @@ def _parsed(words: Sequence[str], places: SearchPath) -> tuple[list[Override], P
     overrides, mistakes = parse(list(words))
     named = None
     for at, override in enumerate(overrides):
+        if not (override.value or "").startswith(("'", '"')):
+            check_digits(override.value or "", override.key)
         found = _named_on_a_hub(override, places)
         if found is not None:
             named = found
@@ -90,7 +94,9 @@ def _parsed(words: Sequence[str], places: SearchPath) -> tuple[list[Override], P
 def _named_on_a_hub(override: Override, places: SearchPath) -> Preset | None:
     """Return the preset of `model=OWNER/NAME` or `model=NAME`, unless that is a file or an option."""
     option = (override.value or "").strip("'\"")
-    if override.key != "model" or not option or places.has("model", option) or Path(option).expanduser().exists():
+    if override.key != "model" or not option or places.has("model", option):
+        return None
+    if os.path.exists(os.path.expanduser(option)):
         return None
     return preset_named(option)
 

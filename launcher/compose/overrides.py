@@ -150,7 +150,7 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
                 mistakes.append(Mistake(what=_no_file(option), where=override.raw, field=override.key))
             continue
         if looks_like_file(option):
-            if not Path(option).expanduser().is_file():
+            if not os.path.isfile(os.path.expanduser(option)):
                 what = _no_file(option, f"{option} does not exist")
                 mistakes.append(Mistake(what=what, where=override.raw, field=override.key))
             continue
@@ -173,7 +173,7 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
 def is_one_file(override: Override) -> bool:
     """Return whether a value, as typed, is one file: its path may have a comma or an apostrophe."""
     value = override.value or ""
-    return looks_like_file(value) and Path(value).expanduser().is_file()
+    return looks_like_file(value) and os.path.isfile(os.path.expanduser(value))
 
 
 def _options(override: Override) -> list[str]:

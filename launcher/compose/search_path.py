@@ -1,5 +1,6 @@
 """Search path of configuration: groups and recipes that ship with the program, and folders of a user."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class SearchPath:
         """Return the file of an option, or None."""
         for folder in self.folders(group):
             path = folder / f"{option}.yaml"
-            if path.is_file():
+            if os.path.isfile(path):
                 return path
         return None
 

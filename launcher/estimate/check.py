@@ -233,6 +233,7 @@ def vocabulary_is_known(context: RuleContext) -> Iterator[Violation]:
         yield Violation(
             message=f"model.vocab_size is not set: it is the tokenizer's{named}, which is not read here",
             fields=("model.vocab_size", "tokenizer.padded_vocab_size"),
+            asks=("model.vocab_size=N",),
         )
 
 
@@ -287,6 +288,7 @@ def problems(job: Job) -> list[Finding]:
                     message=fault.message,
                     fields=fault.fields,
                     fixes=tuple(Fix(overrides=(each,) if isinstance(each, str) else each) for each in fault.works),
+                    asks=fault.asks,
                     source=declared.source,
                 )
             )

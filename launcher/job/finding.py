@@ -74,6 +74,15 @@ class Finding(Shown):
     asks: tuple[str, ...] = ()
     source: str = ""
 
+    @property
+    def not_offered(self) -> str:
+        """What is said where an error has no offer: whose the values are; "": it has one, or names no field."""
+        if self.severity != "error" or self.fixes or self.asks or not self.fields:
+            return ""
+        # The section of a backend's arguments is named where no field has their meaning.
+        named = tuple(path for path in self.fields if path != "backend.args") or self.flags or self.fields
+        return f"no other value is offered: {', '.join(named)} {'are' if len(named) > 1 else 'is'} yours to choose"
+
     def as_tree(self) -> dict[str, Any]:
         """Return the finding as plain data for JSON."""
         return {

@@ -14,6 +14,8 @@ from launcher.mapping.native import NativeArg
 from launcher.mapping.rows import Row, Unsupported
 from launcher.mapping.sections import flattened
 
+BAD_VALUE = "ARG-VALUE"
+
 
 def pass_through(
     job: Job, args: list[NativeArg], backend: Backend, version: str
@@ -29,16 +31,14 @@ def pass_through(
     findings: list[Finding] = []
     retyped = _retyped(job, backend, version)
     is_nested = catalogue.style == "yaml"
-    args_by_key = flattened(job.backend.args, backend.mapping_values) if is_nested else job.backend.args.items()
-    for typed, value in args_by_key:
+    # A key of a file (`a.b: 1`) and the same one as it is typed (`a: {b: 2}`): the latter replaces it.
+    args_by_key = dict(flattened(job.backend.args, backend.mapping_values)) if is_nested else job.backend.args
+    for typed, value in args_by_key.items():
         path = f"backend.args.{typed}"
         argument = catalogue.of_key(typed)
         # A YAML key keeps its spelling: an alias in the catalogue is a different key in the file.
         name = typed if argument is None or is_nested else argument.name
         from_import = job.imported.backend == backend.name and job.origin(path).kind == "recipe"
-        problem = None if value is None else catalogue.check(name, value)
-        if problem is not None:
-            findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
         spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
         same = [
             arg
@@ -49,6 +49,10 @@ def pass_through(
         if overriding_field is not None and job.origin(path).kind != "override":
             findings.append(_outdated(path, name, value, overriding_field, job))
             continue
+        problem = None if value is None else catalogue.check(name, value)
+        if problem is not None:
+            ask = _ask(job, path, argument, value, backend, version)
+            findings.append(_bad_argument(path, name, problem, ask, catalogue, backend, version))
         # A value of the imported script that the user has not overridden is not reported.
         if same and same[0].value != value and (not from_import or same[0].origin in USER_ORIGINS):
             first = next((arg for arg in same if arg.origin in USER_ORIGINS and arg.field is not None), same[0])
@@ -81,13 +85,42 @@ def _is_off(value: Value, argument: Argument | None) -> bool:
     return value is False and argument is not None and argument.action in ("store_true", "store_false")
 
 
-def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, backend: Backend, version: str) -> Finding:
+def _ask(
+    job: Job, path: str, argument: Argument | None, value: Value, backend: Backend, version: str
+) -> tuple[str, ...]:
+    """Return what to specify instead of a variable of a shell, whose value only the user knows."""
+    if argument is None or not any(isinstance(item, str) and "$" in item for item in _items(value)):
+        return ()
+    if job.imported.backend == backend.name and job.origin(path).kind != "override":
+        spellings = {argument.name, *argument.aliases}
+        for row in backend.table(version).rows:
+            main = row.fields[0] if row.fields and in_range(version, row.since, row.until) else None
+            if main is None or spellings.isdisjoint(row.flags) or not _depends(row, job, main, spellings):
+                continue
+            kind = str(fields()[main].type)
+            if "bool" not in kind and "tuple" not in kind:
+                return (f"{main}={_placeholder(kind, named=bool(fields()[main].meta.choices))}",)
+    return (f"{path}={_placeholder(argument.type, named=bool(argument.choices))}",)
+
+
+def _placeholder(kind: str, *, named: bool) -> str:
+    return "N" if "int" in kind else "X" if "float" in kind else "NAME" if named else "VALUE"
+
+
+def _items(value: Value) -> Iterable[Value]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _bad_argument(
+    path: str, name: str, problem: str, asks: tuple[str, ...], catalogue: Catalogue, backend: Backend, version: str
+) -> Finding:
     return Finding(
-        rule="ARG-UNKNOWN" if catalogue.get(name) is None else "ARG-VALUE",
+        rule="ARG-UNKNOWN" if catalogue.get(name) is None else BAD_VALUE,
         severity="error",
         message=problem,
         fields=(path,),
         flags=(name,),
+        asks=asks,
         source=f"catalogue of {backend.name} {version}",
     )
 

@@ -128,4 +128,5 @@ def text_of(finding: Finding) -> str:
         lines.append(f"works: {' · '.join(fix.shown for fix in finding.fixes)}")
     if finding.asks:
         lines.append(f"specify: {' '.join(finding.asks)}")
+    lines += filter(None, [finding.not_offered])
     return "\n".join(lines)

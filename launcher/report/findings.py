@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import TextIO
 
 from launcher.job import Job, fields, override_text, value_at
-from launcher.job.finding import Finding, Fix
+from launcher.job.finding import SEVERITIES, Finding, Fix
 from launcher.mapping.family_row import FAMILY
 from launcher.report.text_page import Page, page_of
 from launcher.rules.other_backends import refuses_model
-from launcher.syntax import escaped
+from launcher.syntax import escaped, shortened
 from launcher.terminal import counted
 
 _PASSED = "backend.args."
 _PLAIN = Page()
 # Up to this many unknown arguments of a recipe have a paragraph each.
 _FEW = 3
-# Lines of a screen: warnings and changes beyond them are counted.
+# Lines of a screen: findings beyond them are counted.
 _SCREEN = 40
 
 
@@ -26,12 +26,13 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
 
     A family that the backend does not train is one paragraph, with the names of its fields that the backend lacks;
     so are many arguments of a recipe that the backend does not know, and findings that say the same of several fields.
-    Errors are shown whole; warnings and changes as far as one screen goes.
+    Findings are shown as far as one screen goes, the first one whole; those beyond it are counted.
     """
     out = stream or sys.stderr
     page = page_of(out)
     family, follow = _of_family(findings, job)
-    shown, left = 0, []
+    shown = 0
+    left: list[Finding] = []
     for finding in _alike_together([each for each in _arguments_together(findings, job) if each not in follow]):
         lines = format_finding(finding, job, page).split("\n")
         if finding is family and any(each.fields != (FAMILY,) for each in follow):
@@ -39,7 +40,8 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
             lines += page.wrap(f"nor, of this model: {names} (--json has the reason of each)", "  ")
         # Not as wrapped: a narrow terminal says what a wide one does.
         height = format_finding(finding, job).count("\n") + 1
-        if finding.severity != "error" and shown + height > _SCREEN:
+        is_hidden = any(each.severity == "error" for each in left)
+        if shown and (shown + height > _SCREEN or is_hidden):
             left.append(finding)
             continue
         shown += height
@@ -50,7 +52,7 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
 
 def _left(findings: Sequence[Finding]) -> str:
     """Return the line on findings for which a screen has no place."""
-    counts = [(name, [each.rule for each in findings if each.severity == name]) for name in ("warning", "change")]
+    counts = [(name, [each.rule for each in findings if each.severity == name]) for name in SEVERITIES]
     parts = [f"{counted(len(rules), name)} ({', '.join(dict.fromkeys(rules))})" for name, rules in counts if rules]
     return f"… and {', '.join(parts)}: --json has all"
 
@@ -102,7 +104,7 @@ def headline(name: str, what: str, findings: Sequence[Finding], page: Page) -> l
         name: of the job or file, which is emphasized.
         what: the rest of the title.
     """
-    plain = _verdict(findings, _PLAIN)
+    plain, name = _verdict(findings, _PLAIN), shortened(name)
     lines = page.join([*f"{name}{what}:".split(" "), plain], "", "  ", sign=" ")
     lines[-1] = lines[-1].removesuffix(plain) + _verdict(findings, page)
     return [lines[0].replace(name, page.paint(name, "bold"), 1), *lines[1:]]
@@ -126,18 +128,20 @@ def _of_family(findings: Sequence[Finding], job: Job | None) -> tuple[Finding | 
 
 def format_finding(finding: Finding, job: Job | None = None, page: Page = _PLAIN) -> str:
     """Return one finding as text: severity, rule, where the values were set, the reason with its source, the fixes."""
-    places = [escaped(_place(path, job)) for path in finding.fields]
+    places = [shortened(escaped(_place(path, job))) for path in finding.fields]
     head = f"{finding.severity} {finding.rule}"
     lines = page.join(places, f"{head}  ", "  ", sign=", ") if places else [head]
     # Coloured after wrapping: control sequences take no columns.
     lines[0] = lines[0].replace(finding.severity, page.paint(finding.severity, finding.severity), 1)
     source = f"  [{finding.source}]" if finding.source else ""
     for line in f"{finding.message}{source}".split("\n"):
-        lines += page.wrap(escaped(line), "  ")
+        lines += page.wrap(shortened(escaped(line)), "  ")
     if finding.fixes:
         lines += page.join((escaped(fix.shown) for fix in finding.fixes), "  works: ", "    ")
     if finding.asks:
         lines += page.join(map(escaped, finding.asks), "  specify: ", "    ", sign=" ")
+    if finding.not_offered:
+        lines += page.wrap(escaped(finding.not_offered), "  ")
     return "\n".join(lines)
 
 

@@ -123,6 +123,10 @@ def _paragraph(finding: Finding) -> str:
     if finding.fixes:
         works = " · ".join(f"<code>{_text(fix)}</code>" for fix in finding.fixes)
         lines.append(f"works: {works}")
+    if finding.asks:
+        lines.append(f"specify: <code>{_text(' '.join(finding.asks))}</code>")
+    if finding.not_offered:
+        lines.append(_text(finding.not_offered))
     return f'<div style="{mark}">{"<br>".join(lines)}</div>'
 
 

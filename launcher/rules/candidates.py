@@ -52,7 +52,7 @@ def candidates(job: Job, path: str) -> Iterator[Value]:
     if path == "parallel.dp":
         pass
     elif bool in kinds:
-        values = [not now]
+        values = [not now] if now is not None else [True, False]
     elif int in kinds:
         low = int(info.meta.minimum or 0)
         values = [value for value in _numbers(job, info, now) if value >= low]

@@ -148,6 +148,7 @@ def _finding(rule: Rule, violation: Violation, context: RuleContext) -> Finding:
         fields=_fields(violation, context),
         flags=violation.flags,
         fixes=tuple(Fix(overrides=(works,) if isinstance(works, str) else works) for works in violation.works),
+        asks=violation.asks,
         source=rule.source,
     )
 

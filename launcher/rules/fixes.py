@@ -8,6 +8,7 @@ from launcher.job import field_at, fields, value_at, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.schema import Job
 from launcher.mapping.engine import UNSUPPORTED
+from launcher.mapping.passthrough import BAD_VALUE
 from launcher.rules.candidates import LENGTHS
 from launcher.rules.changes import Changes, Kind, affects_training, changes_of, fix_of
 from launcher.rules.solver import Solver
@@ -56,6 +57,8 @@ def missing(job: Job, error: Finding, assumed: Collection[str] = ()) -> tuple[st
     Args:
         assumed: fields whose values are assumed, such as the number of devices of a script that does not say it.
     """
+    if error.rule == BAD_VALUE and error.asks:
+        return error.asks
     named = [path for path in error.fields if path in assumed]
     if named:
         return tuple(f"{path}=N" for path in named)
@@ -121,6 +124,7 @@ class _Offers:
             found = self._minimal(list(dict.fromkeys((*parts[: _MOST - 1], *others, *parts[_MOST - 1 :]))))
             # How long to train is the user's: another length is offered where nothing else works.
             found = [each for each in found if not any(path in LENGTHS for path, _ in each)] or found
+            found = self._nearest_size(found, error)
         fixes = tuple(fix_of(changes, self.job.backend.name) for changes in found[:_MOST])
         if fixes:
             return dataclasses.replace(error, fixes=fixes, asks=())
@@ -155,6 +159,21 @@ class _Offers:
             yield from found if beyond is None else found[:1]
             if found and beyond is None:
                 return
+
+    def _nearest_size(self, found: list[Changes], error: Finding) -> list[Changes]:
+        """Return the changes with the nearest value, where the first one is another size of the model: by bisection."""
+        if not found or len(found[0]) > 1 or not found[0][0][0].startswith("model."):
+            return found
+        [(path, works)], fails = found[0], value_at(self.job, found[0][0][0])
+        if type(works) is not int or type(fails) is not int:
+            return found
+        while abs(fails - works) > 1:
+            middle = (works + fails) // 2
+            if self._settles(((path, middle),), error):
+                works = middle
+            else:
+                fails = middle
+        return [((path, works),), *(each for each in found if {name for name, _ in each} != {path})]
 
     def _minimal(self, found: Sequence[Changes]) -> list[Changes]:
         """Return the changes without those that contain others."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Unpack
 
 from launcher.catalogue.versions import in_range
+from launcher.job import fields
 from launcher.nearest import nearest
 from launcher.rules.registry import Range, Rule, RuleContext
 from launcher.rules.table import RuleOptions, checked
@@ -84,7 +85,19 @@ def known_names(
             return f"{', '.join(found)}{guess}: none of the {len(known)} names that this version registers"
         return f"{', '.join(found)}{guess}: supported are {', '.join(known)}"
 
-    scope: RuleOptions = {**options, "flags": flags, "reads": " ".join((*flags, *extended_by))}
+    def near(context: RuleContext) -> tuple[str, ...]:
+        known = tuple(name for name, versions in names.items() if _takes(versions, context))
+        wrong = [(each, name) for each in flags for name in given_names(context, each) if name not in known]
+        if len(wrong) != 1 or separator or len(context.items(wrong[0][0])) != 1:
+            return ()
+        flag, name = wrong[0]
+        of_flag = context.fields_by_flag.get(flag)
+        paths = options.get("fields") or ((of_flag,) if of_flag else ())
+        # A name that another backend knows is no typing error: what is near is something else.
+        is_known = any(path in fields() and name in (fields()[path].meta.choices or ()) for path in paths)
+        return () if is_known else tuple(f"{paths[0]}={each}" for each in nearest(name, known, limit=1) if paths)
+
+    scope: RuleOptions = {"works": near, **options, "flags": flags, "reads": " ".join((*flags, *extended_by))}
     return checked(id, unknown, doc, source, when=when, then=then, **scope)
 
 

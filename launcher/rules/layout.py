@@ -1,6 +1,7 @@
 """Arithmetic of the parallel layout: every size must divide what it splits."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from launcher.job import Job
 from launcher.rules.registry import RuleContext, Violation, rule
@@ -156,7 +157,7 @@ def uneven_stages_need_stages(context: RuleContext) -> Iterator[Violation]:
     source="megatron-core 0.16.1 transformer_block.py:155, transformer_config.py:1294-1480",
     reads="job.imported.backend job.model.num_hidden_layers job.parallel.layout job.parallel.pp job.parallel.vpp "
     "job.parallel.first_stage_layers job.parallel.last_stage_layers job.parallel.account_for_embedding "
-    "job.parallel.account_for_loss job.parallel.noop_layers",
+    "job.parallel.account_for_loss job.parallel.noop_layers job.model.num_nextn_predict_layers",
     covers=("parallel.pp", "parallel.vpp"),
 )
 def layers_divide_by_stages(context: RuleContext) -> Iterator[Violation]:
@@ -176,10 +177,24 @@ def layers_divide_by_stages(context: RuleContext) -> Iterator[Violation]:
         )
     elif stages:
         by = f"{stages} stages × {vpp} chunks" if vpp > 1 else f"{stages} stages"
-        yield from _indivisible(rest, stages * vpp, "layers", by, fields)
+        for violation in _indivisible(rest, stages * vpp, "layers", by, fields):
+            yield replace(violation, works=_explicit(job, vpp) if vpp > 1 and layers % vpp and not fixed else ())
     for size in fixed:
         if size % vpp:
             yield Violation(message=f"an uneven stage of {size} layers is not divisible by vpp {vpp}", fields=fields)
+
+
+def _explicit(job: Job, vpp: int) -> tuple[str, ...]:
+    """Return the layout with chunks as even as they can be: whole stages of `vpp` chunks have no place for the rest."""
+    chunks, layers = job.parallel.pp * vpp, job.model.num_hidden_layers or 0
+    if layers < chunks or _extra_layers(job):
+        return ()
+    least, larger = divmod(layers, chunks)
+    # The first and the last chunk have the embedding and the loss beside their layers.
+    first = (chunks - larger + 1) // 2
+    sizes = [least + (first <= index < first + larger) for index in range(chunks)]
+    text = "|".join(f"t*{size}" for size in sizes)
+    return (f"parallel.layout=E{text}{'m' * (job.model.num_nextn_predict_layers or 0)}L",)
 
 
 def _extra_layers(job: Job) -> int:

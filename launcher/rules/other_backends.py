@@ -16,7 +16,7 @@ _Keys = set[tuple[str, tuple[str, ...]]]
 
 
 def with_other_backends(findings: list[Finding], job: Job, judge: Judge) -> list[Finding]:
-    """Return the findings; those that refuse the model's family or kind offer the backends that train it.
+    """Return the findings; those that refuse the model's family, kind or values offer the backends that train it.
 
     A backend is offered if it removes the errors and causes no other, by itself or with what works for those that it
     causes. It trains the same model, so that it comes before what changes the training.
@@ -25,15 +25,19 @@ def with_other_backends(findings: list[Finding], job: Job, judge: Judge) -> list
         job: as the user wrote it.
         judge: job to the findings on its backend; true: with fixes.
     """
-    refused = [each for each in findings if _refuses(each, job)]
-    if not any(each.fields == (FAMILY,) or _is_unbuilt(each, job) for each in refused):
+    refused = [each for each in findings if _refuses(each, job) or (_is_of_model(each) and each.not_offered)]
+    is_kind = any(each.fields == (FAMILY,) or _is_unbuilt(each, job) for each in refused)
+    if not is_kind and not any(each.not_offered for each in refused):
         return findings
     # A family offered for a model without a name builds the same network: the job stays where it is.
     if job.model.model_type is None and any(each.fixes for each in refused if each.fields == (FAMILY,)):
         return findings
     known = _keys(findings) - _keys(refused)
     fixes = tuple(
-        fix for name in backend_names() if name != job.backend.name for fix in _offers(job, name, known, judge)
+        fix
+        for name in backend_names()
+        if name != job.backend.name
+        for fix in _offers(job, name, known, judge, as_it_is=not is_kind)
     )
     return [_with(each, fixes) if each in refused else each for each in findings]
 
@@ -60,13 +64,21 @@ def _is_unbuilt(finding: Finding, job: Job) -> bool:
     return any(finding.rule == row.id or (finding.rule == UNSUPPORTED and named <= {*row.fields}) for row in rows)
 
 
-def _offers(job: Job, name: str, known: _Keys, judge: Judge) -> Iterator[Fix]:
-    """Yield the change to a backend, in its default version or else the newest that trains the family, if it works."""
+def _is_of_model(finding: Finding) -> bool:
+    return finding.severity == "error" and all(path.startswith("model.") for path in finding.fields)
+
+
+def _offers(job: Job, name: str, known: _Keys, judge: Judge, *, as_it_is: bool) -> Iterator[Fix]:
+    """Yield the change to a backend, in its default version or else the newest that trains the family, if it works.
+
+    Args:
+        as_it_is: no error that concerns the model alone may follow.
+    """
     for version in (None, *_trained_by(name, job.model.model_type)):
         values: dict[str, Value] = {"backend.name": name, "backend.version": version}
         moved = with_values(job, values)
         errors = _new_errors(judge(moved, False), known)
-        if any(_refuses(each, moved) for each in errors):
+        if any(_refuses(each, moved) or (as_it_is and _is_of_model(each)) for each in errors):
             continue
         overrides = [f"backend={name}"]
         if version is not None or job.backend.version is not None:

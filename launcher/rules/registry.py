@@ -124,16 +124,18 @@ class Violation:
     """Violation of a rule: one sentence with the figures, and the fields and flags it concerns.
 
     Without fields, those that the flags express are used. `works` are overrides each of which fixes it, or several
-    that do so together.
+    that do so together; `asks` stand for what only the user knows, such as `checkpoint.load=DIR`, where nothing works.
     """
 
     message: str
     fields: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     works: tuple[str | tuple[str, ...], ...] = ()
+    asks: tuple[str, ...] = ()
 
 
 Check = Callable[[RuleContext], Any]
+Works = tuple[str | tuple[str, ...], ...]
 Setting = Value | Callable[[RuleContext], Value]
 Values = Callable[[RuleContext], Mapping[str, Value]]
 PHASES = ("parse", "validate", "config", "model", "launch")
@@ -188,7 +190,8 @@ class Rule:
         module: module whose table declares it, which orders `sets`.
         mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
         works: of a rule in a table: overrides each of which may settle it, or several that do so together; they are
-            tried before they are offered.
+            tried before they are offered; a function where they depend on what is written.
+        asks: of a rule in a table: overrides with a placeholder, for what only the user knows.
         covers: fields whose MAP-UNSUPPORTED finding reports the same arithmetic with a worse message: it is not shown
             beside an error of this rule.
     """
@@ -223,7 +226,8 @@ class Rule:
     reason: str = ""
     mandatory: bool = False
     module: str = ""
-    works: tuple[str | tuple[str, ...], ...] = ()
+    works: Works | Callable[[RuleContext], Works] = ()
+    asks: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 
     @property

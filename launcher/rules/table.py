@@ -18,7 +18,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from launcher.job import Value
 from launcher.mapping.rows import UnreadArgs
 from launcher.records import dataclass, record
-from launcher.rules.registry import Check, Range, Rule, RuleContext, Setting, Values, Violation, register
+from launcher.rules.registry import Check, Range, Rule, RuleContext, Setting, Values, Violation, Works, register
 
 Test = Callable[[RuleContext], bool]
 Getter = Callable[[RuleContext], Any]
@@ -138,7 +138,8 @@ class RuleOptions(_Scope, total=False):
     about: tuple[str, ...]
     fields: tuple[str, ...]
     severity: str
-    works: tuple[str | tuple[str, ...], ...]
+    works: Works | Callable[[RuleContext], Works]
+    asks: tuple[str, ...]
 
 
 def needs(id: str, when: str, then: str, doc: str, source: str, **options: Unpack[RuleOptions]) -> Rule:
@@ -318,7 +319,8 @@ def _checking(row: Rule) -> Callable[[RuleContext], Iterator[Violation]]:
         found = applies(context)
         if found:
             text = found if isinstance(found, str) else message_of(row, context)
-            yield Violation(message=text, fields=row.fields, flags=flags_of(row), works=row.works)
+            works = row.works(context) if callable(row.works) else row.works
+            yield Violation(message=text, fields=row.fields, flags=flags_of(row), works=works, asks=row.asks)
 
     return check
 

@@ -7,7 +7,7 @@ from dash import html
 
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import MEMORY_PARTS
-from launcher.job.finding import Fix
+from launcher.job.finding import Finding, Fix
 from launcher.terminal import counted, parameters
 
 Tree = Mapping[str, Any]
@@ -171,6 +171,8 @@ def _finding(finding: Tree, number: int, pending: bool) -> html.Li:
         rows.append(html.Div("looking for what works …", className="quiet"))
     if finding["ask"]:
         rows.append(html.Div(["set: ", html.Code(" ".join(finding["ask"]))], className="fixes"))
+    if not pending and (missing := Finding.from_tree(finding).not_offered):
+        rows.append(html.Div(missing, className="quiet"))
     if finding["source"]:
         rows.append(html.Div(finding["source"], className="source"))
     return html.Li(rows, className=finding["severity"])

@@ -1,5 +1,7 @@
 """`launch check --fix` and `launch check FILE`, as a user types them."""
 
+from pathlib import Path
+
 BROKEN = ("check", "+recipe=qwen3_moe", "backend=megatron", "parallel.ep=3")
 
 
@@ -93,3 +95,41 @@ def test_devices_that_a_script_does_not_say_are_asked_for(launch, tmp_path):
     assert result.json["fixed"]["ask"] == ["cluster.nodes=N", "cluster.devices_per_node=N"]
     assert result.json["fixed"]["overrides"] == []
     assert launch("check", str(script), "cluster.nodes=1", "cluster.devices_per_node=6").code == 0
+
+
+def test_an_unset_variable_of_an_imported_script_is_asked_for_and_what_is_typed_is_taken(launch, tmp_path):
+    script, job = tmp_path / "train.sh", tmp_path / "job.yaml"
+    script.write_text(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 256 --num-attention-heads 8 "
+        "--seq-length $SEQ --max-position-embeddings 128 --micro-batch-size $MBS --global-batch-size 16 "
+        "--train-iters 10 --lr 1e-5 --bf16 --tokenizer-type HuggingFaceTokenizer --tokenizer-model $TOKENIZER "
+        "--data-path x --eval-iters 0 --adam-eps $EPS --rerun-mode $MODE "
+        "--distributed-timeout-seconds-after-init $TIMEOUT\n",
+        encoding="utf-8",
+    )
+    launch("import", str(script), "-o", str(job))
+    result = launch("check", f"+job={job}", "--fix", "--json")
+    findings = {finding["fields"][0]: finding for finding in result.json["findings"] if finding["severity"] == "error"}
+    asked = {path.removeprefix("backend.args."): (each["fix"], each["ask"]) for path, each in findings.items()}
+    assert asked == {
+        "adam-eps": ([], ["optimizer.adam_eps=X"]),
+        "micro-batch-size": ([], ["batch.micro_batch_size=N"]),
+        "rerun-mode": ([], ["fault_tolerance.rerun=NAME"]),
+        "distributed-timeout-seconds-after-init": ([], ["backend.args.distributed-timeout-seconds-after-init=N"]),
+        "seq-length": ([], ["batch.seq_length=N"]),
+        "batch.micro_batch_size": ([], ["batch.micro_batch_size=N"]),
+        "batch.seq_length": ([], ["batch.seq_length=N"]),
+    }
+    assert result.json["fixed"]["overrides"] == []
+    known = ("optimizer.adam_eps=1e-8", "batch.micro_batch_size=1", "batch.seq_length=64")
+    typed = (*known, "fault_tolerance.rerun=disabled", "backend.args.distributed-timeout-seconds-after-init=5")
+    assert launch("check", f"+job={job}", *typed).code == 0
+    assert "specify: model.vocab_size=N" in launch("estimate", f"+job={job}", *typed).err
+
+
+def test_a_key_of_a_file_that_is_refused_has_the_offer_of_its_job(launch):
+    file = str(Path(__file__).parents[1] / "importing" / "data" / "mindformers_qwen3.yaml")
+    [error] = [each for each in launch("check", file, "--json").json["findings"] if each["severity"] == "error"]
+    [works] = error["fix"]
+    assert works.startswith("backend.args.recompute_config.recompute_slice_activation=null")
+    assert launch("check", file, *works.split()).code == 0

@@ -36,10 +36,14 @@ CASES = {
         "cannot express data.format=hub",
         ["data.format=messages"],
     ),
-    "nothing, where the proposal does not help either": (
+    "backends that train the model, where the proposal does not help": (
         ("check", "+recipe=qwen1_5_moe_sft", "backend=mindformers", "model.num_nextn_predict_layers=7"),
         "cannot express model.num_nextn_predict_layers=7",
-        [],
+        [
+            "backend=megatron",
+            "backend=megatron_lm batch.packing=false data.format=messages data.template=nemotron-h-aligned",
+            "backend=mindspeed data.format=megatron",
+        ],
     ),
     "an empty list, in place of a list": (
         ("check", TINY, "backend=mindformers", "model.compress_ratios=3"),

@@ -1,9 +1,10 @@
 """Findings on a screen: what they say together, and how much of it."""
 
 import io
+import re
 
 from launcher.job.finding import Finding, Fix
-from launcher.report.findings import print_findings
+from launcher.report.findings import format_finding, print_findings
 
 
 def _printed(findings: list[Finding]) -> str:
@@ -34,10 +35,28 @@ def test_errors_with_other_offers_stay_apart() -> None:
     assert _printed(errors).count("the same") == 2
 
 
-def test_warnings_beyond_a_screen_are_counted_and_errors_are_shown() -> None:
-    errors = [_finding(f"E-{number}", "error", f"error {number}", "x") for number in range(30)]
+def test_warnings_beyond_a_screen_are_counted() -> None:
+    errors = [_finding(f"E-{number}", "error", f"error {number}", "x") for number in range(13)]
     rest = [_finding(f"W-{number}", "warning", f"warning {number}", "x") for number in range(2)]
     text = _printed([*errors, *rest, _finding("C-0", "change", "changed", "x")])
-    assert all(f"error {number}  [test]" in text for number in range(30))
+    assert all(f"error {number}  [test]" in text for number in range(13))
     assert "warning 0" not in text
     assert text.endswith("… and 2 warnings (W-0, W-1), 1 change (C-0): --json has all\n")
+
+
+def test_a_very_long_value_is_shortened_with_its_length_and_json_has_all() -> None:
+    for value in ("a" * 5000, "ab " * 2000):
+        error = Finding(rule="X", severity="error", message=f"name {value!r} is too long", fields=("name",))
+        said = format_finding(error)
+        assert len(said) < 900
+        assert re.search(r"… \([56],0\d\d characters\)", said)
+        assert value in error.as_tree()["message"]
+
+
+def test_errors_beyond_a_screen_are_counted_with_their_rules() -> None:
+    errors = [Finding(rule=f"X-{at}", severity="error", message="x", fields=(f"batch.{at}",)) for at in range(30)]
+    warning = Finding(rule="Y", severity="warning", message="y")
+    lines = _printed([*errors, warning]).splitlines()
+    assert len(lines) <= 41
+    assert lines[-1].startswith("… and 17 errors (X-13, ")
+    assert lines[-1].endswith("1 warning (Y): --json has all")

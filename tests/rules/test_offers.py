@@ -12,6 +12,8 @@ from launcher.job.finding import Finding
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import UNSUPPORTED, is_lost
 from launcher.pipeline import judge
+from launcher.report.findings import format_finding
+from launcher.rules.candidates import candidates
 from launcher.rules.changes import changes_of
 from tests.conftest import make_job
 
@@ -65,7 +67,8 @@ def _fits(path: str, value: Any) -> bool:
 
 
 def _with(name: str, path: str, value: Any) -> Job:
-    return with_values(make_job({"backend": {"name": name}}), {path: value})
+    several = str(field_at(path).type).startswith("tuple")
+    return with_values(make_job({"backend": {"name": name}}), {path: (value,) if several else value})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,41 @@ PROPOSED = {
     ),
 }
 
+MACHINES = ["cluster.devices_per_node=8", "cluster.nodes=2", "cluster.master_addr=n0", "data.format=sample"]
+SIZES = ["batch.global_batch_size=512", "batch.seq_length=4096", "schedule.train_iters=10", "optimizer.lr=1e-4"]
+MOE = ["model=qwen3_30b_a3b", "moe.aux_loss_coeff=0.001", "model.pretrained=false"]
+KEPT = {
+    "another backend, where this one lacks a value of the model": (
+        [*MOE, "backend=mindformers", "model.scoring_func=sqrtsoftplus"],
+        "MF-ROUTER-SCORE",
+        ["backend=megatron_lm backend.version=0.19.0", "backend=mindspeed"],
+    ),
+    "the name that was meant": (
+        ["backend=megatron", "model=qwen3_8b", "task=sft", "data.template=qwen3_think"],
+        "SW-TEMPLATE",
+        ["data.template=qwen3_thinking"],
+    ),
+    "nothing, where every backend refuses": (
+        ["backend=mindformers", "+recipe=qwen3_moe", "+backend.args.optimizer.foo=1"],
+        "MF-KEY",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "rule", "works"), KEPT.values(), ids=KEPT)
+def test_what_is_offered_keeps_the_model(overrides: list[str], rule: str, works: list[str]) -> None:
+    job = compose([*MACHINES, *SIZES, *overrides])
+    [error] = [each for each in judge(job).findings if each.rule == rule]
+    assert list(map(str, error.fixes)) == works
+    said = "no other value is offered: backend.args is yours to choose"
+    assert (said in format_finding(error, job)) == (not works)
+
+
+def test_a_switch_that_is_not_set_is_offered_off() -> None:
+    job = make_job({"backend": {"name": "megatron_lm"}})
+    assert {*candidates(job, "kernels.rope_fusion")} == {True, False}
+
 
 @pytest.mark.parametrize("case", PROPOSED.values(), ids=PROPOSED.keys())
 def test_what_a_rule_proposes_is_offered_and_the_error_is_reported_once(case: tuple[list[str], str]) -> None:
@@ -139,3 +177,35 @@ def test_chunks_of_a_stage_are_offered_to_go_beside_errors_that_nothing_settles(
     job = compose([*backend, *stages, *layout, *sizes])
     [error] = [each for each in judge(job).findings if each.rule == "PAR-PP-LAYERS"]
     assert "parallel.vpp=null" in map(str, error.fixes)
+
+
+NEAREST = {
+    "a size of the model": (
+        ["+recipe=deepseek_v3", "backend=megatron", "model.first_k_dense_replace=100"],
+        ["model.first_k_dense_replace=60"],
+    ),
+    "the next one": (
+        ["+recipe=deepseek_v3", "backend=megatron", "model.first_k_dense_replace=61"],
+        ["model.first_k_dense_replace=60"],
+    ),
+    "chunks that no even split gives": (
+        [
+            *MACHINES,
+            *SIZES,
+            "model=qwen3_8b",
+            "backend=megatron",
+            "model.pretrained=false",
+            "model.num_hidden_layers=61",
+            "parallel.pp=4",
+            "parallel.vpp=2",
+        ],
+        ["parallel.layout=Et*7|t*7|t*8|t*8|t*8|t*8|t*8|t*7L"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "works"), NEAREST.values(), ids=NEAREST)
+def test_the_nearest_value_that_works_is_offered(overrides: list[str], works: list[str]) -> None:
+    [error] = [each for each in judge(compose(overrides)).findings if each.severity == "error"]
+    assert list(map(str, error.fixes)) == works
+    assert judge(compose([*overrides, *works]), fixes=False).ok

@@ -179,7 +179,7 @@ OPTIMIZER = (
     checked("SW-FSDP-CONNECTIONS", lambda context: context.job.backend.env.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1",
             "Megatron-FSDP needs several hardware queues; swift itself sets CUDA_DEVICE_MAX_CONNECTIONS=1 by default.",
             f"{_ARGS}:967", when="use_megatron_fsdp", since="4.5", flags=("use_megatron_fsdp",),
-            fields=("backend.env",), reads="job.backend.env",
+            fields=("backend.env",), reads="job.backend.env", works=("backend.env.CUDA_DEVICE_MAX_CONNECTIONS=8",),
             message="Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1, but backend.env sets it to 1"),
 )
 # fmt: on

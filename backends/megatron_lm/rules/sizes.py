@@ -391,7 +391,10 @@ def micro_batch_is_written(context: RuleContext) -> Iterator[Violation]:
     """A command line without a micro-batch size is rejected; it has no default."""
     if context.existing and context.number("micro-batch-size") < 1:
         yield Violation(
-            message="--micro-batch-size is not set", fields=("batch.micro_batch_size",), flags=("micro-batch-size",)
+            message="--micro-batch-size is not set",
+            fields=("batch.micro_batch_size",),
+            flags=("micro-batch-size",),
+            asks=("batch.micro_batch_size=N",),
         )
 
 
