@@ -48,7 +48,12 @@ STATE = state_file("port_acceptance")
 ROUNDS = 6
 DENSE, EXPERTS, LINEAR = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-Next-80B-A3B-Instruct"
 # What a user says who has none of it in the file.
-ANSWERS: Mapping[str, Value] = {"batch.seq_length": 4096, "batch.global_batch_size": 512, "optimizer.lr": 1e-5}
+ANSWERS: Mapping[str, Value] = {
+    "batch.seq_length": 4096,
+    "batch.global_batch_size": 512,
+    "optimizer.lr": 1e-5,
+    "backend.args.seed": 1234,
+}
 REFUSED, OPEN, ACCEPTED = "refused", "open", "accepted"
 
 
