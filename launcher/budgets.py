@@ -134,8 +134,7 @@ FIELDS = {
 
 # Styles of YAML text that is no number.
 _QUOTED = ("'", '"', "|", ">")
-# One more than the limit.
-_MANY_DIGITS = re.compile(r"\d{1001,}")
+_MANY_DIGITS = re.compile(rf"\d{{{BUDGETS['digits'].limit + 1},}}")
 
 
 class BeyondBudget(Exception):

@@ -91,10 +91,11 @@ def shown(text: str, longest: int = 60) -> str:
 
 
 # A path may have 4,096 bytes, of which few use more than these; a message has fewer characters than a screen.
-_LONG_WORD, _KEPT, _LONG_TEXT = re.compile(r"[^\s='\")]{241,}"), 80, 2000
+_LONG_WORD, _KEPT = re.compile(r"[^\s='\")]{241,}"), 80
+LONGEST_MESSAGE = 2000
 
 
 def shortened(text: str) -> str:
     """Return a message with the beginning of each very long value, and its length."""
     text = _LONG_WORD.sub(lambda found: f"{found[0][:_KEPT]}… ({len(found[0]):,} characters)", text)
-    return text if len(text) <= _LONG_TEXT else f"{text[: _LONG_TEXT // 4]}… ({len(text):,} characters)"
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE // 4]}… ({len(text):,} characters)"

@@ -25,9 +25,6 @@ _ONE_IS_AN_ANSWER = ("diff",)
 _JUDGES_SIZES = ("estimate",)
 
 
-_LONGEST_OFFER = 2000
-
-
 class NotDone(Exception):
     """The request is refused or failed: exit code 1.
 
@@ -107,7 +104,9 @@ def _on_page(lines: Sequence[str]) -> Iterator[str]:
 
 def _is_offer(line: str) -> bool:
     """Return whether a line is to be copied: one that repeats a text of thousands of characters is not."""
-    return line.lstrip().startswith("works: ") and len(line) < _LONGEST_OFFER
+    from launcher.syntax import LONGEST_MESSAGE
+
+    return line.lstrip().startswith("works: ") and len(line) < LONGEST_MESSAGE
 
 
 def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:
