@@ -43,7 +43,7 @@ _RESERVED = 2 * 2**20
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 # Linux 5.14's MADV_POPULATE_READ, which Python 3.11 does not name: maps a range by one call in place of many faults.
 _POPULATE_READ = 22
-# Bytes of the source that stay mapped after their use.
+# Bytes that stay mapped after their use, with `_AROUND` for each range.
 _KEPT = 32 * 2**20
 # Neighbours of an accessed page that the kernel maps too.
 _AROUND = 2**20
@@ -204,11 +204,12 @@ class OpenFiles:
         if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or count <= 0:
             return
         with self._lock:
+            # With its neighbours: of a hundred small tensors, each may have mapped a folio of 2 MB.
             self._used.append((mapped, start, count))
-            self._used_bytes += count
+            self._used_bytes += count + _AROUND
             while self._used_bytes > _KEPT:
                 mapped, start, count = self._used.popleft()
-                self._used_bytes -= count
+                self._used_bytes -= count + _AROUND
                 first = max(0, start - _AROUND)
                 first -= first % mmap.PAGESIZE
                 mapped.madvise(mmap.MADV_DONTNEED, first, min(start + count + _AROUND, len(mapped)) - first)

@@ -248,3 +248,24 @@ def test_slow_writes_are_small_and_aligned_and_of_the_same_bytes(at, rows, tmp_p
     assert target.read_bytes() == bytes(at) + data == bytes(at) + b"".join(pieces)
     assert max(end - begin for begin, end in found) == size == _BLOCKS[-1]
     assert all(end % size == 0 for _, end in found[:-1])
+
+
+def _resident(path):
+    """Return the bytes of maps of a file that are resident."""
+    parts = Path("/proc/self/smaps").read_text().split(str(path))[1:]
+    return sum(int(part.partition("Rss:")[2].split()[0]) * 1024 for part in parts)
+
+
+def test_many_small_ranges_do_not_stay_mapped(tmp_path):
+    path, count = tmp_path / "weights", 200
+    path.write_bytes(bytes(2**20) * count)
+    found = {}
+    for forgets in (False, True):
+        with OpenFiles() as files:
+            for number in range(count):
+                files.load(path, number * 2**20, 4096)
+                assert files.view(path)[number * 2**20] == 0
+                if forgets:
+                    files.forget(path, number * 2**20, 4096)
+            found[forgets] = _resident(path)
+    assert 0 < found[True] < found[False] / 2
